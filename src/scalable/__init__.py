@@ -1,0 +1,104 @@
+"""One manifest, one plan, pools of tagged workers on one Dask scheduler, anywhere.
+
+The public names are loaded on first use (PEP 562), so that ``import scalable`` is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scalable.cluster.client import ScalableClient
+    from scalable.cluster.pool_cluster import PoolCluster
+    from scalable.errors import (
+        ClusterError,
+        ManifestError,
+        PlanError,
+        ProviderError,
+        RunError,
+        ScalableError,
+    )
+    from scalable.manifest import Manifest
+    from scalable.providers.base import ClusterHandle, DeploymentProvider
+    from scalable.providers.local import LocalProvider
+    from scalable.providers.registry import get_provider, register_provider
+    from scalable.providers.slurm import SlurmCluster, SlurmProvider
+    from scalable.scaling import AdaptiveScaler
+    from scalable.session import ScalableSession
+    from scalable.spec import (
+        CostEstimate,
+        DeploymentSpec,
+        Plan,
+        ResourceRequest,
+        ScalePlan,
+        ValidationReport,
+    )
+
+__version__ = "2.0.0.dev0"
+
+_SOURCES = {
+    "AdaptiveScaler": "scalable.scaling",
+    "ClusterError": "scalable.errors",
+    "ClusterHandle": "scalable.providers.base",
+    "CostEstimate": "scalable.spec",
+    "DeploymentProvider": "scalable.providers.base",
+    "DeploymentSpec": "scalable.spec",
+    "LocalProvider": "scalable.providers.local",
+    "Manifest": "scalable.manifest",
+    "ManifestError": "scalable.errors",
+    "Plan": "scalable.spec",
+    "PlanError": "scalable.errors",
+    "PoolCluster": "scalable.cluster.pool_cluster",
+    "ProviderError": "scalable.errors",
+    "ResourceRequest": "scalable.spec",
+    "RunError": "scalable.errors",
+    "ScalableClient": "scalable.cluster.client",
+    "ScalableError": "scalable.errors",
+    "ScalableSession": "scalable.session",
+    "ScalePlan": "scalable.spec",
+    "SlurmCluster": "scalable.providers.slurm",
+    "SlurmProvider": "scalable.providers.slurm",
+    "ValidationReport": "scalable.spec",
+    "get_provider": "scalable.providers.registry",
+    "register_provider": "scalable.providers.registry",
+}
+
+__all__ = [
+    "AdaptiveScaler",
+    "ClusterError",
+    "ClusterHandle",
+    "CostEstimate",
+    "DeploymentProvider",
+    "DeploymentSpec",
+    "LocalProvider",
+    "Manifest",
+    "ManifestError",
+    "Plan",
+    "PlanError",
+    "PoolCluster",
+    "ProviderError",
+    "ResourceRequest",
+    "RunError",
+    "ScalableClient",
+    "ScalableError",
+    "ScalableSession",
+    "ScalePlan",
+    "SlurmCluster",
+    "SlurmProvider",
+    "ValidationReport",
+    "get_provider",
+    "register_provider",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _SOURCES:
+        raise AttributeError(f"module 'scalable' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_SOURCES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_SOURCES])

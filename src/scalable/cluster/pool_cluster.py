@@ -1,0 +1,375 @@
+"""A cluster of pools: one scheduler, workers of different shape, and a reconciler."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any, Self
+
+from distributed import Scheduler, Security
+from distributed.core import Status
+from distributed.deploy.cluster import Cluster
+from distributed.deploy.spec import SpecCluster
+from distributed.utils import NoOpAwaitable, import_term
+
+from scalable.cluster.adapt import PoolAdaptive
+from scalable.cluster.controller import Controller
+from scalable.cluster.entries import EntryLauncher
+from scalable.cluster.launcher import Launcher, UnitName
+from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus
+from scalable.cluster.reconcile import WorkerView
+from scalable.cluster.reconciler import Event, Reconciler
+from scalable.cluster.scheduler import PoolScheduler
+from scalable.errors import ClusterError
+
+logger = logging.getLogger("scalable.cluster")
+
+
+class PoolCluster(SpecCluster):
+    """Pools of tagged workers on one scheduler.
+
+    It has the surface of Dask's ``SpecCluster``, whose docstring's examples run on it, and keeps
+    what it promises: a lost worker is replaced, a crash loop ends and says why, and scaling down
+    loses no result and re-runs no call.
+
+    Parameters
+    ----------
+    workers
+        Name -> entry ``{"cls": ..., "options": {...}, "group": [...]}``.
+    scheduler
+        Entry of the scheduler. By default Dask's, on loopback, with TLS credentials of its own.
+    worker
+        Entry that ``scale(n)`` makes workers of.
+    asynchronous
+        Whether it is used with ``await`` inside a running event loop.
+    security
+        Credentials; by default made for this cluster alone, and kept in memory.
+    name
+        Shown to people.
+    start_timeout
+        Seconds that a started unit may take until its workers are connected.
+    max_workers
+        Most workers of all pools together, or None.
+    **kwargs
+        As in ``SpecCluster``.
+
+    Examples
+    --------
+    >>> cluster = PoolCluster()  # doctest: +SKIP
+    >>> cluster.add_pool("demeter", {"cls": Worker, "options": {"resources": {"demeter": 1}}})
+    >>> cluster.scale("demeter", 2)
+    """
+
+    scheduler: Any
+    scheduler_comm: Any
+
+    def __init__(
+        self,
+        workers: Mapping[UnitName, Mapping[str, Any]] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        worker: Mapping[str, Any] | None = None,
+        asynchronous: bool = False,
+        security: Security | None = None,
+        name: str | None = None,
+        start_timeout: float = 120.0,
+        max_workers: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._listeners: list[Callable[[Event], None]] = []
+        self._scaling_listeners: list[Callable[[str, int, int, str], None]] = []
+        self._adaptive_pools: dict[str, PoolAdaptive] = {}
+        self._max_workers = max_workers
+        self._entries = EntryLauncher()
+        self.incarnation = secrets.token_hex(2)
+        self.reconciler = Reconciler(
+            self.incarnation, on_event=self._publish, start_timeout=start_timeout
+        )
+        self.reconciler.add_pool(Pool(UNTAGGED, self._entries, template=worker))
+        scheduler, security = _secured(scheduler, security)
+        kwargs.setdefault("silence_logs", logging.WARNING)
+        super().__init__(
+            workers=dict(workers or {}),
+            scheduler=scheduler,
+            worker=worker,
+            asynchronous=asynchronous,
+            security=security,
+            name=name,
+            **kwargs,
+        )
+
+    # SpecCluster keeps its own dictionaries; ours are the reconciler's.
+
+    @property
+    def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
+        """Name -> entry of every unit that is wanted. It may be changed; then await the cluster."""
+        return self.reconciler.wanted.spec
+
+    @worker_spec.setter
+    def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
+        self.reconciler.wanted.spec = dict(entries)
+
+    @property
+    def workers(self) -> dict[UnitName, Any]:
+        """Name -> what stands for the unit (a Worker, a Nanny, a record of it) where it exists."""
+        objects = self._entries.objects
+        return {name: objects.get(name, unit) for name, unit in self.reconciler.units.items()}
+
+    @workers.setter
+    def workers(self, _: Mapping[UnitName, Any]) -> None:
+        pass  # SpecCluster sets an empty dictionary here when it is made
+
+    @property
+    def pools(self) -> dict[str, PoolStatus]:
+        """Tag -> counts, and why a pool is degraded. The pool without a tag is left out."""
+        return {t: s for t, s in self.reconciler.status().items() if t != UNTAGGED}
+
+    # Pools --------------------------------------------------------------------------------------
+
+    def add_pool(
+        self,
+        tag: str,
+        template: Mapping[str, Any],
+        *,
+        slots: int = 1,
+        launcher: Launcher | None = None,
+    ) -> None:
+        """Make a pool known; it starts empty.
+
+        Parameters
+        ----------
+        tag
+            What calls are routed by: the Dask resource that its workers offer.
+        template
+            Entry of the worker specification that each of its units gets.
+        slots
+            Calls that one worker runs at once, and the amount of the resource.
+        launcher
+            Provisions its units; by default the template's class is called in this process.
+        """
+        if not tag:
+            raise ClusterError("a pool needs a tag")
+        self.reconciler.add_pool(Pool(tag, launcher or self._entries, dict(template), slots))
+
+    def scale(  # type: ignore[override]
+        self,
+        n: int | str | Mapping[str, int] = 0,
+        count: int | None = None,
+        memory: str | None = None,
+        cores: int | None = None,
+    ) -> Any:
+        """Set how many workers are wanted; returns before they come or go.
+
+        Parameters
+        ----------
+        n
+            A count for the pool without a tag (or the only pool), a tag, or a mapping of tags to
+            counts. Counts are absolute; pools that are not named stay as they are.
+        count
+            Workers of the tag ``n``.
+        memory, cores
+            As in ``SpecCluster``, for the pool without a tag.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or a count is missing or negative; nothing changes then.
+        """
+        if self.status in (Status.closing, Status.closed):
+            return NoOpAwaitable() if self.asynchronous else None
+        if isinstance(n, Mapping):
+            counts = dict(n)
+        elif isinstance(n, str):
+            if count is None:
+                raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
+            counts = {n: count}
+        else:
+            tag = self._only_pool()
+            counts = {tag: self._at_least(n, memory, cores)}
+        for tag, wanted in counts.items():
+            self.reconciler.pool(tag)
+            if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
+                raise ClusterError(f"a pool cannot have {wanted!r} workers")
+        self._refuse_too_many(counts)
+        for tag, wanted in counts.items():
+            self.want(tag, wanted, "scale")
+        return NoOpAwaitable() if self.asynchronous else None
+
+    def _refuse_too_many(self, counts: Mapping[str, int]) -> None:
+        wanted = {tag: status.wanted for tag, status in self.reconciler.status().items()}
+        before, after = sum(wanted.values()), sum((wanted | dict(counts)).values())
+        if self._max_workers is not None and after > max(before, self._max_workers):
+            raise ClusterError(
+                f"{after} workers in all are more than max_workers {self._max_workers}",
+                hint=f"raise max_workers to {after}, or give another pool fewer",
+            )
+
+    def want(self, tag: str, count: int, reason: str) -> None:
+        """Set the count of one pool, and say why in the record."""
+        before, after = self.reconciler.want(tag, count, reason)
+        if before != after:
+            for listener in self._scaling_listeners:
+                listener(tag, before, after, reason)
+
+    def _only_pool(self) -> str:
+        tagged = [tag for tag in self.reconciler.pools if tag != UNTAGGED]
+        if self.reconciler.pools[UNTAGGED].template is not None or self.reconciler.wanted.names(
+            UNTAGGED
+        ):
+            return UNTAGGED
+        if len(tagged) == 1:
+            return tagged[0]
+        if not tagged:
+            return UNTAGGED
+        known = ", ".join(repr(tag) for tag in sorted(tagged))
+        raise ClusterError(f"which pool? this cluster has {known}: write scale(tag, n)")
+
+    def _at_least(self, n: int, memory: str | None, cores: int | None) -> int:
+        if memory is not None:
+            from scalable.units import parse_bytes
+
+            n = max(n, -(-parse_bytes(memory) // self._memory_per_worker()))
+        if cores is not None:
+            n = max(n, -(-cores // self._threads_per_worker()))
+        return n
+
+    @property
+    def _supports_scaling(self) -> bool:  # type: ignore[override]
+        return any(pool.template is not None for pool in self.reconciler.pools.values())
+
+    async def scale_down(self, workers: Iterable[UnitName]) -> None:
+        """Empty and end these units, or those that brought these workers."""
+        asked = set(workers)
+        units = self.reconciler.units
+        names = [
+            name for name, unit in units.items() if name in asked or asked & set(unit.worker_names)
+        ]
+        self.reconciler.discard([*names, *(name for name in asked if name in self.worker_spec)])
+        await self._correct_state()
+
+    def adapt(  # type: ignore[override]
+        self,
+        tag: str | None = None,
+        minimum: int = 0,
+        maximum: int | None = None,
+        **options: Any,
+    ) -> PoolAdaptive:
+        """Let a pool follow its load.
+
+        Parameters
+        ----------
+        tag
+            The pool; may be left out where there is only one.
+        minimum, maximum
+            Bounds of the count, both included; ``maximum`` None means without an upper bound.
+        **options
+            ``interval`` and ``idle_s``, see :class:`scalable.cluster.adapt.PoolAdaptive`.
+        """
+        tag = self._only_pool() if tag is None else tag
+        self.reconciler.pool(tag)
+        if minimum < 0 or (maximum is not None and maximum < minimum):
+            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
+        if tag in self._adaptive_pools:
+            self._adaptive_pools.pop(tag).stop()
+        adaptive = PoolAdaptive(self, tag, minimum, maximum, **options)
+        self._adaptive_pools[tag] = adaptive
+        adaptive.start()
+        return adaptive
+
+    # Life ---------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        await super()._start()
+        if self.reconciler.link is None:
+            if self.scheduler.plugins.get(Controller.name) is None:
+                self.scheduler.add_plugin(Controller(self.scheduler))
+            contact = getattr(self.scheduler, "contact_address", None) or self.scheduler.address
+            self._entries.scheduler_address = contact
+            self._entries.security = self.security
+            self.reconciler.start(_RpcLink(self))
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        async def aligned() -> Self:
+            if self.status == Status.created:
+                await self._start()
+            await self.scheduler
+            await self._correct_state()
+            return self
+
+        return aligned().__await__()
+
+    async def _correct_state_internal(self) -> None:
+        self._correct_state_waiting = None
+        if self.status != Status.running:
+            return
+        await self.reconciler.reconcile()
+        await self._entries.started()
+        await self.reconciler.reconcile()
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        # SpecCluster's version closes and forgets; the reconciler replaces.
+        Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
+        self.reconciler.wake()
+
+    async def _close(self) -> None:
+        for adaptive in self._adaptive_pools.values():
+            adaptive.stop()
+        if self.status in (Status.running, Status.failed):
+            await self.reconciler.close()
+        await super()._close()
+
+    def _publish(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def on_event(self, listener: Callable[[Event], None]) -> None:
+        """Call the listener, in the event loop, with what happens to units and pools."""
+        self._listeners.append(listener)
+
+    def on_scaling(self, listener: Callable[[str, int, int, str], None]) -> None:
+        """Call the listener with (tag, before, after, reason) when a wanted count changes."""
+        self._scaling_listeners.append(listener)
+
+
+class _RpcLink:
+    """Speaks with the scheduler over the connection that the cluster has."""
+
+    def __init__(self, cluster: PoolCluster) -> None:
+        self._comm = cluster.scheduler_comm
+        self._manager = cluster.incarnation
+
+    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerView]:
+        answer = await self._comm.scalable_heartbeat(
+            manager=self._manager, pools={tag: dict(pool) for tag, pool in pools.items()}
+        )
+        return {name: WorkerView(**view) for name, view in answer.items()}
+
+    async def drain(self, workers: Iterable[str]) -> None:
+        await self._comm.scalable_drain(workers=list(workers))
+
+    async def resume(self, workers: Iterable[str]) -> None:
+        await self._comm.scalable_resume(workers=list(workers))
+
+
+def _secured(
+    scheduler: Mapping[str, Any] | None, security: Security | None
+) -> tuple[dict[str, Any], Security | None]:
+    """Give the scheduler credentials of its own, where the caller did not decide otherwise."""
+    entry = dict(
+        scheduler
+        or {"cls": PoolScheduler, "options": {"host": "127.0.0.1", "dashboard": False, "port": 0}}
+    )
+    cls = entry.get("cls", PoolScheduler)
+    if isinstance(cls, str):
+        cls = import_term(cls)
+    options = dict(entry.get("options", {}))
+    given = options.get("security")
+    if security is None and isinstance(given, Security):
+        security = given
+    if isinstance(cls, type) and issubclass(cls, Scheduler) and "security" not in options:
+        if security is None and "protocol" not in options:
+            security = Security.temporary()
+        if security is not None and security.require_encryption:
+            options["security"] = security
+            options.setdefault("protocol", "tls://")
+    return {**entry, "cls": cls, "options": options}, security

@@ -1,0 +1,78 @@
+"""Pools as their reconciler sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.cluster.launcher import Launcher, UnitName
+
+#: The pool of workers without a tag.
+UNTAGGED = ""
+
+
+@dataclass
+class Pool:
+    """The workers of one tag, as their reconciler sees them.
+
+    Attributes
+    ----------
+    tag
+        Name of the component, :data:`UNTAGGED` for workers without one.
+    launcher
+        Provisions the units.
+    template
+        Entry of the worker specification that new units get, or None.
+    slots
+        Calls that one worker runs at once.
+    failures
+        Starts in a row that never connected.
+    retry_at
+        Monotonic seconds before which nothing is started.
+    degraded
+        Why the pool was given up, or None. Scaling the pool tries again.
+    """
+
+    tag: str
+    launcher: Launcher
+    template: Mapping[str, Any] | None = None
+    slots: int = 1
+    failures: int = 0
+    retry_at: float = 0.0
+    degraded: str | None = None
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """Counts of one pool.
+
+    Attributes
+    ----------
+    wanted, running, launching, draining, failed
+        Units.
+    slots
+        Calls that one worker runs at once.
+    reason
+        Why the pool is degraded, or None.
+    """
+
+    wanted: int = 0
+    running: int = 0
+    launching: int = 0
+    draining: int = 0
+    failed: int = 0
+    slots: int = 1
+    reason: str | None = None
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the pool was given up."""
+        return self.reason is not None
+
+
+def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the workers that a unit brings: its own, or one for each suffix of its group."""
+    if "group" in entry:
+        return tuple(f"{name}{suffix}" for suffix in entry["group"])
+    return (str(name),)

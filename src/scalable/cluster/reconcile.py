@@ -1,0 +1,239 @@
+"""What to do next so that the units that exist become the units that are wanted. Pure.
+
+The shell that carries it out is :mod:`scalable.cluster.reconciler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from scalable.cluster.launcher import Observation, UnitName, UnitState
+
+#: A crash loop: this many starts within this many seconds mark the pool degraded.
+CRASH_LOOP_STARTS = 5
+CRASH_LOOP_WINDOW_S = 60.0
+#: A worker that left the scheduler while its unit lives gets this long to come back. A Nanny
+#: restarts its own worker within it.
+LOST_WORKER_GRACE_S = 5.0
+MAX_BACKOFF_S = 15.0
+
+
+class Phase(Enum):
+    """Where a unit is in its life."""
+
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    DRAINING = "draining"
+
+
+@dataclass
+class Unit:
+    """One unit that was asked for.
+
+    Attributes
+    ----------
+    name
+        Key in the worker specification.
+    pool
+        Tag of its pool.
+    worker_names
+        Names of the workers that it brings; several for a group.
+    launched_at, connected_at, missing_since
+        Monotonic seconds, or None.
+    starts
+        When this unit and those that it replaces were started; monotonic seconds.
+    addresses
+        Of its connected workers.
+    """
+
+    name: UnitName
+    pool: str
+    worker_names: tuple[str, ...]
+    launched_at: float
+    phase: Phase = Phase.LAUNCHING
+    connected_at: float | None = None
+    missing_since: float | None = None
+    starts: tuple[float, ...] = ()
+    addresses: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """What the scheduler says of one connected worker.
+
+    Attributes
+    ----------
+    address
+        Where it listens.
+    processing
+        Tasks assigned to it, running or not.
+    occupancy
+        Seconds of work that the scheduler expects of it.
+    nbytes
+        Bytes of results that it holds.
+    drain
+        None, or how far its draining is: draining, holding, done.
+    """
+
+    address: str
+    processing: int = 0
+    occupancy: float = 0.0
+    nbytes: int = 0
+    drain: str | None = None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A unit that is gone although it is wanted."""
+
+    name: UnitName
+    reason: str
+
+
+@dataclass
+class Decision:
+    """What to do with the units that exist.
+
+    Attributes
+    ----------
+    lost
+        Wanted units that are gone or must be given up; each is stopped and replaced.
+    drain, resume
+        Units to be emptied before they are stopped; units wanted again before that was over.
+    stop
+        Units that nobody wants and that hold nothing any more.
+    """
+
+    lost: list[Loss] = field(default_factory=list)
+    drain: list[UnitName] = field(default_factory=list)
+    resume: list[UnitName] = field(default_factory=list)
+    stop: list[UnitName] = field(default_factory=list)
+
+
+def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
+    """Bring the units up to what the scheduler sees; returns those that connected just now.
+
+    A worker that came back under another address was restarted by its own nanny: that is a start
+    too, and counts towards a crash loop.
+    """
+    connected = []
+    for unit in units:
+        here = [workers[name] for name in unit.worker_names if name in workers]
+        if len(here) < len(unit.worker_names):
+            unit.missing_since = unit.missing_since or now
+            continue
+        unit.missing_since = None
+        addresses = frozenset(view.address for view in here)
+        if unit.connected_at is None:
+            unit.connected_at = now
+            connected.append(unit)
+        elif addresses != unit.addresses:
+            unit.starts = (*unit.starts, now)
+        unit.addresses = addresses
+        if unit.phase is Phase.LAUNCHING:
+            unit.phase = Phase.RUNNING
+    return connected
+
+
+def decide(
+    wanted: Mapping[UnitName, object],
+    units: Mapping[UnitName, Unit],
+    observed: Mapping[UnitName, Observation],
+    workers: Mapping[str, WorkerView],
+    *,
+    now: float,
+    start_timeout: float,
+) -> Decision:
+    """Compare what is wanted with what is.
+
+    Parameters
+    ----------
+    wanted
+        The worker specification: only its keys matter here.
+    units
+        Units that were asked for, after :func:`refresh`.
+    observed
+        What the places say of them.
+    workers
+        Worker name -> what the scheduler says of it.
+    now
+        Monotonic seconds.
+    start_timeout
+        Seconds that a running unit may take until its workers are connected.
+    """
+    decision = Decision()
+    for name, unit in units.items():
+        seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
+        if name in wanted:
+            _wanted(decision, unit, seen, now, start_timeout)
+        else:
+            _unwanted(decision, unit, seen, workers)
+    return decision
+
+
+def _wanted(
+    decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
+) -> None:
+    if seen.state is UnitState.ENDED:
+        decision.lost.append(Loss(unit.name, seen.reason or "it ended"))
+    elif unit.phase is Phase.DRAINING:
+        decision.resume.append(unit.name)
+    elif seen.state is UnitState.PENDING or unit.missing_since is None:
+        return
+    elif unit.connected_at is None:
+        if now - unit.launched_at > start_timeout:
+            reason = f"it did not connect to the scheduler within {start_timeout:g} s"
+            decision.lost.append(Loss(unit.name, reason))
+    elif now - unit.missing_since > LOST_WORKER_GRACE_S:
+        decision.lost.append(Loss(unit.name, "it lost its connection to the scheduler"))
+
+
+def _unwanted(
+    decision: Decision, unit: Unit, seen: Observation, workers: Mapping[str, WorkerView]
+) -> None:
+    here = [workers[name] for name in unit.worker_names if name in workers]
+    if seen.state is UnitState.ENDED or not here:
+        # Nothing that never connected, or left already, can hold a result.
+        decision.stop.append(unit.name)
+    elif all(view.drain == "done" for view in here):
+        decision.stop.append(unit.name)
+    else:
+        decision.drain.append(unit.name)
+
+
+def choose_victims(
+    candidates: Iterable[UnitName],
+    count: int,
+    units: Mapping[UnitName, Unit],
+    workers: Mapping[str, WorkerView],
+) -> list[UnitName]:
+    """Which units of a pool go when it shrinks: unlaunched, then unconnected, idle, least loaded.
+
+    Among equals the one that holds the fewest bytes goes, so that little data has to move.
+    """
+
+    def burden(name: UnitName) -> tuple[int, float, int, int]:
+        unit = units.get(name)
+        if unit is None:
+            return (0, 0.0, 0, 0)
+        here = [workers[worker] for worker in unit.worker_names if worker in workers]
+        if not here:
+            return (1, 0.0, 0, 0)
+        processing = sum(view.processing for view in here)
+        occupancy = sum(view.occupancy for view in here)
+        return (3 if processing else 2, occupancy, processing, sum(view.nbytes for view in here))
+
+    return sorted(candidates, key=burden)[: max(0, count)]
+
+
+def backoff_s(failures: int) -> float:
+    """Seconds to wait before the next start after so many failed ones in a row."""
+    return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
+
+
+def in_crash_loop(starts: Iterable[float], now: float) -> bool:
+    """Whether these starts (monotonic seconds) are a crash loop."""
+    recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
+    return len(recent) >= CRASH_LOOP_STARTS

@@ -1,0 +1,383 @@
+"""Holds what is wanted, looks at what is, and brings the second to the first, again and again.
+
+It alone restarts workers. It stands apart from any cluster object: give it launchers and a link to
+a scheduler. What it decides is in :mod:`scalable.cluster.reconcile`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from scalable.cluster.launcher import Observation, UnitName
+from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus, worker_names
+from scalable.cluster.reconcile import (
+    CRASH_LOOP_STARTS,
+    Loss,
+    Phase,
+    Unit,
+    WorkerView,
+    backoff_s,
+    choose_victims,
+    decide,
+    in_crash_loop,
+    refresh,
+)
+from scalable.cluster.wanted import Wanted
+from scalable.errors import ClusterError, ProviderError
+
+logger = logging.getLogger("scalable.cluster")
+
+INTERVAL_S = 0.5
+
+Event = dict[str, Any]
+
+
+class SchedulerLink(Protocol):
+    """How a reconciler speaks with the scheduler that its workers belong to."""
+
+    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerView]:
+        """Report the pools; learn of the workers, by name."""
+
+    async def drain(self, workers: Iterable[str]) -> None:
+        """Stop assigning work to these workers, and empty them."""
+
+    async def resume(self, workers: Iterable[str]) -> None:
+        """Let draining workers accept work again."""
+
+
+class Reconciler:
+    """Keeps the units of some pools as they are wanted.
+
+    Parameters
+    ----------
+    incarnation
+        Short text that makes the unit names of this reconciler unique on its scheduler.
+    on_event
+        Receives what happened, as rows of ``workers.jsonl`` and ``failures.jsonl`` with the
+        stream under ``"stream"``.
+    start_timeout
+        Seconds that a running unit may take until its workers are connected.
+    """
+
+    def __init__(
+        self,
+        incarnation: str,
+        *,
+        on_event: Callable[[Event], None],
+        start_timeout: float = 120.0,
+    ) -> None:
+        self.wanted = Wanted(incarnation)
+        self.pools: dict[str, Pool] = {}
+        self.units: dict[UnitName, Unit] = {}
+        self.link: SchedulerLink | None = None
+        self._on_event = on_event
+        self._start_timeout = start_timeout
+        self._workers: dict[str, WorkerView] = {}
+        self._stopping: set[UnitName] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._changing = threading.RLock()
+        self._lock: asyncio.Lock | None = None
+        self._wake: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # What is wanted ---------------------------------------------------------------------------
+
+    def add_pool(self, pool: Pool) -> None:
+        """Make a pool known. It starts empty."""
+        with self._changing:
+            if pool.tag in self.pools:
+                raise ClusterError(f"pool {pool.tag!r} exists already")
+            self.pools[pool.tag] = pool
+
+    def want(self, tag: str, count: int, reason: str = "scale") -> tuple[int, int]:
+        """Set how many units of a pool are wanted; returns the count before and after.
+
+        Asking again, also for the same count, gives a degraded pool another chance.
+        """
+        with self._changing:
+            pool = self.pool(tag)
+            if count < 0:
+                raise ClusterError(f"a pool cannot have {count} workers")
+            if pool.degraded:
+                logger.info("pool %r is tried again: %s", tag, reason)
+            pool.degraded, pool.failures, pool.retry_at = None, 0, 0.0
+            names = self.wanted.names(tag)
+            self.wanted.forget_starts(tag)
+            if count > len(names) and pool.template is None:
+                raise ClusterError(
+                    f"pool {tag!r} has no template to start workers from",
+                    hint="give PoolCluster worker=, or add entries to worker_spec",
+                )
+            for _ in range(count - len(names)):
+                if not self.wanted.take_back(pool, self.units):
+                    self.wanted.add(pool)
+            for name in choose_victims(names, len(names) - count, self.units, self._workers):
+                self.wanted.remove(name)
+        self.wake()
+        return len(names), count
+
+    def discard(self, names: Iterable[UnitName]) -> None:
+        """Want these units no more."""
+        with self._changing:
+            for name in list(names):
+                self.wanted.remove(name)
+        self.wake()
+
+    def pool(self, tag: str) -> Pool:
+        """The pool of a tag; ClusterError names the known ones."""
+        try:
+            return self.pools[tag]
+        except KeyError:
+            known = ", ".join(sorted(repr(t) for t in self.pools)) or "none"
+            raise ClusterError(f"no pool {tag!r}; known pools: {known}") from None
+
+    # What is ----------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, PoolStatus]:
+        """Counts of every pool."""
+        with self._changing:
+            counts = {tag: dict.fromkeys(Phase, 0) for tag in self.pools}
+            for unit in self.units.values():
+                counts[unit.pool][unit.phase] += 1
+            wanted = {tag: self.wanted.names(tag) for tag in self.pools}
+            return {
+                tag: PoolStatus(
+                    wanted=len(wanted[tag]),
+                    running=counts[tag][Phase.RUNNING],
+                    launching=counts[tag][Phase.LAUNCHING],
+                    draining=counts[tag][Phase.DRAINING],
+                    failed=sum(n not in self.units for n in wanted[tag]) if pool.degraded else 0,
+                    slots=pool.slots,
+                    reason=pool.degraded,
+                )
+                for tag, pool in self.pools.items()
+            }
+
+    # Bringing the second to the first -----------------------------------------------------------
+
+    def start(self, link: SchedulerLink) -> None:
+        """Begin to reconcile in the running event loop."""
+        self.link = link
+        self._lock, self._wake = asyncio.Lock(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._run(), name="scalable reconciler")
+        self._task.add_done_callback(self._loop_ended)
+
+    def wake(self) -> None:
+        """Reconcile now instead of at the next tick. May be called from any thread."""
+        if self._wake is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    async def _run(self) -> None:
+        assert self._wake is not None
+        unreachable = False
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), INTERVAL_S)
+            self._wake.clear()
+            try:
+                await self.reconcile()
+                unreachable = False
+            except ProviderError:
+                unreachable = False  # the pool is degraded, and says so
+            except OSError as error:
+                if not unreachable:
+                    logger.warning("the scheduler does not answer: %s", error)
+                unreachable = True
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical("the reconciler failed and manages no worker any more", exc_info=error)
+            for pool in self.pools.values():
+                self._degrade(pool, f"its reconciler failed: {error!r}")
+
+    async def reconcile(self) -> None:
+        """Look once, and do what has to be done.
+
+        Raises
+        ------
+        ProviderError
+            When a place refused a unit for good; its pool is degraded then.
+        OSError
+            When the scheduler does not answer.
+        """
+        assert self.link is not None
+        assert self._lock is not None
+        async with self._lock:
+            report = {tag: asdict(status) for tag, status in self.status().items()}
+            self._workers = await self.link.heartbeat(report)
+            now = time.monotonic()
+            with self._changing:
+                for unit in refresh(self.units.values(), self._workers, now):
+                    self.pools[unit.pool].failures = 0
+                observed = self._observe()
+                self._give_up_crash_loops(now)
+                decision = decide(
+                    self.wanted.spec,
+                    self.units,
+                    observed,
+                    self._workers,
+                    now=now,
+                    start_timeout=self._start_timeout,
+                )
+                for loss in decision.lost:
+                    self._replace(loss, now)
+                self._end([self.units.pop(name) for name in decision.stop], "scale-down")
+                draining = self._set_phase(decision.drain, Phase.DRAINING)
+                resumed = self._set_phase(decision.resume, Phase.RUNNING)
+                due = self._due(now)
+            if draining:
+                await self.link.drain(draining)
+            if resumed:
+                await self.link.resume(resumed)
+            await self._launch(due)
+
+    def _observe(self) -> dict[UnitName, Observation]:
+        launchers = {id(pool.launcher): pool.launcher for pool in self.pools.values()}
+        return {n: o for launcher in launchers.values() for n, o in launcher.observe().items()}
+
+    def _set_phase(self, names: Iterable[UnitName], phase: Phase) -> list[str]:
+        workers: list[str] = []
+        for name in names:
+            self.units[name].phase = phase
+            workers += self.units[name].worker_names
+        return workers
+
+    def _give_up_crash_loops(self, now: float) -> None:
+        # Units that restart their own workers (a Nanny) are never seen to end.
+        for unit in list(self.units.values()):
+            restarting = unit.connected_at is not None and unit.missing_since is not None
+            if unit.name in self.wanted.spec and restarting and in_crash_loop(unit.starts, now):
+                self._replace(Loss(unit.name, "its worker ended again and again"), now)
+
+    def _replace(self, loss: Loss, now: float) -> None:
+        unit = self.units.pop(loss.name)
+        pool = self.pools[unit.pool]
+        reason = self._with_log(pool, loss)
+        if unit.connected_at is None:
+            pool.failures += 1
+            pool.retry_at = now + backoff_s(pool.failures)
+        logger.warning("worker %s was lost: %s", unit.name, reason)
+        self._end([unit], f"lost: {loss.reason}")
+        if pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now):
+            self._degrade(pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
+            return
+        self.wanted.replace(unit, pool)
+
+    def _with_log(self, pool: Pool, loss: Loss) -> str:
+        lines = pool.launcher.logs(loss.name).splitlines()
+        tail = [line for line in lines if line.strip() and " - INFO - " not in line][-5:]
+        return loss.reason + ("; its last output:\n  " + "\n  ".join(tail) if tail else "")
+
+    def _degrade(self, pool: Pool, reason: str) -> None:
+        if pool.degraded is None:
+            pool.degraded = reason
+            logger.error("pool %r is degraded: %s", pool.tag, reason)
+            self._on_event(
+                {
+                    "stream": "failures",
+                    "failure_class": "PoolDegraded",
+                    "message": f"pool {pool.tag!r} is degraded: {reason}",
+                    "timestamp": time.time(),
+                    "details": {"phase": "start", "tag": pool.tag},
+                }
+            )
+
+    def _due(self, now: float) -> dict[str, dict[UnitName, dict[str, Any]]]:
+        """Entries to launch now, by pool; their units exist from here on."""
+        due: dict[str, dict[UnitName, dict[str, Any]]] = {}
+        for name, entry in self.wanted.spec.items():
+            pool = self.pools[entry.get("pool", UNTAGGED)]
+            names = worker_names(name, entry)
+            taken = name in self._stopping or any(n in self._workers for n in names)
+            if name in self.units or pool.degraded or now < pool.retry_at or taken:
+                continue
+            starts = (*self.wanted.starts(name), now)
+            self.units[name] = Unit(name, pool.tag, names, launched_at=now, starts=starts)
+            due.setdefault(pool.tag, {})[name] = entry
+        return due
+
+    async def _launch(self, due: Mapping[str, Mapping[UnitName, Mapping[str, Any]]]) -> None:
+        refused: ProviderError | None = None
+        for tag, entries in due.items():
+            pool = self.pools[tag]
+            for name, entry in entries.items():
+                for worker in worker_names(name, entry):
+                    self._worker_event("requested", worker, tag)
+            try:
+                await pool.launcher.launch(entries)
+            except ProviderError as error:
+                refused = self._refused(pool, entries, error) or refused
+        if refused is not None:
+            raise refused
+
+    def _refused(
+        self, pool: Pool, entries: Mapping[UnitName, Any], error: ProviderError
+    ) -> ProviderError | None:
+        with self._changing:
+            refused = [self.units.pop(name) for name in entries]
+            self._end(refused, f"refused: {error.message}")
+            if not error.transient:
+                self._degrade(pool, str(error))
+                return error
+            pool.failures += 1
+            pool.retry_at = time.monotonic() + backoff_s(pool.failures)
+            if pool.failures >= CRASH_LOOP_STARTS:
+                self._degrade(pool, f"{CRASH_LOOP_STARTS} requests failed; the last: {error}")
+            else:
+                logger.warning("pool %r: %s; it is tried again", pool.tag, error)
+        return None
+
+    def _end(self, units: Iterable[Unit], reason: str) -> None:
+        by_pool: dict[str, list[UnitName]] = {}
+        for unit in units:
+            by_pool.setdefault(unit.pool, []).append(unit.name)
+            self._stopping.add(unit.name)
+            for worker in unit.worker_names:
+                self._worker_event("removed", worker, unit.pool, reason)
+        for tag, names in by_pool.items():
+            task = asyncio.ensure_future(self._stop(self.pools[tag], names))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _stop(self, pool: Pool, names: list[UnitName]) -> None:
+        try:
+            await pool.launcher.stop(names)
+        except ProviderError as error:
+            logger.warning("workers %s could not be stopped: %s", names, error)
+        finally:
+            self._stopping.difference_update(names)
+            self.wake()
+
+    def _worker_event(self, event: str, worker: str, tag: str, reason: str | None = None) -> None:
+        self._on_event(
+            {
+                "stream": "workers",
+                "event": event,
+                "worker": worker,
+                "tag": tag,
+                "timestamp": time.time(),
+                "reason": reason,
+            }
+        )
+
+    async def close(self) -> None:
+        """Stop every unit at once, without draining, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+        with self._changing:
+            units, self.units = list(self.units.values()), {}
+            self.wanted.spec.clear()
+        self._end(units, "closed")
+        while self._background:
+            await asyncio.gather(*self._background)

@@ -1,0 +1,171 @@
+"""A Dask worker that measures what each call uses and keeps to its memory limit."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import Worker
+from distributed.metrics import context_meter
+
+from scalable.cluster.recorder import USAGE_ACTION
+from scalable.cluster.scheduler import QuietHttp
+from scalable.units import format_bytes
+
+MEMORY_INTERVAL_S = 0.2
+#: Share of the limit at which a worker ends itself; Dask's nanny does the same at 0.95.
+TERMINATE_FRACTION = 0.95
+#: Exit code of a worker that ended itself for its memory.
+OUT_OF_MEMORY = 71
+
+
+class PoolWorker(QuietHttp, Worker):
+    """A worker of a pool, in the user's process: CPU seconds of each call are the thread's."""
+
+    async def execute(self, key: Any, *, stimulus_id: str) -> Any:
+        """Run a call, and send what it used along with its timings."""
+        usage = self._begin()
+        with context_meter.add_callback(usage.observe):
+            event = await super().execute(key, stimulus_id=stimulus_id)
+        task = self.state.tasks.get(key)
+        if task is not None:
+            now = time.time()
+            entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
+            task.startstops.append(entry)
+        return event
+
+    def _begin(self) -> _ThreadUsage:
+        return _ThreadUsage()
+
+
+class _ThreadUsage:
+    """What the thread of one call used. Its process's memory says nothing about the call."""
+
+    def __init__(self) -> None:
+        self._cpu_s: float | None = None
+
+    def observe(self, label: Any, value: float, unit: str) -> None:
+        if label == "thread-cpu" and unit == "seconds":
+            self._cpu_s = (self._cpu_s or 0.0) + value
+
+    def end(self) -> dict[str, float | int | None]:
+        return {"cpu_s": self._cpu_s, "peak_memory": None}
+
+
+class ProcessWorker(PoolWorker):
+    """A worker that has a process to itself.
+
+    With one slot, a call is charged the CPU seconds of the whole process and of the children that
+    it waited for; with more, those of its thread. Peak memory is the process's high-water mark
+    during the call and, sampled every 0.2 s, that of its children with it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.memory_watch = MemoryWatch(self.memory_manager.memory_limit)
+        self.memory_watch.start()
+
+    def _begin(self) -> _ThreadUsage:
+        return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)
+
+
+class _ProcessUsage(_ThreadUsage):
+    def __init__(self, watch: MemoryWatch, *, alone: bool) -> None:
+        super().__init__()
+        self._watch = watch
+        self._began = _process_cpu_s() if alone else None
+        watch.begin(reset=alone)
+
+    def end(self) -> dict[str, float | int | None]:
+        cpu_s = self._cpu_s if self._began is None else _process_cpu_s() - self._began
+        return {"cpu_s": cpu_s, "peak_memory": self._watch.end()}
+
+
+def _process_cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class MemoryWatch(threading.Thread):
+    """Samples the memory of this process and its children; ends the process over its limit.
+
+    Parameters
+    ----------
+    limit
+        Bytes, or None for no limit.
+
+    Notes
+    -----
+    The high-water mark (VmHWM) is set back by writing 5 to ``/proc/self/clear_refs``, see
+    proc(5). Where that is not allowed, the samples alone count.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        super().__init__(name="scalable-memory-watch", daemon=True)
+        self._limit = limit
+        self._process = psutil.Process()
+        self._sampled = 0
+
+    def begin(self, *, reset: bool) -> None:
+        """Start to measure the peak of a call; without ``reset`` other calls share it."""
+        if reset:
+            self._sampled = 0
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+
+    def end(self) -> int | None:
+        """Peak in bytes since :meth:`begin`, or None where the system does not tell."""
+        return max(_high_water_mark() or 0, self._sampled) or None
+
+    def run(self) -> None:
+        """Sample until the process ends."""
+        while True:
+            time.sleep(MEMORY_INTERVAL_S)
+            with suppress(psutil.Error, OSError):
+                used = self._used()
+                self._sampled = max(self._sampled, used)
+                if self._limit and used > TERMINATE_FRACTION * self._limit:
+                    self._terminate(used)
+
+    def _used(self) -> int:
+        used = int(self._process.memory_info().rss)
+        for child in self._process.children(recursive=True) if _has_children() else ():
+            with suppress(psutil.Error):
+                used += int(child.memory_info().rss)
+        return used
+
+    def _terminate(self, used: int) -> None:
+        assert self._limit is not None
+        message = (
+            f"out of memory: {format_bytes(used)} used, the limit is {format_bytes(self._limit)}; "
+            "the worker ends itself\n"
+        )
+        os.write(2, message.encode())
+        for child in self._process.children(recursive=True):
+            with suppress(psutil.Error):
+                child.kill()
+        os._exit(OUT_OF_MEMORY)
+
+
+def _has_children() -> bool:
+    # A look at each thread's list is much cheaper than psutil's walk through all of /proc.
+    try:
+        return any(p.read_text() for p in Path("/proc/self/task").glob("*/children"))
+    except OSError:
+        return True
+
+
+def _high_water_mark() -> int | None:
+    try:
+        with open("/proc/self/status", "rb") as status:  # noqa: PTH123 - on the path of each call
+            for line in status:
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None

@@ -1,0 +1,169 @@
+"""The program of a worker process: ``python -m scalable.cluster.worker_process``.
+
+It reads one line of JSON from standard input (see :class:`WorkerConfig`): credentials thus never
+appear in an argument, the environment or a file. Standard input then stays open as the lifeline:
+when it ends, its parent is gone, and the worker with all its children ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Security
+
+CONNECT_TIMEOUT_S = 60.0
+_SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker process needs to know.
+
+    Attributes
+    ----------
+    scheduler
+        Address to connect to.
+    name
+        Name of the worker.
+    nthreads
+        Calls that it runs at once.
+    resources
+        Dask resources that it offers: its tag.
+    memory_limit
+        Bytes; 0 for no limit.
+    host
+        Address to listen on.
+    local_directory
+        Scratch directory of this worker alone; removed when it ends.
+    preload
+        Scripts to run before the worker starts.
+    sys_path
+        Entries that the module search path must have, so that the workflow's modules are found.
+    security
+        PEM texts of the cluster's authority and of the worker's own certificate and key.
+    dask_config
+        Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
+    """
+
+    scheduler: str
+    name: str
+    nthreads: int = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    memory_limit: int = 0
+    host: str = "127.0.0.1"
+    local_directory: str = ""
+    preload: tuple[str, ...] = ()
+    sys_path: tuple[str, ...] = ()
+    security: Mapping[str, str] = field(default_factory=dict)
+    dask_config: str = ""
+
+    def to_line(self) -> bytes:
+        """One line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+def security_fields(security: Security | None) -> dict[str, str]:
+    """What a worker needs of a cluster's credentials; empty without encryption."""
+    if security is None or not security.require_encryption:
+        return {}
+    return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
+
+
+async def serve(config: WorkerConfig) -> None:
+    """Run the worker until it is told to end.
+
+    Raises
+    ------
+    TimeoutError
+        When the scheduler does not answer within 60 s.
+    """
+    from scalable.cluster.worker import ProcessWorker
+
+    security = Security(require_encryption=True, **config.security) if config.security else None
+    worker = ProcessWorker(
+        config.scheduler,
+        name=config.name,
+        nthreads=config.nthreads,
+        resources=dict(config.resources),
+        memory_limit=config.memory_limit,
+        host=config.host,
+        local_directory=config.local_directory,
+        preload=list(config.preload),
+        security=security,
+        death_timeout=CONNECT_TIMEOUT_S,
+    )
+    loop = asyncio.get_running_loop()
+    closing: list[asyncio.Task[Any]] = []
+
+    def close() -> None:
+        closing.append(loop.create_task(worker.close(reason="terminated", nanny=False)))
+
+    loop.add_signal_handler(signal.SIGTERM, close)
+    await worker
+    await worker.finished()
+
+
+def end_with_parent(lifeline: int, scratch: str) -> None:
+    """Wait for the lifeline's end, then end this process and its whole group.
+
+    Parameters
+    ----------
+    lifeline
+        File descriptor whose other end the parent holds.
+    scratch
+        Directory to remove first.
+    """
+    while os.read(lifeline, 4096):
+        pass
+    remove_scratch(scratch)
+    os.killpg(0, signal.SIGKILL)
+
+
+def remove_scratch(scratch: str) -> None:
+    """Remove a worker's directory, and the cluster's around it if it was the last one."""
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):
+            Path(scratch).parent.rmdir()
+
+
+def main() -> None:
+    """Read the configuration, hold the lifeline, serve."""
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(0, 65536)
+        if not part:
+            sys.exit("this program is started by scalable, with its configuration on stdin")
+        line += part
+    values = json.loads(line)
+    config = WorkerConfig(**values)
+    # What a call reads from standard input must not be the lifeline.
+    lifeline = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    threading.Thread(
+        target=end_with_parent, args=(lifeline, config.local_directory), daemon=True
+    ).start()
+    sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
+    if config.dask_config:
+        dask.config.update(dask.config.global_config, dask.config.deserialize(config.dask_config))
+    try:
+        asyncio.run(serve(config))
+    finally:
+        remove_scratch(config.local_directory)
+
+
+if __name__ == "__main__":
+    main()

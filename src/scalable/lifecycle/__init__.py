@@ -1,0 +1,9 @@
+"""Clusters as things of their own: wired together, started, recorded, scaled and ended.
+
+What a session adds (manifest, plan, client) is in ``session``; how a place starts workers is in
+``providers``.
+"""
+
+from scalable.lifecycle.deployment import Deployment
+
+__all__ = ["Deployment"]

@@ -1,0 +1,153 @@
+"""Wires a scheduler, its controller, a recorder and a manager together."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import Any
+
+from scalable.errors import ClusterError
+from scalable.spec import DeploymentSpec, ScalePlan
+from scalable.telemetry import RunDirectory
+
+logger = logging.getLogger("scalable.lifecycle")
+
+READY_POLL_S = 0.02
+
+
+class Deployment:
+    """A cluster in this process, from its start to its end.
+
+    Parameters
+    ----------
+    provider
+        Who builds, scales and closes it.
+    spec
+        What is asked for.
+    run
+        Where it is recorded, or None.
+
+    Attributes
+    ----------
+    cluster
+        The provider's cluster handle.
+    scaling_history
+        Rows of ``scaling.jsonl``: every change of a wanted count, oldest first.
+    """
+
+    def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
+        self.cluster: Any = None
+        self.scaling_history: list[dict[str, Any]] = []
+        self._provider = provider
+        self._spec = spec
+        self._run = run
+        self._recorder: Any = None
+        self._counts: dict[str, int] = {}
+        self._source = "plan"
+
+    def start(self, plan: ScalePlan) -> None:
+        """Build the cluster and bring its pools to the plan's counts.
+
+        Where the provider says that its workers come soon (``ready_timeout_s``), it waits for them.
+
+        Raises
+        ------
+        ClusterError
+            When a pool could not start any of its workers; nothing is left behind then.
+        """
+        spec = self._spec
+        if self._run is not None:
+            spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
+        self.cluster = self._provider.build_cluster(spec)
+        try:
+            self._record()
+            self.scale(plan, source="plan")
+            timeout = getattr(self._provider, "ready_timeout_s", None)
+            if timeout is not None:
+                self._wait_for_first_workers(timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_for_first_workers(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            pools = self.cluster.pools
+            for tag, pool in pools.items():
+                if pool.reason is not None and not pool.running:
+                    raise ClusterError(f"pool {tag!r} has no worker: {pool.reason}")
+            if all(pool.running >= pool.wanted or pool.reason for pool in pools.values()):
+                return
+            time.sleep(READY_POLL_S)
+        logger.warning("not every worker was there after %g s; they are still awaited", timeout)
+
+    # The record ---------------------------------------------------------------------------------
+
+    def _record(self) -> None:
+        cluster, run = self.cluster, self._run
+        if hasattr(cluster, "on_scaling"):
+            cluster.on_scaling(self._scaled)
+        if run is None:
+            return
+        scheduler: Any = getattr(cluster, "scheduler", None)
+        if not hasattr(scheduler, "add_plugin"):
+            logger.warning(
+                "the scheduler of cluster %s is not in this process: its tasks are not recorded",
+                cluster.name,
+            )
+            return
+        from scalable.cluster.recorder import Recorder
+
+        tags = self._spec.tags
+
+        async def install() -> Any:
+            recorder = Recorder(scheduler, run, tags)
+            scheduler.add_plugin(recorder)
+            recorder.start_flushing()
+            return recorder
+
+        self._recorder = cluster.sync(install)
+        if hasattr(cluster, "on_event"):
+            cluster.on_event(self._recorder.event)
+
+    def _scaled(self, tag: str, before: int, after: int, reason: str) -> None:
+        row = {
+            "timestamp": time.time(),
+            "tag": tag,
+            "action": "scale-up" if after > before else "scale-down",
+            "from": before,
+            "to": after,
+            "reason": reason,
+            "source": self._source if reason == "scale" else "adaptive",
+        }
+        self.scaling_history.append(row)
+        if self._run is not None:
+            self._run.append("scaling", row)
+
+    # Changes ------------------------------------------------------------------------------------
+
+    def scale(self, plan: ScalePlan, *, source: str) -> None:
+        """Bring pools to the plan's counts, through the provider."""
+        self._source = source
+        self._provider.scale(self.cluster, plan)
+        if not hasattr(self.cluster, "on_scaling"):
+            for tag, count in plan.workers_by_tag.items():
+                before = self._counts.get(tag, 0)
+                if before != count:
+                    self._scaled(tag, before, count, "scale")
+        self._counts |= plan.workers_by_tag
+
+    def close(self) -> None:
+        """End the cluster; ending it twice is harmless."""
+        cluster, self.cluster = self.cluster, None
+        if cluster is None:
+            return
+        if self._recorder is not None:
+            recorder, self._recorder = self._recorder, None
+
+            async def stop() -> None:
+                recorder.stop()
+
+            cluster.sync(stop)
+        self._provider.close(cluster)

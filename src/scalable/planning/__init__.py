@@ -1,0 +1,9 @@
+"""Makes plans: a request and what is known about its work become counts and costs. Pure.
+
+No I/O, no Dask, no providers: prices and history arrive as values.
+"""
+
+from scalable.planning.counts import conflicts, expected_work, worker_counts
+from scalable.planning.plan import make_plan
+
+__all__ = ["conflicts", "expected_work", "make_plan", "worker_counts"]

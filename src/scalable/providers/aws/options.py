@@ -1,0 +1,44 @@
+"""What a target of the aws provider may say."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from scalable.manifest.fields import PositiveInt, ProviderOptions, Text
+
+
+class AWSOptions(ProviderOptions):
+    """Options of a target with ``provider: aws``."""
+
+    region: Text | None = Field(
+        default=None, description="Region, such as us-east-1; the AWS configuration's without."
+    )
+    cluster_type: Literal["fargate", "ec2"] = Field(
+        default="fargate", description="Containers without machines of one's own, or machines."
+    )
+    instance_type: Text | None = Field(
+        default=None, description="Type of machine for ec2, such as m6i.xlarge."
+    )
+    image: Text | None = Field(
+        default=None, description="Image of the scheduler, and of components that name none."
+    )
+    n_workers: PositiveInt | None = Field(
+        default=None, description="Workers in all pools together: one for each pool where left out."
+    )
+    worker_cpu: PositiveInt | None = Field(
+        default=None, description="CPU units of a worker (1024 are one core); the component's cpus."
+    )
+    worker_mem: PositiveInt | None = Field(
+        default=None, description="Memory of a worker in MiB; the component's memory."
+    )
+    vpc: Text | None = Field(default=None, description="VPC; the default one where left out.")
+    subnets: tuple[Text, ...] = Field(default=(), description="Subnets of the workers.")
+    security_groups: tuple[Text, ...] = Field(
+        default=(), description="Security groups of the workers."
+    )
+    execution_role_arn: Text | None = Field(default=None, description="Role that starts the tasks.")
+    task_role_arn: Text | None = Field(
+        default=None, description="Role that the workers themselves have."
+    )

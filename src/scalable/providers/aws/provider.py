@@ -1,0 +1,33 @@
+"""What the aws provider decides."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from scalable.providers.aws.options import AWSOptions
+from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
+
+
+class AWSProvider:
+    """Validates and plans targets on AWS; clusters cannot be built yet."""
+
+    name = "aws"
+    options_model = AWSOptions
+
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
+        """Accept what the option model accepted."""
+        return ValidationReport()
+
+    def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
+        """Refuse: not available yet."""
+        raise NotImplementedError(
+            f"target {spec.target_name!r}: provider 'aws' validates and plans, "
+            "but cannot build clusters in this version; use a local target"
+        )
+
+    def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
+        """Refuse: there is no cluster."""
+        raise NotImplementedError("provider 'aws' cannot scale clusters in this version")
+
+    def close(self, cluster: object) -> None:
+        """Do nothing: there is no cluster."""

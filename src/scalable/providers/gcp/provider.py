@@ -1,0 +1,33 @@
+"""What the gcp provider decides."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
+from scalable.providers.gcp.options import GCPOptions
+
+
+class GCPProvider:
+    """Validates and plans targets on Google Cloud; clusters cannot be built yet."""
+
+    name = "gcp"
+    options_model = GCPOptions
+
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
+        """Accept what the option model accepted."""
+        return ValidationReport()
+
+    def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
+        """Refuse: not available yet."""
+        raise NotImplementedError(
+            f"target {spec.target_name!r}: provider 'gcp' validates and plans, "
+            "but cannot build clusters in this version; use a local target"
+        )
+
+    def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
+        """Refuse: there is no cluster."""
+        raise NotImplementedError("provider 'gcp' cannot scale clusters in this version")
+
+    def close(self, cluster: object) -> None:
+        """Do nothing: there is no cluster."""

@@ -1,0 +1,47 @@
+"""What a target of the kubernetes provider may say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from scalable.manifest.fields import (
+    Environment,
+    PositiveInt,
+    ProviderOptions,
+    Record,
+    Text,
+    TextMap,
+)
+
+
+class Resources(Record):
+    """Resources of a pod's container, by the names that Kubernetes has for them."""
+
+    requests: TextMap = Field(default={}, description="What is reserved, such as `memory: 2Gi`.")
+    limits: TextMap = Field(default={}, description="What may be used at most.")
+
+
+class KubernetesOptions(ProviderOptions):
+    """Options of a target with ``provider: kubernetes``."""
+
+    namespace: Text = Field(default="default", description="Namespace of all pods.")
+    image: Text | None = Field(
+        default=None, description="Image of the scheduler, and of components that name none."
+    )
+    n_workers: PositiveInt | None = Field(
+        default=None, description="Workers in all pools together: one for each pool where left out."
+    )
+    service_account: Text | None = Field(default=None, description="Service account of the pods.")
+    resources: Resources | None = Field(
+        default=None, description="Requests and limits beside those of the components."
+    )
+    env: Environment = Field(default={}, description="Environment of all pods.")
+    tolerations: tuple[dict[str, Any], ...] = Field(
+        default=(), description="Tolerations of the pods, as Kubernetes writes them."
+    )
+    node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
+    context: Text | None = Field(
+        default=None, description="Context of the kubeconfig; the current one where left out."
+    )

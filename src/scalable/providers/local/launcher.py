@@ -1,0 +1,166 @@
+"""Starts worker processes on this machine, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Security
+
+from scalable.cluster.launcher import Observation, UnitName, UnitState
+from scalable.cluster.worker_process import WorkerConfig, remove_scratch, security_fields
+from scalable.errors import ProviderError
+from scalable.providers.local.render import end_of
+
+COMMAND = (sys.executable, "-m", "scalable.cluster.worker_process")
+TERMINATE_S = 3.0
+KILL_S = 5.0
+LOG_TAIL_BYTES = 8192
+
+
+@dataclass
+class _Unit:
+    process: subprocess.Popen[bytes]
+    scratch: Path
+    limit: int
+
+
+class ProcessLauncher:
+    """Each unit is a process in a group of its own, with a pipe that ends when we do.
+
+    Parameters
+    ----------
+    scheduler
+        Address that the workers connect to.
+    security
+        The cluster's credentials; workers get them through the pipe.
+    scratch
+        Directory for the workers' own directories.
+    logs
+        Directory for their output.
+    """
+
+    def __init__(
+        self, scheduler: str, security: Security | None, scratch: Path, logs: Path
+    ) -> None:
+        self._scheduler = scheduler
+        self._security = security
+        self._scratch = scratch
+        self._logs = logs
+        self._units: dict[UnitName, _Unit] = {}
+        self._ended: dict[UnitName, str] = {}
+
+    async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Start a process for each entry; they connect later."""
+        for name, entry in entries.items():
+            if name not in self._units:
+                self._units[name] = self._spawn(str(name), entry["options"])
+
+    def _spawn(self, name: str, options: Mapping[str, Any]) -> _Unit:
+        scratch = self._scratch / _file_name(name)
+        config = WorkerConfig(
+            scheduler=self._scheduler,
+            name=name,
+            nthreads=options["nthreads"],
+            resources=options["resources"],
+            memory_limit=options["memory_limit"],
+            local_directory=str(scratch),
+            preload=tuple(options["preload"]),
+            sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            security=security_fields(self._security),
+            dask_config=dask.config.serialize(dask.config.config),
+        )
+        try:
+            scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self._log(name).open("ab") as log:
+                process = subprocess.Popen(
+                    COMMAND,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **options["env"]},
+                    # A group of its own: Ctrl-C is ours to handle, and its children end with it.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ProviderError(
+                f"worker {name} cannot be started: {error}", transient=True
+            ) from error
+        assert process.stdin is not None
+        with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
+            process.stdin.write(config.to_line())
+            process.stdin.flush()
+        return _Unit(process, scratch, options["memory_limit"])
+
+    def observe(self) -> dict[UnitName, Observation]:
+        """Look at each process."""
+        return {name: self._observe(name, unit) for name, unit in self._units.items()}
+
+    def _observe(self, name: UnitName, unit: _Unit) -> Observation:
+        if name not in self._ended:
+            if not _has_exited(unit.process):
+                return Observation(UnitState.RUNNING)
+            self._reap(name, unit)
+        return Observation(UnitState.ENDED, self._ended[name])
+
+    def _reap(self, name: UnitName, unit: _Unit) -> None:
+        # Its children first: once it is reaped, the number of its group may belong to others.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(unit.process.pid, signal.SIGKILL)
+        unit.process.wait(KILL_S)
+        assert unit.process.stdin is not None
+        with suppress(BrokenPipeError):
+            unit.process.stdin.close()
+        remove_scratch(str(unit.scratch))
+        self._ended[name] = end_of(unit.process.returncode, unit.limit)
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """End processes: politely for 3 s, then not."""
+        units = {name: self._units[name] for name in names if name in self._units}
+        for name, unit in units.items():
+            if name not in self._ended and not _has_exited(unit.process):
+                unit.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + TERMINATE_S
+        while any(n not in self._ended and not _has_exited(u.process) for n, u in units.items()):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        for name, unit in units.items():
+            if name not in self._ended:
+                self._reap(name, unit)
+            self._units.pop(name, None)
+
+    def logs(self, name: UnitName) -> str:
+        """The last 8 KiB of a process's output."""
+        try:
+            with self._log(str(name)).open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+                return log.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{_file_name(name)}.log"
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def _has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a child has ended, without reaping it."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -1,0 +1,179 @@
+"""What the local provider decides."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalable.errors import ProviderError
+from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
+from scalable.providers.local.options import LocalOptions
+from scalable.providers.local.render import process_options, resolve, thread_options
+from scalable.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from scalable.cluster.pool_cluster import PoolCluster
+
+
+class LocalProvider:
+    """Runs the pools on this machine.
+
+    With ``processes: false`` the workers are threads of the user's process: nothing listens, and
+    memory limits are advisory. With ``processes: true`` each worker is a process with its memory
+    limit and environment, and the scheduler answers on loopback, to this cluster's credentials
+    only.
+    """
+
+    name = "local"
+    options_model = LocalOptions
+    #: Workers on this machine come soon: a session waits for them so long.
+    ready_timeout_s = 60.0
+
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:
+        """Check what the option model cannot: components against the mode and the machine."""
+        report = ValidationReport()
+        target = ("targets", spec.target_name)
+        if not spec.options["processes"]:
+            report.extend(_needs_processes(spec, target))
+        for tag, component in spec.components.items():
+            if component.preload_script is not None:
+                script = resolve(component, _directory(spec))
+                if not script.is_file():
+                    report.add(
+                        Diagnostic(
+                            "E_BAD_OPTION",
+                            ("components", tag, "preload_script"),
+                            f"there is no file {script}",
+                            hint="relative paths start at the manifest's directory",
+                        )
+                    )
+        report.extend(_larger_than_machine(spec))
+        return report
+
+    def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
+        """Start a scheduler on this machine; its pools are empty."""
+        options = spec.options
+        if options["containers"] != "none":
+            raise NotImplementedError(
+                f"target {spec.target_name!r}: containers: {options['containers']} is not "
+                "available in this version; write containers: none"
+            )
+        if options["dashboard_address"] and find_spec("bokeh") is None:
+            raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
+        from scalable.cluster.pool_cluster import PoolCluster
+        from scalable.cluster.scheduler import PoolScheduler
+
+        processes = bool(options["processes"])
+        scheduler: dict[str, Any] = {
+            "dashboard": bool(options["dashboard_address"]),
+            "dashboard_address": _loopback(options["dashboard_address"]),
+        }
+        if processes:
+            scheduler |= {"host": "127.0.0.1", "port": 0}
+        else:
+            scheduler |= {"protocol": "inproc://"}
+        slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
+        cluster = PoolCluster(
+            scheduler={"cls": PoolScheduler, "options": scheduler},
+            name=f"{slug}-{secrets.token_hex(3)}",
+            max_workers=_limit(spec),
+        )
+        if processes:
+            _add_process_pools(cluster, spec)
+        else:
+            _add_thread_pools(cluster, spec)
+        return cluster
+
+    def scale(self, cluster: Any, plan: ScalePlan) -> None:
+        """Make the pools as large as the plan says, within ``max_workers``."""
+        cluster.scale(dict(plan.workers_by_tag))
+
+    def close(self, cluster: Any) -> None:
+        """End the workers and the scheduler."""
+        cluster.close()
+
+
+def _limit(spec: DeploymentSpec) -> int | None:
+    return spec.options["max_workers"] if "max_workers" in spec.written_options else None
+
+
+def _directory(spec: DeploymentSpec) -> Path | None:
+    return None if spec.workflow_dir is None else Path(spec.workflow_dir)
+
+
+def _loopback(address: str | None) -> str | None:
+    """A dashboard address on loopback where it names no host: Dask would take all interfaces."""
+    if address is None:
+        return None
+    return f"127.0.0.1{address}" if address.startswith(":") else address
+
+
+def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
+    from scalable.cluster.worker import PoolWorker
+
+    slots = spec.options["threads_per_worker"]
+    for tag, component in spec.components.items():
+        template = {"cls": PoolWorker, "options": thread_options(component, slots)}
+        cluster.add_pool(tag, template, slots=slots)
+
+
+def _add_process_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
+    from scalable.cluster.worker import ProcessWorker
+    from scalable.providers.local.launcher import ProcessLauncher
+
+    slots = spec.options["threads_per_worker"]
+    scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
+    launcher = ProcessLauncher(
+        cluster.scheduler.contact_address or cluster.scheduler.address,
+        cluster.security,
+        scratch,
+        scratch / "logs" if spec.log_dir is None else Path(spec.log_dir),
+    )
+    for tag, component in spec.components.items():
+        options = process_options(component, slots, _directory(spec))
+        template = {"cls": ProcessWorker, "options": options}
+        cluster.add_pool(tag, template, slots=slots, launcher=launcher)
+
+
+def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diagnostic]:
+    hint = f"set processes: true on target {spec.target_name!r}"
+    found = [
+        Diagnostic(
+            "E_BAD_OPTION",
+            ("components", tag, key),
+            f"{key} needs a process of its own, and this target runs workers as threads",
+            hint=hint,
+        )
+        for tag, component in spec.components.items()
+        for key in ("env", "preload_script")
+        if getattr(component, key)
+    ]
+    if spec.options["containers"] != "none":
+        message = "containers need processes, and this target runs workers as threads"
+        found.append(Diagnostic("E_BAD_OPTION", (*target, "containers"), message, hint=hint))
+    return found
+
+
+def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
+    import psutil
+
+    memory, cores = psutil.virtual_memory().total, psutil.cpu_count() or 1
+    found = []
+    for tag, component in spec.components.items():
+        if component.memory is not None and parse_bytes(component.memory) > memory:
+            found.append((tag, "memory", component.memory, format_bytes(memory)))
+        if component.cpus > cores:
+            found.append((tag, "cpus", f"{component.cpus:g}", f"{cores}"))
+    return [
+        Diagnostic(
+            "W_LARGER_THAN_MACHINE",
+            ("components", tag, key),
+            f"{key} {asked} is more than this machine has ({has}); it is tried all the same",
+            severity="warning",
+        )
+        for tag, key, asked, has in found
+    ]

@@ -1,0 +1,83 @@
+"""What a worker process is told: its options and its environment. Pure."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from scalable.spec import ComponentSpec
+from scalable.units import format_bytes, parse_bytes
+
+#: Exit code of a worker that ended itself for its memory (scalable.cluster.worker).
+OUT_OF_MEMORY = 71
+
+#: Variables by which numerical libraries choose their number of threads.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def memory_limit(component: ComponentSpec) -> int:
+    """Bytes that a worker may use; 0 for no limit."""
+    return 0 if component.memory is None else parse_bytes(component.memory)
+
+
+def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:
+    """Options of a Dask worker that is threads of the user's process."""
+    return {"nthreads": slots, "resources": {component.name: slots}, "memory_limit": 0}
+
+
+def process_options(component: ComponentSpec, slots: int, directory: Path | None) -> dict[str, Any]:
+    """Options of a worker process.
+
+    Parameters
+    ----------
+    component
+        Its resource profile.
+    slots
+        Calls that it runs at once.
+    directory
+        Where relative paths of the manifest start.
+    """
+    preload = [] if component.preload_script is None else [resolve(component, directory)]
+    return {
+        "nthreads": slots,
+        "resources": {component.name: slots},
+        "memory_limit": memory_limit(component),
+        "preload": [str(path) for path in preload],
+        "env": worker_environment(component, slots),
+    }
+
+
+def resolve(component: ComponentSpec, directory: Path | None) -> Path:
+    """Path of a component's preload script; relative ones start at the manifest."""
+    assert component.preload_script is not None
+    return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
+
+
+def worker_environment(component: ComponentSpec, slots: int) -> dict[str, str]:
+    """Variables that the worker gets: its share of the cores, and what the component says."""
+    threads = str(max(1, int(component.cpus // slots)))
+    return {**dict.fromkeys(THREAD_VARIABLES, threads), **component.env}
+
+
+def end_of(returncode: int, limit: int) -> str:
+    """How a worker process ended, in words.
+
+    Parameters
+    ----------
+    returncode
+        Its exit code, negative for a signal.
+    limit
+        Its memory limit in bytes, 0 for none.
+    """
+    if returncode == OUT_OF_MEMORY:
+        return f"it ran out of memory (limit {format_bytes(limit)})"
+    if returncode < 0:
+        return f"it was killed by {signal.Signals(-returncode).name}"
+    return f"it ended with exit code {returncode}"

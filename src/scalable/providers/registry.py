@@ -1,0 +1,105 @@
+"""Which providers there are: built in, registered at run time, or installed by others."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ProviderError, UnknownProviderError
+
+logger = logging.getLogger("scalable.providers")
+
+ENTRY_POINT_GROUP = "scalable.providers"
+_registered: dict[str, type[Any]] = {}
+
+
+def _built_in() -> frozenset[str]:
+    """Names of the folders beside this file: each is a provider and exports ``PROVIDER``."""
+    return frozenset(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if m.ispkg)
+
+
+def _installed() -> dict[str, EntryPoint]:
+    return {point.name.lower(): point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def provider_names() -> tuple[str, ...]:
+    """Names of all providers, in alphabetical order."""
+    return tuple(sorted({*_built_in(), *_registered, *_installed()}))
+
+
+def register_provider(name: str, cls: type[Any]) -> None:
+    """Make a provider known under a name, in this process.
+
+    Parameters
+    ----------
+    name
+        Case does not matter.
+    cls
+        A class with the methods of :class:`scalable.providers.base.DeploymentProvider`.
+
+    Raises
+    ------
+    ValueError
+        When the name is taken.
+    """
+    key = name.lower()
+    if key in _built_in() or key in _registered or key in _installed():
+        raise ValueError(f"there is a provider {key!r} already")
+    _registered[key] = cls
+
+
+def unregister_provider(name: str) -> None:
+    """Forget a provider that :func:`register_provider` made known."""
+    del _registered[name.lower()]
+
+
+def provider_class(name: str) -> type[Any]:
+    """Class of a provider.
+
+    Raises
+    ------
+    UnknownProviderError
+        A KeyError that lists what exists.
+    ProviderError
+        When an installed provider cannot be imported.
+    """
+    key = name.lower()
+    if key in _registered:
+        return _registered[key]
+    if key in _built_in():
+        return importlib.import_module(f"scalable.providers.{key}").PROVIDER  # type: ignore[no-any-return]
+    point = _installed().get(key)
+    if point is None:
+        known = ", ".join(provider_names())
+        raise UnknownProviderError(f"unknown provider {name!r}", hint=f"there are: {known}")
+    try:
+        return point.load()  # type: ignore[no-any-return]
+    except Exception as error:
+        raise ProviderError(
+            f"provider {name!r} ({point.value}) cannot be loaded: {error}"
+        ) from error
+
+
+def get_provider(name: str) -> Any:
+    """An instance of a provider. Errors as in :func:`provider_class`."""
+    return provider_class(name)()
+
+
+def option_models() -> dict[str, Any]:
+    """Name -> pydantic model of a provider's options, None where it accepts any option.
+
+    A plug-in that cannot be loaded counts as one that accepts any option: the error comes when it
+    is used.
+    """
+    models: dict[str, Any] = {}
+    for name in provider_names():
+        try:
+            models[name] = getattr(provider_class(name), "options_model", None)
+        except ProviderError as error:
+            logger.warning("%s", error)
+            models[name] = None
+    return models

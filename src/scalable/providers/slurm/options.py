@@ -1,0 +1,56 @@
+"""What a target of the slurm provider may say."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from scalable.manifest.fields import (
+    ContainerRuntime,
+    Port,
+    PortRange,
+    PositiveInt,
+    ProviderOptions,
+    Text,
+    Walltime,
+)
+
+
+class SlurmOptions(ProviderOptions):
+    """Options of a target with ``provider: slurm``."""
+
+    queue: Text | None = Field(default=None, description="Partition; the site's default without.")
+    account: Text | None = Field(default=None, description="Account that is charged.")
+    walltime: Walltime | None = Field(
+        default=None, description="Time limit of a job, such as 04:00:00 or 1-12:00:00."
+    )
+    interface: Text | None = Field(
+        default=None, description="Network interface of scheduler and workers, such as ib0."
+    )
+    container_runtime: ContainerRuntime | None = Field(
+        default=None, description="Container runtime for components that name an image."
+    )
+    qos: Text | None = Field(default=None, description="Quality of service.")
+    constraint: Text | None = Field(default=None, description="Features that nodes must have.")
+    reservation: Text | None = Field(default=None, description="Reservation to run in.")
+    scheduler: Literal["login", "job"] = Field(
+        default="login",
+        description="Where the scheduler of a detached cluster runs: on the login node, or in a "
+        "job of its own.",
+    )
+    scheduler_port: Port = Field(
+        default=8786, description="Port of the scheduler; the next free one where it is taken."
+    )
+    worker_port_range: PortRange | None = Field(
+        default=None, description="Ports that workers may listen on, such as 40000:41000."
+    )
+    n_workers: PositiveInt | None = Field(
+        default=None, description="Workers in all pools together: one for each pool where left out."
+    )
+    directives: tuple[Text, ...] = Field(
+        default=(), description="Further options of sbatch, such as --mail-type=END."
+    )
+    logs: Text | None = Field(
+        default=None, description="Directory for the logs of jobs; beside the run where left out."
+    )

@@ -1,0 +1,190 @@
+"""The report as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from scalable.report.table import WIDTH, on_one_line, shorten, table
+from scalable.telemetry import PoolSummary, Quantiles, Summary, TaskNameSummary
+from scalable.units import format_bytes, format_duration
+
+_NOT_CLOSED = {
+    "interrupted": "its process ended without closing the run; this is what was recorded",
+    "running": "still going on; this is what was recorded so far",
+}
+_DURATION_HEADER = ("task", "calls", "failed", "median", "80%", "95%", "max", "total")
+_QUANTILES_HEADER = ("task", "median", "95%", "max")
+_SHOWN_NAMES = 30
+_SHOWN_RERUNS = 3
+_MISSING = "-"
+
+
+def render_human(summary: Summary) -> str:
+    """The report as plain text, without colour.
+
+    Only paths, which are there to be copied, may be longer than 100 columns.
+
+    Parameters
+    ----------
+    summary
+        What the run adds up to.
+
+    Returns
+    -------
+    str
+        Lines, the last one ended too.
+    """
+    blocks = [
+        list(_head(summary)),
+        *_tables(summary.task_names),
+        [*_workers(summary.workers), *_events(summary)],
+        list(_failures(summary)),
+        list(_places(summary)),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _head(summary: Summary) -> Iterator[str]:
+    yield f"Run {on_one_line(summary.run_id)}"
+    yield f"Status:   {_status(summary)}"
+    if summary.error:
+        yield shorten(f"Error:    {_first_line(summary.error)}", WIDTH)
+    provider = f" (provider {summary.provider})" if summary.provider else ""
+    yield shorten(f"Project:  {on_one_line(summary.project)}", WIDTH)
+    yield shorten(f"Target:   {on_one_line(summary.target + provider)}", WIDTH)
+    yield f"Started:  {_moment(summary.started_at)}"
+    yield f"Duration: {_length(summary)}"
+    states = ", ".join(f"{count} {on_one_line(state)}" for state, count in summary.tasks.items())
+    yield shorten(f"Tasks:    {states or 'none'}", WIDTH)
+
+
+def _status(summary: Summary) -> str:
+    failed = summary.tasks.get("failed", 0)
+    remarks = []
+    if summary.status in _NOT_CLOSED:
+        remarks.append(_NOT_CLOSED[summary.status])
+    if summary.status == "completed" and failed:
+        remarks.append(f"{failed} failed {'task' if failed == 1 else 'tasks'}")
+    if summary.exit_code:
+        remarks.append(f"exit code {summary.exit_code}")
+    return summary.status + (f" ({'; '.join(remarks)})" if remarks else "")
+
+
+def _moment(text: str | None) -> str:
+    try:
+        return f"{datetime.fromisoformat(text or ''):%Y-%m-%d %H:%M:%S %Z}".rstrip()
+    except ValueError:
+        return "not known"
+
+
+def _length(summary: Summary) -> str:
+    if summary.duration_s is None:
+        return "not known"
+    shown = format_duration(summary.duration_s)
+    return shown if summary.ended_at else f"{shown} up to the last record"
+
+
+def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
+    if not task_names:
+        return
+    # Where the time went comes first.
+    names = sorted(task_names, key=lambda name: -_total(task_names[name]))
+    shown = {name: task_names[name] for name in names[:_SHOWN_NAMES]}
+    rows = [_duration_row(name, task) for name, task in shown.items()]
+    more = len(names) - len(shown)
+    yield [
+        "Duration:",
+        *table(_DURATION_HEADER, rows),
+        *([f"  and {more} more task names (the JSON report has them all)"] if more else []),
+    ]
+    queued = [(name, *_times(task.queued_s)) for name, task in shown.items()]
+    yield ["Time in the queue:", *table(_QUANTILES_HEADER, queued)]
+    memory = [(name, *_sizes(task.peak_memory)) for name, task in shown.items()]
+    measured = any(task.peak_memory for task in shown.values())
+    yield (
+        ["Peak memory:", *table(_QUANTILES_HEADER, memory)]
+        if measured
+        else ["Peak memory: not measured"]
+    )
+
+
+def _total(task: TaskNameSummary) -> float:
+    return task.duration_s.total if task.duration_s else 0.0
+
+
+def _duration_row(name: str, task: TaskNameSummary) -> tuple[str, ...]:
+    spread = task.duration_s
+    values = (spread.q50, spread.q80, spread.q95, spread.max, spread.total) if spread else ()
+    shown = tuple(format_duration(value) for value in values) or (_MISSING,) * 5
+    return (name, str(task.count), str(task.failed), *shown)
+
+
+def _times(spread: Quantiles | None) -> tuple[str, ...]:
+    if spread is None:
+        return (_MISSING,) * 3
+    return tuple(format_duration(value) for value in (spread.q50, spread.q95, spread.max))
+
+
+def _sizes(spread: Quantiles | None) -> tuple[str, ...]:
+    if spread is None:
+        return (_MISSING,) * 3
+    return tuple(format_bytes(value) for value in (spread.q50, spread.q95, spread.max))
+
+
+def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[str]:
+    yield "Workers:"
+    if not pools:
+        yield "  none"
+    for tag, pool in pools.items():
+        counts = f"{pool.started} started, {pool.removed} removed, {pool.final} final"
+        yield f"  {shorten(on_one_line(tag), WIDTH - len(counts) - 4)}: {counts}"
+
+
+def _events(summary: Summary) -> Iterator[str]:
+    scaling = summary.scaling
+    yield f"Scaling events: {scaling.scale_up} scale-up, {scaling.scale_down} scale-down"
+    lost = {tag: pool.lost for tag, pool in summary.workers.items() if pool.lost}
+    if lost:
+        shown = ", ".join(f"{count} of {on_one_line(tag)}" for tag, count in lost.items())
+        yield shorten(f"Lost workers: {shown}", WIDTH)
+    if summary.reruns:
+        more = len(summary.reruns) - _SHOWN_RERUNS
+        shown = ", ".join(on_one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
+        shown += f" and {more} more" if more > 0 else ""
+        yield shorten(f"Tasks run more than once: {len(summary.reruns)} ({shown})", WIDTH)
+
+
+def _failures(summary: Summary) -> Iterator[str]:
+    failures = summary.failures
+    if not failures.count:
+        return
+    yield f"Failures: {failures.count}"
+    for name, failure in failures.classes.items():
+        message = _first_line(failure.message)
+        yield shorten(f"  {on_one_line(name)} ({failure.count}): {message}", WIDTH)
+        if failure.frame:
+            yield shorten(f"    at {on_one_line(failure.frame)}", WIDTH)
+
+
+def _places(summary: Summary) -> Iterator[str]:
+    if summary.artifacts:
+        yield "Results:"
+    for artifact in summary.artifacts:
+        yield f"  {_artifact(artifact)}"
+    if summary.malformed_lines:
+        yield f"Lines of the record that could not be read: {summary.malformed_lines}"
+    yield f"Record: {on_one_line(summary.path)}"
+
+
+def _artifact(artifact: Mapping[str, Any]) -> str:
+    where = artifact.get("path") or artifact.get("uri") or "not known where"
+    size = artifact.get("bytes")
+    shown = f" ({format_bytes(size)})" if isinstance(size, (int, float)) else ""
+    name = shorten(on_one_line(str(artifact.get("name") or "unnamed")), WIDTH // 2)
+    return f"{name}: {on_one_line(str(where))}{shown}"
+
+
+def _first_line(text: str) -> str:
+    return on_one_line(text.strip().partition("\n")[0])

@@ -1,0 +1,463 @@
+"""A session: manifest, target, cluster, client and run record, from the user's side."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+import traceback
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from scalable import settings
+from scalable.errors import ClusterError, ManifestError, PlanError, RunError
+from scalable.lifecycle import Deployment
+from scalable.manifest import Manifest, ResolvedManifest
+from scalable.planning import conflicts, make_plan
+from scalable.providers.registry import get_provider, option_models
+from scalable.spec import DeploymentSpec, Diagnostic, Plan, ScalePlan, ValidationReport
+from scalable.telemetry import RunDirectory
+
+if TYPE_CHECKING:
+    from scalable.cluster.client import ScalableClient
+
+logger = logging.getLogger("scalable.session")
+
+OBJECTIVES = ("minimize cost", "minimize time", "balance")
+POLICIES = ("safe", "aggressive", "manual")
+_open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
+
+
+class ScalableSession:
+    """Runs a workflow on a target of a manifest.
+
+    Use :meth:`from_yaml` or :meth:`local`. As a context manager it yields the client, and ends
+    everything that it started.
+
+    Examples
+    --------
+    >>> with ScalableSession.from_yaml("scalable.yaml", target="local") as client:  # doctest: +SKIP
+    ...     futures = [client.submit(run, s, tag="demeter") for s in scenarios]
+    ...     results = client.gather(futures)
+    """
+
+    def __init__(self, manifest: Manifest, target: str) -> None:
+        self._manifest = manifest
+        self._resolved: ResolvedManifest = manifest.resolve(target)
+        self._provider = get_provider(self._resolved.spec.provider_name)
+        self._deployment: Deployment | None = None
+        self._client: ScalableClient | None = None
+        self._run: RunDirectory | None = None
+        self._history: list[dict[str, Any]] = []
+
+    # Making one ---------------------------------------------------------------------------------
+
+    @classmethod
+    def from_yaml(
+        cls, path: str | os.PathLike[str] | None = None, target: str | None = None
+    ) -> Self:
+        """Open a session on a manifest.
+
+        Parameters
+        ----------
+        path
+            YAML or TOML; by default SCALABLE_MANIFEST, then ``scalable.yaml``.
+        target
+            By default SCALABLE_TARGET, then a slurm target when inside a Slurm job, then
+            ``local``, then the only one.
+
+        Raises
+        ------
+        ManifestError
+            With every fault of the file, or the targets to choose from.
+        """
+        models = option_models()
+        file = settings.manifest_path(path)
+        chosen = choose_target(Manifest.load(file, models, target=_asked_target(target)), target)
+        return cls(Manifest.load(file, models, target=chosen), chosen)
+
+    @classmethod
+    def local(
+        cls,
+        pools: Mapping[str, int | Mapping[str, Any]],
+        *,
+        processes: bool = False,
+        threads_per_worker: int = 1,
+        project: str = "local",
+    ) -> Self:
+        """Open a session on this machine without a manifest.
+
+        Parameters
+        ----------
+        pools
+            Tag -> workers, or tag -> component as in a manifest.
+        processes
+            Whether each worker is a process of its own.
+        threads_per_worker
+            Calls that one worker runs at once.
+        project
+            Name of the project in records.
+        """
+        components = {
+            tag: dict(pool) if isinstance(pool, Mapping) else {"workers": pool}
+            for tag, pool in pools.items()
+        }
+        target = {
+            "provider": "local",
+            "processes": processes,
+            "threads_per_worker": threads_per_worker,
+        }
+        data = {
+            "version": 1,
+            "project": {"name": project},
+            "targets": {"local": target},
+            "components": components,
+        }
+        return cls(Manifest.from_mapping(data, option_models()), "local")
+
+    # Before it runs -----------------------------------------------------------------------------
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """What is asked of the provider."""
+        return self._resolved.spec
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self.spec.target_name
+
+    def validate(self) -> ValidationReport:
+        """Check the request, offline: counts against bounds, and what the provider checks."""
+        report = ValidationReport()
+        locate = self._resolved.locate
+        report.extend(self._manifest.warnings)
+        report.extend(locate(d) for d in _not_applied(self.spec))
+        report.extend(locate(d) for d in conflicts(self.spec))
+        found = self._provider.validate(self.spec)
+        report.extend(locate(d) for d in [*found.errors, *found.warnings])
+        return report
+
+    def plan(
+        self, dry_run: bool = False, objective: str | None = None, policy: str | None = None
+    ) -> Plan:
+        """Say what the run will take.
+
+        Parameters
+        ----------
+        dry_run
+            Write and contact nothing. A plan that the manifest alone gives never does.
+        objective
+            None: the counts that the manifest asks for.
+        policy
+            None or ``"manual"``.
+
+        Raises
+        ------
+        ManifestError
+            When the request is not valid.
+        NotImplementedError
+            For objectives, which come with a later version.
+        """
+        del dry_run  # nothing here writes or contacts anything
+        if policy is not None and policy.lower() not in POLICIES:
+            raise PlanError(f"unknown policy {policy!r}", hint=f"there are: {', '.join(POLICIES)}")
+        if objective is not None or (policy or "manual").lower() != "manual":
+            raise NotImplementedError(
+                "planning by objectives is not available in this version; "
+                f"the objectives will be {', '.join(map(repr, OBJECTIVES))}. "
+                "plan() without one gives the counts that the manifest asks for"
+            )
+        self._refuse_invalid()
+        return make_plan(self.spec, self._resolved.lock)
+
+    def _refuse_invalid(self) -> None:
+        report = self.validate()
+        if not report.ok:
+            count = len(report.errors)
+            raise ManifestError(
+                f"target {self.target!r} cannot be used: {count} error{'s' * (count > 1)}",
+                diagnostics=report.errors,
+            )
+
+    # Running ------------------------------------------------------------------------------------
+
+    def start(self, plan: Plan | None = None) -> ScalableClient:
+        """Build the cluster, bring its pools to the plan's counts, and connect.
+
+        Parameters
+        ----------
+        plan
+            By default what :meth:`plan` says.
+
+        Returns
+        -------
+        ScalableClient
+            The same one when it runs already.
+        """
+        if self._client is not None:
+            return self._client
+        plan = plan or self.plan()
+        self._refuse_invalid()
+        for warning in self.validate().warnings:
+            logger.warning("%s", warning.render())
+        self._run = self._open_run(plan) if settings.telemetry_enabled() else None
+        self._deployment = Deployment(self._provider, self.spec, self._run)
+        self._history = self._deployment.scaling_history
+        _open_sessions.add(self)
+        try:
+            self._deployment.start(plan.scale_plan)
+            self._client = self._connect()
+        except BaseException as error:
+            self._close(error)
+            raise
+        return self._client
+
+    def _open_run(self, plan: Plan) -> RunDirectory:
+        run = RunDirectory.create(
+            self.spec.project_name,
+            self.spec.target_name,
+            manifest_yaml=self._resolved.to_yaml(),
+            manifest_lock=self._resolved.lock,
+            plan=plan.to_dict(),
+            provider=self.spec.provider_name,
+        )
+        listing = os.environ.get(settings.RUN_LIST)
+        if listing:
+            with Path(listing).open("a", encoding="utf-8") as file:
+                file.write(f"{run.path}\n")
+        return run
+
+    def _connect(self) -> ScalableClient:
+        from scalable.cluster.client import ScalableClient
+
+        labels: dict[str, list[str]] = {}
+        for tag, component in self.spec.components.items():
+            for label in component.tags:
+                labels.setdefault(label, []).append(tag)
+        return ScalableClient(
+            self.cluster,
+            tasks={task.name: task.component for task in self.spec.tasks.values()},
+            labels=labels,
+            tags=self.spec.tags,
+        )
+
+    @property
+    def client(self) -> ScalableClient:
+        """The client of the running session."""
+        if self._client is None:
+            raise ClusterError("the session does not run", hint="call session.start() first")
+        return self._client
+
+    @property
+    def cluster(self) -> Any:
+        """The provider's cluster handle."""
+        if self._deployment is None or self._deployment.cluster is None:
+            raise ClusterError("the session does not run", hint="call session.start() first")
+        return self._deployment.cluster
+
+    @property
+    def run_path(self) -> Path | None:
+        """Directory of the run's record, or None without telemetry or before the start."""
+        return None if self._run is None else self._run.path
+
+    @property
+    def scaling_history(self) -> list[dict[str, Any]]:
+        """Every change of a wanted count, oldest first; also after the end."""
+        return list(self._history)
+
+    def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
+        """Set how many workers of a tag are wanted; the others stay as they are.
+
+        Parameters
+        ----------
+        tag
+            The pool, or a mapping of tags to counts.
+        n
+            Absolute count; 0 empties the pool.
+
+        Raises
+        ------
+        ClusterError
+            When the manifest has no such component, or the count is no count.
+        """
+        counts = dict(tag) if isinstance(tag, Mapping) else {tag: n}
+        for name, count in counts.items():
+            if name not in self.spec.components:
+                known = ", ".join(repr(t) for t in self.spec.tags)
+                raise ClusterError(f"no component {name!r} to scale; known tags: {known}")
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ClusterError(f"{name!r} cannot have {count!r} workers")
+        assert self.cluster is not None
+        assert self._deployment is not None
+        resources = {name: self.spec.resources(name) for name in counts}
+        self._deployment.scale(ScalePlan(counts, resources), source="manual")  # type: ignore[arg-type]
+
+    def record_artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        kind: str = "file",
+        **metadata: Any,
+    ) -> None:
+        """Note in the run's record that the workflow made something.
+
+        Parameters
+        ----------
+        path
+            File or directory, or a URL.
+        name
+            By default the last part of the path.
+        kind
+            What it is: ``"file"``, ``"table"``, ``"plot"``, ...
+        **metadata
+            Anything else that is worth knowing, as JSON values.
+        """
+        if self._run is None:
+            if self._deployment is None:
+                raise RunError("there is no run to record in", hint="call session.start() first")
+            return
+        text = os.fspath(path)
+        file = None if "://" in text else Path(text).resolve()
+        row = {
+            "name": name or text.rstrip("/").rsplit("/", 1)[-1],
+            "path" if file else "uri": str(file or text),
+            "kind": kind,
+            "timestamp": time.time(),
+            "bytes": file.stat().st_size if file is not None and file.is_file() else None,
+            "metadata": metadata,
+        }
+        self._run.append("artifacts", row)
+
+    # Ending -------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End workers, scheduler and record. Closing twice is harmless."""
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        _open_sessions.discard(self)
+        client, self._client = self._client, None
+        deployment, self._deployment = self._deployment, None
+        try:
+            if client is not None:
+                client.close()
+            if deployment is not None:
+                deployment.close()
+        finally:
+            if self._run is not None:
+                self._close_run(self._run, error)
+
+    def _close_run(self, run: RunDirectory, error: BaseException | None) -> None:
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            run.close("completed")
+        elif isinstance(error, KeyboardInterrupt):
+            run.close("cancelled", exit_code=130)
+        else:
+            text = "".join(traceback.format_exception(error))
+            run.append(
+                "failures",
+                {
+                    "failure_class": type(error).__name__,
+                    "message": str(error),
+                    "timestamp": time.time(),
+                    "details": {
+                        "phase": "workflow",
+                        "task_id": None,
+                        "worker": None,
+                        "traceback": text,
+                    },
+                },
+            )
+            code = error.code if isinstance(error, SystemExit) else 1
+            run.close(
+                "failed",
+                error=f"{type(error).__name__}: {error}",
+                exit_code=code if isinstance(code, int) else 1,
+            )
+
+    def __enter__(self) -> ScalableClient:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close(error)
+
+    def __repr__(self) -> str:
+        state = "running" if self._client is not None else "not running"
+        return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
+
+
+def choose_target(manifest: Manifest, target: str | None = None) -> str:
+    """Which target to run on, see :meth:`ScalableSession.from_yaml`.
+
+    Raises
+    ------
+    ManifestError
+        When several remain, or the one asked for does not exist.
+    """
+    names = manifest.target_names
+    asked = _asked_target(target)
+    if target is not None and asked != target:
+        logger.warning("--target %s wins over target=%r of the workflow", asked, target)
+    if asked is None and settings.inside_slurm_job():
+        asked = next((n for n in names if manifest.provider_of(n) == "slurm"), None)
+    if asked is None:
+        asked = "local" if "local" in names else names[0] if len(names) == 1 else None
+    if asked is None:
+        raise ManifestError(
+            f"which target? {manifest.path or 'the manifest'} has {', '.join(names)}",
+            hint=f"give target=, --target or {settings.TARGET}",
+        )
+    if asked not in names:
+        raise ManifestError(
+            f"no target {asked!r} in {manifest.path or 'the manifest'}",
+            hint=f"there are: {', '.join(names)}",
+        )
+    return asked
+
+
+def _asked_target(target: str | None) -> str | None:
+    return os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET) or None
+
+
+def _not_applied(spec: DeploymentSpec) -> list[Diagnostic]:
+    """Warnings for what this version accepts but does not act upon."""
+    path = ("targets", spec.target_name)
+    written = {
+        "adaptive": spec.adaptive,
+        "idle_timeout": spec.idle_timeout_s,
+        "time_to_live": spec.time_to_live_s,
+        "spill_after": spec.spill_after_s,
+    }
+    found: list[tuple[str, ...]] = [
+        (*path, key) for key, value in written.items() if value is not None
+    ]
+    found += [("managers",)] if spec.managers else []
+    return [
+        Diagnostic(
+            "W_NOT_APPLIED",
+            place,
+            f"{place[-1]} is checked but not acted upon in this version",
+            severity="warning",
+        )
+        for place in found
+    ]
+
+
+@atexit.register
+def _close_open_sessions() -> None:
+    """End sessions that the script left open, before Dask closes what they stand on."""
+    error = getattr(sys, "last_value", None)
+    for session in list(_open_sessions):
+        session._close(error)  # noqa: SLF001

@@ -1,0 +1,25 @@
+"""Nouns: frozen dataclasses that go in and out of JSON.
+
+No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (those are ``planning``
+and ``scaling``).
+"""
+
+from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
+from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+from scalable.spec.diagnostics import Diagnostic, ValidationReport
+from scalable.spec.plan import CostEstimate, Plan, ScalePlan
+from scalable.spec.resources import ResourceRequest
+
+__all__ = [
+    "ComponentSpec",
+    "CostEstimate",
+    "DeploymentSpec",
+    "Diagnostic",
+    "ManagerSpec",
+    "Plan",
+    "ResourceRequest",
+    "ScalePlan",
+    "TaskSpec",
+    "ValidationReport",
+    "WorkerRange",
+]

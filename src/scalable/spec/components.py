@@ -1,0 +1,106 @@
+"""Components (resource profiles, whose names are the tags) and the tasks bound to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class WorkerRange:
+    """How many workers: both ends included; ``maximum`` None means without an upper bound."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
+            raise ValueError(f"minimum {self.minimum} .. maximum {self.maximum} is no range")
+
+    @property
+    def fixed(self) -> int | None:
+        """The one count that the range allows, or None where it allows several."""
+        return self.minimum if self.minimum == self.maximum else None
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """The resource profile of one pool's workers. Its ``name`` is the tag.
+
+    Attributes
+    ----------
+    name
+        The tag that calls are routed by.
+    image
+        Container image, or None to run without one.
+    runtime
+        Container runtime asked for by this component, or None for the target's.
+    cpus, memory, gpus
+        What one worker reserves; ``memory`` as it was written.
+    slots
+        How many calls a worker runs at once where the target does not say otherwise.
+    mounts
+        Host path -> path in the container.
+    env
+        Environment of the worker.
+    preload_script
+        Path of a script that runs before the worker starts.
+    workers
+        Counts that the component itself asks for, or None.
+    tags
+        Labels for grouping in reports. They are not routes.
+    """
+
+    name: str
+    image: str | None = None
+    runtime: str | None = None
+    cpus: float = 1
+    memory: str | None = None
+    gpus: int = 0
+    slots: int = 1
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    preload_script: str | None = None
+    workers: WorkerRange | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A named kind of call, bound to a component, with what is expected of it.
+
+    Attributes
+    ----------
+    name
+        The name that ``client.submit(..., task=name)`` uses.
+    component
+        The tag of the pool that runs it.
+    cache
+        Whether results may be kept between runs.
+    outputs
+        What it produces, by name or path.
+    count
+        How many calls are expected.
+    duration_s
+        Expected running time of one call in seconds.
+    memory
+        Expected peak memory of one call, as it was written.
+    after
+        Tasks that must have ended before this one starts.
+    """
+
+    name: str
+    component: str
+    cache: bool = False
+    outputs: tuple[str, ...] = ()
+    count: int | None = None
+    duration_s: float | None = None
+    memory: str | None = None
+    after: tuple[str, ...] = ()
+
+    @property
+    def expected_work_s(self) -> float | None:
+        """Worker-seconds expected in all, or None where the manifest does not say."""
+        if self.count is None or self.duration_s is None:
+            return None
+        return self.count * self.duration_s

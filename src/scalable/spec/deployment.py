@@ -1,0 +1,101 @@
+"""The provider-neutral request that a manifest and a target make together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
+from scalable.spec.resources import ResourceRequest
+
+
+@dataclass(frozen=True)
+class ManagerSpec:
+    """One of the worker managers that feed a cluster together.
+
+    Attributes
+    ----------
+    target
+        Name of the target it provisions on.
+    priority
+        Lower numbers are filled first.
+    limits
+        Tag -> most workers this manager may provision.
+    """
+
+    target: str
+    priority: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """What is asked of a provider.
+
+    Attributes
+    ----------
+    project_name
+        Name of the project; part of run and cluster names.
+    target_name
+        Name of the selected target.
+    provider_name
+        Canonical (lower-case) name of the target's provider.
+    components
+        Tag -> resource profile.
+    tasks
+        Name -> task.
+    options
+        The provider's own options as plain values, with their defaults filled in where the
+        provider has an option model.
+    written_options
+        Names of the options that the manifest really writes; the others are defaults.
+    adaptive
+        Bounds on the total over all pools, or None.
+    idle_timeout_s, time_to_live_s, spill_after_s
+        Lengths of time in seconds, or None.
+    price_per_core_hour
+        In the user's currency, or None.
+    managers
+        Worker managers that are to feed the cluster.
+    local_cache, default_storage
+        Where the project keeps results, or None.
+    workflow_dir
+        Directory that holds the manifest; relative paths start there.
+    log_dir
+        Directory for the output of workers, or None for a temporary one.
+    """
+
+    project_name: str
+    target_name: str
+    provider_name: str
+    components: Mapping[str, ComponentSpec]
+    tasks: Mapping[str, TaskSpec] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    written_options: frozenset[str] = frozenset()
+    adaptive: WorkerRange | None = None
+    idle_timeout_s: float | None = None
+    time_to_live_s: float | None = None
+    spill_after_s: float | None = None
+    price_per_core_hour: float | None = None
+    managers: tuple[ManagerSpec, ...] = ()
+    local_cache: str | None = None
+    default_storage: str | None = None
+    workflow_dir: str | None = None
+    log_dir: str | None = None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags, in the order of the manifest."""
+        return tuple(self.components)
+
+    def resources(self, tag: str) -> ResourceRequest:
+        """What one worker of a tag asks for, with the target's walltime where it has one."""
+        component = self.components[tag]
+        walltime = self.options.get("walltime")
+        return ResourceRequest(
+            cpus=component.cpus,
+            memory=component.memory,
+            walltime=None if walltime is None else str(walltime),
+            gpus=component.gpus,
+        )

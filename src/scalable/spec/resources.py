@@ -1,0 +1,51 @@
+"""What one worker asks of the place where it runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scalable.units import parse_bytes, parse_walltime
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """What one worker asks for.
+
+    Attributes
+    ----------
+    cpus
+        Cores, reserved for the worker; not a limit on local.
+    memory
+        As it was written (``"20G"``); None asks for no particular amount.
+    walltime
+        As it was written (``"04:00:00"``); None where the place has no such limit.
+    gpus
+        Whole devices.
+    """
+
+    cpus: float = 1
+    memory: str | None = None
+    walltime: str | None = None
+    gpus: int = 0
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory in bytes, or None."""
+        return None if self.memory is None else parse_bytes(self.memory)
+
+    @property
+    def walltime_s(self) -> float | None:
+        """The walltime in seconds, or None."""
+        return None if self.walltime is None else parse_walltime(self.walltime)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        shown = [f"cpus={self.cpus:g}"]
+        shown += [f"memory={self.memory!r}"] if self.memory is not None else []
+        shown += [f"walltime={self.walltime!r}"] if self.walltime is not None else []
+        shown += [f"gpus={self.gpus}"] if self.gpus else []
+        return f"ResourceRequest({', '.join(shown)})"

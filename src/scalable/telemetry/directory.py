@@ -1,0 +1,309 @@
+"""Write a run: one directory, made once, appended to, closed once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from scalable import settings
+from scalable.errors import RunError
+from scalable.telemetry.liveness import identify_process
+from scalable.telemetry.reading import RunRecord, read_run
+from scalable.telemetry.streams import (
+    LOCK_FILE,
+    MANIFEST_FILE,
+    PLAN_FILE,
+    RUN_FILE,
+    STREAMS,
+    SUMMARY_FILE,
+    encode_row,
+    stream_path,
+    write_fully,
+    write_json,
+    write_whole,
+)
+from scalable.telemetry.summarizing import summarize
+
+logger = logging.getLogger("scalable.telemetry")
+
+EndStatus = Literal["completed", "failed", "cancelled"]
+
+_ATTEMPTS = 100
+
+
+class RunDirectory:
+    """The directory of one run, for those who write to it.
+
+    Make one with :meth:`create`, or join one that exists with :meth:`open`. All methods may be
+    called from any thread. A disk that fails costs the record, never the run: one warning is
+    logged, and nothing more is written.
+
+    Several processes of one host may append to the same run. (NFS does not append atomically
+    between hosts: there each host needs a run of its own.)
+
+    Attributes
+    ----------
+    path
+        Absolute path of the directory.
+    """
+
+    def __init__(self, path: Path, descriptors: Mapping[str, int]) -> None:
+        self.path = path
+        self._descriptors = dict(descriptors)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._warned = False
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run, which is that of its directory."""
+        return self.path.name
+
+    @classmethod
+    def create(
+        cls,
+        project: str,
+        target: str,
+        *,
+        manifest_yaml: str,
+        manifest_lock: str,
+        plan: Mapping[str, Any],
+        runs_dir: Path | None = None,
+        provider: str = "",
+    ) -> RunDirectory:
+        """Make the directory of a new run, owned by this process and with status ``running``.
+
+        Parameters
+        ----------
+        project, target, provider
+            Names that the run goes by.
+        manifest_yaml
+            The resolved manifest.
+        manifest_lock
+            64 hexadecimal digits over it.
+        plan
+            The plan as plain JSON values (``Plan.to_dict()``).
+        runs_dir
+            Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+
+        Raises
+        ------
+        RunError
+            When the directory cannot be made.
+        """
+        parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
+        started_at = datetime.now(UTC)
+        try:
+            path = _make_directory(parent, project, started_at)
+            write_whole(path / MANIFEST_FILE, manifest_yaml)
+            write_whole(path / LOCK_FILE, manifest_lock + "\n")
+            write_json(path / PLAN_FILE, plan)
+            descriptors = _open_streams(path)
+            # Last, because a directory is a run from the moment that it holds this file.
+            write_json(
+                path / RUN_FILE,
+                {
+                    "run_id": path.name,
+                    "project": project,
+                    "target": target,
+                    "provider": provider,
+                    "status": "running",
+                    "started_at": _iso(started_at),
+                    "ended_at": None,
+                    **identify_process(),
+                    "version": _version(),
+                    "failed_tasks": 0,
+                    "workers_by_tag": plan.get("scale_plan", {}).get("workers_by_tag", {}),
+                    "exit_code": None,
+                    "error": None,
+                },
+            )
+        except OSError as error:
+            raise RunError(
+                f"no run can be recorded in {parent}: {error}",
+                hint=f"set {settings.RUNS_DIR} to a directory that can be written to, "
+                f"or {settings.TELEMETRY}=0 to record nothing",
+            ) from error
+        return cls(path, descriptors)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
+        """Join a run that another process created, to append to it.
+
+        Raises
+        ------
+        RunError
+            When there is no such directory, or it cannot be written to.
+        """
+        directory = Path(path).absolute()
+        try:
+            return cls(directory, _open_streams(directory))
+        except OSError as error:
+            raise RunError(f"the run in {directory} cannot be written to: {error}") from error
+
+    def append(self, stream: str, row: Mapping[str, Any]) -> None:
+        """Append one row to a stream (see :class:`RunRecord` for what the rows hold)."""
+        self.extend(stream, (row,))
+
+    def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
+        """Append rows to a stream with a single write, so that no other writer comes in between.
+
+        Parameters
+        ----------
+        stream
+            One of :data:`STREAMS`.
+        rows
+            Rows, or rows that are encoded already: one JSON object each, without a newline.
+
+        Raises
+        ------
+        ValueError
+            When there is no such stream.
+        """
+        if stream not in STREAMS:
+            raise ValueError(f"no stream {stream!r}: there are {', '.join(STREAMS)}")
+        if not rows:
+            return
+        lines = [row if isinstance(row, str) else encode_row(row) for row in rows]
+        data = ("\n".join(lines) + "\n").encode(errors="replace")
+        with self._lock:
+            descriptor = self._descriptors.get(stream)
+            if descriptor is None:
+                return
+            try:
+                write_fully(descriptor, data)
+                if os.fstat(descriptor).st_nlink == 0:
+                    # Writing to a file that was removed succeeds, and keeps nothing.
+                    raise FileNotFoundError(f"{stream_path(self.path, stream)} was removed")
+            except OSError as error:
+                self._close_streams()
+                self._warn(error)
+
+    def release(self) -> None:
+        """Write no more, and leave the run's status to whoever else writes to it; idempotent."""
+        with self._lock:
+            self._closed = True
+            self._close_streams()
+
+    def close(
+        self, status: EndStatus, *, error: str | None = None, exit_code: int | None = None
+    ) -> None:
+        """End the run: write its status and its summary. The first status wins.
+
+        Parameters
+        ----------
+        status
+            How it ended.
+        error
+            What went wrong, in words.
+        exit_code
+            Of the workflow's process, where it is known.
+        """
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._close_streams()
+        try:
+            record = read_run(self.path)
+            if record.run.get("status") == "running":
+                _end(record, {"status": status, "error": error, "exit_code": exit_code})
+        except (OSError, RunError) as failure:
+            self._warn(failure)
+
+    def _close_streams(self) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _warn(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("run %s is no longer recorded: %s", self.run_id, error)
+
+
+def amend_status(
+    path: str | os.PathLike[str], status: EndStatus, exit_code: int | None = None
+) -> None:
+    """Correct how a run ended, once more is known: say, the exit code of the workflow's process.
+
+    Parameters
+    ----------
+    path
+        The run's directory.
+    status
+        Replaces the recorded one, in run.json and summary.json.
+    exit_code
+        Replaces the recorded one unless None.
+
+    Raises
+    ------
+    RunError
+        When there is no such run, or it cannot be written to.
+    """
+    changes = {"status": status} | ({} if exit_code is None else {"exit_code": exit_code})
+    try:
+        _end(read_run(path), changes)
+    except OSError as error:
+        raise RunError(f"the run in {path} cannot be written to: {error}") from error
+
+
+def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
+    run = {**record.run, "ended_at": record.run.get("ended_at") or _iso(datetime.now(UTC))}
+    run.update(changes)
+    summary = summarize(replace(record, run=run, status=run["status"]))
+    run["failed_tasks"] = summary.tasks.get("failed", 0)
+    # The status first: a summary can be made again from the record at any time.
+    write_json(record.path / RUN_FILE, run)
+    write_json(record.path / SUMMARY_FILE, summary.to_dict())
+
+
+def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^A-Za-z0-9._]+", "-", project).strip("-.")[:40] or "project"
+    for _ in range(_ATTEMPTS):
+        path = parent / f"run-{started_at:%Y%m%dT%H%M%SZ}-{slug}-{_new_hash()}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(f"{_ATTEMPTS} names in a row were taken")
+
+
+def _new_hash() -> str:
+    return secrets.token_hex(4)
+
+
+def _open_streams(directory: Path) -> dict[str, int]:
+    descriptors: dict[str, int] = {}
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    try:
+        for stream in STREAMS:
+            descriptors[stream] = os.open(stream_path(directory, stream), flags, 0o600)
+    except OSError:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+        raise
+    return descriptors
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds")
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("scalable")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

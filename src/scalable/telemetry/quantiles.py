@@ -1,0 +1,72 @@
+"""How values are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Median, 95 % quantile and maximum, in the unit of the values."""
+
+    q50: float
+    q95: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Quantiles | None:
+        """The quantiles of values in any order; None of no values."""
+        if not values:
+            return None
+        ordered = sorted(values)
+        return cls(quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1])
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How lengths of time are spread; every attribute in seconds."""
+
+    q50: float
+    q80: float
+    q95: float
+    max: float
+    mean: float
+    total: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Durations | None:
+        """The spread of lengths of time in any order; None of no values."""
+        if not values:
+            return None
+        ordered = sorted(values)
+        total = sum(ordered)
+        return cls(
+            q50=quantile(ordered, 0.5),
+            q80=quantile(ordered, 0.8),
+            q95=quantile(ordered, 0.95),
+            max=ordered[-1],
+            mean=total / len(ordered),
+            total=total,
+        )
+
+
+def quantile(ordered: Sequence[float], q: float) -> float:
+    """The value below which the share ``q`` of the values lies.
+
+    Linear interpolation between neighbours, the smallest value being the 0 quantile and the
+    largest the 1 quantile (type 7 of Hyndman and Fan 1996; the default of NumPy).
+
+    Parameters
+    ----------
+    ordered
+        At least one value, in ascending order.
+    q
+        From 0 to 1.
+    """
+    position = q * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    low, high = ordered[below], ordered[above]
+    # Rounding may carry the sum a bit past the upper neighbour.
+    return min(low + (high - low) * (position - below), high)

@@ -1,0 +1,100 @@
+"""The files of a run: JSON lines that are appended to, and JSON values that are replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+#: The append-only records of a run; each is a file ``<stream>.jsonl``.
+STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts")
+
+RUN_FILE = "run.json"
+SUMMARY_FILE = "summary.json"
+PLAN_FILE = "plan.json"
+LOCK_FILE = "manifest.lock"
+MANIFEST_FILE = "manifest.yaml"
+
+# NaN and the infinities are not JSON: readers in other languages stop at them, and no sum survives
+# them. They are read as null, so that no code behind the reader has to ask.
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
+
+
+def stream_path(directory: Path, stream: str) -> Path:
+    """The file of one stream."""
+    return directory / f"{stream}.jsonl"
+
+
+def encode_row(row: Mapping[str, Any]) -> str:
+    """One row as a JSON line, without the newline; what JSON does not know becomes its text."""
+    return json.dumps(row, separators=(",", ":"), default=str)
+
+
+def decode_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object that the bytes hold, or None where they hold anything else."""
+    try:
+        value = _DECODER.decode(data.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read one stream.
+
+    Parameters
+    ----------
+    path
+        The stream's file; one that does not exist has no rows.
+
+    Returns
+    -------
+    tuple
+        The rows in the order of the file, and how many lines could not be read. A torn last line
+        (its writer was killed, or has not finished) is neither.
+
+    Raises
+    ------
+    OSError
+        When the file exists and cannot be read.
+    """
+    rows: list[dict[str, Any]] = []
+    malformed = 0
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return rows, malformed
+    with file:
+        for line in file:
+            row = decode_object(line)
+            if row is not None:
+                rows.append(row)
+            elif line.endswith(b"\n") and not line.isspace():
+                malformed += 1
+    return rows, malformed
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file in one step: a reader sees the old text or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a file by a JSON value, in one step and fit for people to read."""
+    write_whole(path, json.dumps(value, indent=2, default=str) + "\n")
+
+
+def write_fully(descriptor: int, data: bytes) -> None:
+    """Append bytes with one write; a second one only where the disk took the first in part."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

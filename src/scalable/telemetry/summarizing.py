@@ -1,0 +1,219 @@
+"""Add up the rows of a run: pure, and tolerant of every row that lacks something."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from scalable.telemetry.quantiles import Durations, Quantiles
+from scalable.telemetry.reading import RunRecord
+from scalable.telemetry.streams import STREAMS
+from scalable.telemetry.summary import (
+    FailureClass,
+    FailureSummary,
+    PoolSummary,
+    ScalingSummary,
+    Summary,
+    TaskNameSummary,
+)
+
+#: Reason of a ``removed`` row at the session's end: such a worker was there until the end.
+REASON_CLOSED = "closed"
+#: Reasons that begin so mark a worker that went without being asked to.
+REASON_LOST = "lost"
+#: Stands for the tag where a row has none.
+NO_TAG = "(no tag)"
+
+_FINAL_STATES = ("succeeded", "failed", "cancelled")
+_STATES = (*_FINAL_STATES, "running", "submitted")
+_FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+# Numbers beyond this are no measurements, and would overflow where they are added up.
+_LARGEST = 1e300
+
+
+@dataclass
+class _Call:
+    """One task_id while its rows are read."""
+
+    name: str = ""
+    tags: set[str] = field(default_factory=set)
+    starts: int = 0
+    last: str = ""
+    final: Mapping[str, Any] | None = None
+
+    @property
+    def state(self) -> str:
+        return self.last if self.final is None else str(self.final["state"])
+
+
+def summarize(record: RunRecord) -> Summary:
+    """Add up a run. Rows that lack what is asked of them are passed over.
+
+    Parameters
+    ----------
+    record
+        The run as it was read.
+    """
+    run = record.run
+    calls = _calls(record.tasks)
+    states = Counter(call.state for call in calls.values())
+    order = [state for state in _STATES if state in states]
+    started, ended = _text(run.get("started_at")), _text(run.get("ended_at"))
+    exit_code = run.get("exit_code")
+    return Summary(
+        run_id=_text(run.get("run_id")) or record.path.name,
+        project=_text(run.get("project")) or "",
+        target=_text(run.get("target")) or "",
+        provider=_text(run.get("provider")) or "",
+        status=record.status,
+        started_at=started,
+        ended_at=ended,
+        duration_s=_duration(started, ended, record),
+        tasks={state: states[state] for state in [*order, *sorted(states.keys() - set(_STATES))]},
+        task_names=_task_names(calls.values()),
+        workers=_pools(record.workers),
+        scaling=ScalingSummary(
+            scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
+            scale_down=sum(row.get("action") == "scale-down" for row in record.scaling),
+        ),
+        failures=_failures(record.failures),
+        artifacts=tuple(record.artifacts),
+        reruns=tuple(task_id for task_id, call in calls.items() if call.starts > 1),
+        exit_code=exit_code if isinstance(exit_code, int) else None,
+        error=_text(run.get("error")),
+        path=str(record.path),
+        malformed_lines=record.malformed_lines,
+    )
+
+
+def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
+    calls: dict[str, _Call] = {}
+    for row in rows:
+        task_id, state = row.get("task_id"), row.get("state")
+        if not isinstance(task_id, str) or not isinstance(state, str):
+            continue
+        call = calls.get(task_id)
+        if call is None:
+            call = calls[task_id] = _Call(name=task_id)
+        name, tag = row.get("task_name"), row.get("tag")
+        if isinstance(name, str):
+            call.name = name
+        if isinstance(tag, str):
+            call.tags.add(tag)
+        call.last = state
+        call.starts += state == "running"
+        if state in _FINAL_STATES:
+            call.final = row
+    return calls
+
+
+def _task_names(calls: Iterable[_Call]) -> dict[str, TaskNameSummary]:
+    by_name: dict[str, list[_Call]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, []).append(call)
+    return {name: _task_name(group) for name, group in by_name.items()}
+
+
+def _task_name(calls: list[_Call]) -> TaskNameSummary:
+    final = [call.final for call in calls if call.final is not None]
+    cpu = _numbers(final, "cpu_s")
+    return TaskNameSummary(
+        count=len(calls),
+        failed=sum(call.state == "failed" for call in calls),
+        tags=tuple(sorted({tag for call in calls for tag in call.tags})),
+        duration_s=Durations.of(_numbers(final, "duration_s")),
+        queued_s=Quantiles.of(_numbers(final, "queued_s")),
+        peak_memory=Quantiles.of(_numbers(final, "peak_memory")),
+        cpu_s=sum(cpu) if cpu else None,
+    )
+
+
+def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
+    counts: dict[str, Counter[str]] = {}
+    # A worker that is restarted keeps its name, so what counts is who is there, row by row.
+    present: dict[str, str] = {}
+    for row in rows:
+        worker, event = row.get("worker"), row.get("event")
+        if not isinstance(worker, str) or not isinstance(event, str):
+            continue
+        tag = present.get(worker) or _text(row.get("tag")) or NO_TAG
+        count = counts.setdefault(tag, Counter())
+        if event == "requested":
+            count["requested"] += 1
+        elif event == "started" and worker not in present:
+            present[worker] = tag
+            count["started"] += 1
+        elif event == "removed" and worker in present:
+            del present[worker]
+            reason = _text(row.get("reason")) or ""
+            count["removed"] += reason != REASON_CLOSED
+            count["lost"] += reason.startswith(REASON_LOST)
+    return {
+        tag: PoolSummary(
+            started=count["started"],
+            removed=count["removed"],
+            final=count["started"] - count["removed"],
+            requested=count["requested"],
+            lost=count["lost"],
+        )
+        for tag, count in counts.items()
+    }
+
+
+def _failures(rows: list[dict[str, Any]]) -> FailureSummary:
+    names = [_text(row.get("failure_class")) or "unknown" for row in rows]
+    examples = dict(zip(reversed(names), reversed(rows), strict=True))
+    classes: dict[str, FailureClass] = {}
+    for name, count in Counter(names).most_common():
+        row = examples[name]
+        details = row.get("details")
+        details = details if isinstance(details, dict) else {}
+        classes[name] = FailureClass(
+            count=count,
+            message=_text(row.get("message")) or "",
+            frame=_innermost_frame(_text(details.get("traceback")) or ""),
+            task_id=_text(details.get("task_id")),
+        )
+    return FailureSummary(len(rows), classes)
+
+
+def _innermost_frame(traceback: str) -> str | None:
+    frames = list(_FRAME.finditer(traceback))
+    own = [f for f in frames if "-packages" not in f["file"]]
+    for frame in (own or frames)[-1:]:
+        return f"{frame['file']}:{frame['line']} in {frame['name'].strip()}"
+    return None
+
+
+def _duration(started: str | None, ended: str | None, record: RunRecord) -> float | None:
+    start, end = _epoch(started), _epoch(ended)
+    if end is None:
+        rows = (row for stream in STREAMS for row in getattr(record, stream))
+        end = max(_numbers(rows, "timestamp"), default=None)
+    return None if start is None or end is None else max(0.0, end - start)
+
+
+def _epoch(moment: str | None) -> float | None:
+    try:
+        read = datetime.fromisoformat(moment or "")
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+def _numbers(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    return [value for row in rows if (value := _number(row.get(key))) is not None]
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return value if -_LARGEST < value < _LARGEST else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

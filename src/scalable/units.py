@@ -1,0 +1,159 @@
+"""Bytes, durations and walltimes: parse and print."""
+
+from __future__ import annotations
+
+import re
+
+_BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtpe]?)(i?)(b?)\s*", re.IGNORECASE)
+_EXPONENTS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+)", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION_NAMES = {
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
+    "ms": "ms",
+}
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read an amount of memory.
+
+    Decimal and binary suffixes mean what Dask and Kubernetes mean by them: ``20G`` and ``20GB``
+    are 20 * 10**9 bytes, ``20Gi`` and ``20GiB`` are 20 * 2**30. A bare number is bytes.
+
+    Parameters
+    ----------
+    text
+        For example ``"20G"``, ``"512MiB"``, ``"1.5 TB"`` or ``2000000``.
+
+    Returns
+    -------
+    int
+        Bytes.
+
+    Raises
+    ------
+    ValueError
+        When the text is not an amount of memory.
+    """
+    match = _BYTES.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount of memory: write for example 20G or 512MiB")
+    number, prefix, binary, _ = match.groups()
+    base = 1024 if binary else 1000
+    return int(float(number) * base ** _EXPONENTS[prefix.lower()])
+
+
+def format_bytes(count: float) -> str:
+    """Print bytes in binary units: ``1.50 GiB``.
+
+    Parameters
+    ----------
+    count
+        Bytes.
+    """
+    for prefix, exponent in (("Pi", 5), ("Ti", 4), ("Gi", 3), ("Mi", 2), ("ki", 1)):
+        if count >= 0.9 * 1024**exponent:
+            return f"{count / 1024**exponent:.2f} {prefix}B"
+    return f"{count:.0f} B"
+
+
+def parse_duration(text: str | float) -> float:
+    """Read a length of time.
+
+    Parameters
+    ----------
+    text
+        ``"90s"``, ``"10m"``, ``"1h30m"``, ``"2 days"``, a clock time ``"HH:MM:SS"``, or a number
+        of seconds.
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        When the text is not a length of time.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        return float(text)
+    stripped = str(text).strip()
+    if re.fullmatch(r"\d+(?:\.\d*)?|\.\d+", stripped):
+        return float(stripped)
+    if re.fullmatch(r"\d+:\d\d:\d\d", stripped) or "-" in stripped:
+        return parse_walltime(stripped)
+    compact = re.sub(r"[\s,]+", "", stripped)
+    seconds, position = 0.0, 0
+    for match in _DURATION_PART.finditer(compact):
+        unit = _DURATION_NAMES.get(match.group(2).lower())
+        if match.start() != position or unit is None:
+            break
+        seconds += float(match.group(1)) * _SECONDS[unit]
+        position = match.end()
+    if not compact or position != len(compact):
+        raise ValueError(f"{text!r} is not a length of time: write for example 90s, 10m or 1h30m")
+    return seconds
+
+
+def parse_walltime(text: str | int) -> float:
+    """Read a walltime as Slurm does.
+
+    The forms of ``sbatch --time`` (man page of sbatch): ``minutes``, ``minutes:seconds``,
+    ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes`` and
+    ``days-hours:minutes:seconds``. Beside them a length of time with a unit, such as ``4h``.
+
+    Returns
+    -------
+    float
+        Seconds.
+
+    Raises
+    ------
+    ValueError
+        When the text is none of these.
+    """
+    stripped = str(text).strip()
+    match = _CLOCK.fullmatch(stripped)
+    if match is None:
+        try:
+            if re.fullmatch(r"[\d.]+ *[a-z].*", stripped, re.IGNORECASE):
+                return parse_duration(stripped)
+        except ValueError:
+            pass
+        raise ValueError(
+            f"{text!r} is not a walltime: write for example 04:00:00, 1-12:00:00 or 4h"
+        )
+    days, first, second, third = (int(part) if part else None for part in match.groups())
+    if days is not None:
+        hours, minutes, seconds = first or 0, second or 0, third or 0
+    elif third is not None:
+        hours, minutes, seconds = first or 0, second or 0, third
+    else:
+        hours, minutes, seconds = 0, first or 0, second or 0
+    return float((days or 0) * 86400 + hours * 3600 + minutes * 60 + seconds)
+
+
+def format_duration(seconds: float) -> str:
+    """Print a length of time: ``0.35 s``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
+
+    Parameters
+    ----------
+    seconds
+        A length of time in seconds.
+    """
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"

@@ -1,0 +1,127 @@
+"""What the reconciler decides, without any process."""
+
+from scalable.cluster.launcher import Observation, UnitState
+from scalable.cluster.reconcile import (
+    LOST_WORKER_GRACE_S,
+    Phase,
+    Unit,
+    WorkerView,
+    backoff_s,
+    choose_victims,
+    decide,
+    in_crash_loop,
+    refresh,
+)
+
+RUNNING = Observation(UnitState.RUNNING)
+
+
+def unit(name, *, phase=Phase.RUNNING, workers=None, connected_at=1.0, **fields):
+    names = workers or (name,)
+    return Unit(name, "a", names, 0.0, phase=phase, connected_at=connected_at, **fields)
+
+
+def decided(wanted, units, observed=None, workers=None, now=10.0):
+    units = {u.name: u for u in units}
+    observed = dict.fromkeys(units, RUNNING) if observed is None else observed
+    return decide(wanted, units, observed, workers or {}, now=now, start_timeout=60)
+
+
+def test_a_unit_that_ended_is_lost_with_its_reason():
+    ended = Observation(UnitState.ENDED, "it was killed by SIGKILL")
+    decision = decided({"x": {}}, [unit("x")], {"x": ended})
+    assert [(loss.name, loss.reason) for loss in decision.lost] == [
+        ("x", "it was killed by SIGKILL")
+    ]
+
+
+def test_a_unit_that_its_place_does_not_know_is_lost():
+    assert decided({"x": {}}, [unit("x")], {}).lost[0].name == "x"
+
+
+def test_a_pending_unit_is_waited_for_without_end():
+    waiting = unit("x", phase=Phase.LAUNCHING, connected_at=None, missing_since=0.0)
+    pending = {"x": Observation(UnitState.PENDING, "in the queue")}
+    assert not decided({"x": {}}, [waiting], pending, now=1e6).lost
+
+
+def test_a_running_unit_must_connect_in_time():
+    starting = unit("x", phase=Phase.LAUNCHING, connected_at=None, missing_since=0.0)
+    assert not decided({"x": {}}, [starting], now=59).lost
+    assert "did not connect" in decided({"x": {}}, [starting], now=61).lost[0].reason
+
+
+def test_a_worker_that_left_has_a_while_to_come_back():
+    gone = unit("x", missing_since=10.0)
+    assert not decided({"x": {}}, [gone], now=10 + LOST_WORKER_GRACE_S - 0.1).lost
+    assert decided({"x": {}}, [gone], now=10 + LOST_WORKER_GRACE_S + 0.1).lost
+
+
+def test_an_unwanted_worker_is_drained_and_stopped_only_when_that_is_done():
+    busy = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", processing=1)})
+    assert (busy.drain, busy.stop) == (["x"], [])
+    holding = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", drain="holding")})
+    assert (holding.drain, holding.stop) == (["x"], [])
+    done = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", drain="done")})
+    assert (done.drain, done.stop) == ([], ["x"])
+
+
+def test_an_unwanted_unit_without_workers_is_stopped_at_once():
+    assert decided({}, [unit("x", phase=Phase.LAUNCHING, connected_at=None)]).stop == ["x"]
+
+
+def test_a_group_is_stopped_only_when_each_of_its_workers_is_empty():
+    workers = {"x-0": WorkerView("tcp://1", drain="done"), "x-1": WorkerView("tcp://2")}
+    assert decided({}, [unit("x", workers=("x-0", "x-1"))], workers=workers).drain == ["x"]
+
+
+def test_a_draining_unit_that_is_wanted_again_resumes():
+    draining = unit("x", phase=Phase.DRAINING)
+    assert decided({"x": {}}, [draining], workers={"x": WorkerView("tcp://1")}).resume == ["x"]
+
+
+def test_refresh_connects_a_group_only_when_it_is_complete():
+    group = unit("x", workers=("x-0", "x-1"), phase=Phase.LAUNCHING, connected_at=None)
+    assert refresh([group], {"x-0": WorkerView("tcp://1")}, 5.0) == []
+    assert group.missing_since == 5.0
+    views = {"x-0": WorkerView("tcp://1"), "x-1": WorkerView("tcp://2")}
+    assert refresh([group], views, 6.0) == [group]
+    assert (group.phase, group.missing_since) == (Phase.RUNNING, None)
+
+
+def test_a_worker_under_a_new_address_counts_as_a_start():
+    restarted = unit("x", addresses=frozenset({"tcp://1"}), starts=(1.0,))
+    refresh([restarted], {"x": WorkerView("tcp://2")}, 7.0)
+    assert restarted.starts == (1.0, 7.0)
+    refresh([restarted], {"x": WorkerView("tcp://2")}, 8.0)
+    assert restarted.starts == (1.0, 7.0)
+
+
+def test_victims_are_unlaunched_then_unconnected_then_idle_then_least_loaded():
+    units = {name: unit(name) for name in ("light", "idle", "full", "heavy", "starting")}
+    workers = {
+        "light": WorkerView("1", processing=1, occupancy=1.0),
+        "heavy": WorkerView("2", processing=5, occupancy=9.0),
+        "idle": WorkerView("3"),
+        "full": WorkerView("4", nbytes=100),
+    }
+    names = ["heavy", "full", "light", "idle", "starting", "unlaunched"]
+    assert choose_victims(names, 6, units, workers) == [
+        "unlaunched",
+        "starting",
+        "idle",
+        "full",
+        "light",
+        "heavy",
+    ]
+    assert choose_victims(names, -2, units, workers) == []
+
+
+def test_five_starts_within_a_minute_are_a_crash_loop():
+    assert in_crash_loop([0, 10, 20, 30, 40], now=50)
+    assert not in_crash_loop([0, 10, 20, 30], now=50)
+    assert not in_crash_loop([0, 30, 60, 90, 120], now=121)
+
+
+def test_backoff_grows_and_is_bounded():
+    assert [backoff_s(n) for n in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 15.0]

@@ -1,0 +1,148 @@
+"""Counts that the manifest alone gives."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.planning import conflicts, make_plan, worker_counts
+from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+
+
+def spec(components, tasks=(), total=None, option="max_workers", **fields):
+    return DeploymentSpec(
+        project_name="p",
+        target_name="t",
+        provider_name="local",
+        components={c.name: c for c in components},
+        tasks={t.name: t for t in tasks},
+        options={option: total},
+        written_options=frozenset({option}) if total is not None else frozenset(),
+        **fields,
+    )
+
+
+A, B, C = (ComponentSpec(name) for name in "abc")
+
+
+def test_without_a_total_every_pool_has_one_worker():
+    assert worker_counts(spec([A, B, C])) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_a_written_count_is_the_count():
+    five = ComponentSpec("a", workers=WorkerRange(5, 5))
+    assert worker_counts(spec([five, B])) == {"a": 5, "b": 1}
+    assert worker_counts(spec([five, B], total=8)) == {"a": 5, "b": 3}
+
+
+def test_a_total_is_shared_out_equally_where_nothing_is_known():
+    assert worker_counts(spec([A, B], total=4)) == {"a": 2, "b": 2}
+    assert worker_counts(spec([A, B, C], total=4)) == {"a": 2, "b": 1, "c": 1}
+    assert worker_counts(spec([A], total=4)) == {"a": 4}
+
+
+def test_a_total_is_shared_out_by_expected_work():
+    tasks = [
+        TaskSpec("run", "a", count=90, duration_s=10),
+        TaskSpec("reduce", "b", count=10, duration_s=10),
+    ]
+    assert worker_counts(spec([A, B], tasks, total=10)) == {"a": 9, "b": 1}
+
+
+def test_a_pool_that_a_task_names_has_at_least_one_worker():
+    tasks = [TaskSpec("x", "a", count=10**6, duration_s=100), TaskSpec("y", "c")]
+    counts = worker_counts(spec([A, B, C], tasks, total=2))
+    assert counts["a"] == 1
+    assert counts["c"] == 1
+
+
+def test_a_small_total_leaves_pools_empty_that_no_task_names():
+    assert worker_counts(spec([A, B], total=1)) == {"a": 1, "b": 0}
+
+
+def test_the_range_of_a_component_bounds_its_share():
+    narrow = ComponentSpec("a", workers=WorkerRange(1, 2))
+    assert worker_counts(spec([narrow, B], total=10)) == {"a": 2, "b": 8}
+    assert worker_counts(spec([narrow], total=10)) == {"a": 2}
+
+
+def test_adaptive_bounds_are_totals_over_pools():
+    assert worker_counts(spec([A, B], adaptive=WorkerRange(5, 8))) == {"a": 3, "b": 2}
+    assert worker_counts(spec([A, B], total=10, adaptive=WorkerRange(1, 4))) == {"a": 2, "b": 2}
+
+
+def test_a_conflict_states_the_least_workable_value():
+    seven = ComponentSpec("a", workers=WorkerRange(7, 7))
+    tasks = [TaskSpec("y", "b")]
+    (found,) = conflicts(spec([seven, B], tasks, total=4))
+    assert found.code == "E_BAD_OPTION"
+    assert found.path == ("targets", "t", "max_workers")
+    assert "least workable value is 8" in found.hint
+    (found,) = conflicts(spec([seven], adaptive=WorkerRange(1, 3)))
+    assert found.path == ("targets", "t", "adaptive", "maximum")
+    assert "7" in found.hint
+    (found,) = conflicts(spec([A], total=4, option="n_workers", adaptive=WorkerRange(6, 9)))
+    assert found.path == ("targets", "t", "n_workers")
+    assert "6" in found.hint
+
+
+def test_a_plan_is_the_same_each_time_and_says_what_it_costs():
+    tasks = [TaskSpec("run", "a", count=10, duration_s=360)]
+    component = ComponentSpec("a", cpus=4, memory="2G")
+    request = spec([component], tasks, total=2, price_per_core_hour=0.5)
+    plan = make_plan(request, "f" * 64)
+    assert plan == make_plan(request, "f" * 64)
+    assert plan.to_dict() == {
+        "target_name": "t",
+        "provider_name": "local",
+        "manifest_lock": "f" * 64,
+        "scale_plan": {
+            "workers_by_tag": {"a": 2},
+            "resources_by_tag": {
+                "a": {"cpus": 4, "memory": "2G", "walltime": None, "gpus": 0},
+            },
+        },
+        "task_to_component": {"run": "a"},
+        "cost_estimate": {
+            "total": pytest.approx(2.0),
+            "by_tag": {"a": pytest.approx(4.0)},
+            "hourly": pytest.approx(4.0),
+            "currency": "USD",
+            "source": "price_per_core_hour of target 't'",
+            "as_of": None,
+        },
+    }
+    assert str(plan.scale_plan) == "{'a': ResourceRequest(cpus=4, memory='2G'), count=2}"
+
+
+def test_without_a_price_no_cost_is_made_up():
+    assert make_plan(spec([A]), "0" * 64).cost_estimate is None
+
+
+components = st.lists(
+    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 4))), min_size=1, max_size=5
+)
+
+
+@given(components, st.integers(1, 40), st.data())
+def test_counts_hold_every_bound(shapes, total, data):
+    made, tasks = [], []
+    for position, (low, extra) in enumerate(shapes):
+        name = f"c{position}"
+        written = data.draw(st.booleans())
+        workers = WorkerRange(low, None if extra is None else low + extra) if written else None
+        made.append(ComponentSpec(name, workers=workers))
+        if data.draw(st.booleans()):
+            tasks.append(TaskSpec(f"t{position}", name, count=data.draw(st.integers(1, 9)),
+                                  duration_s=data.draw(st.floats(0.1, 99))))  # fmt: skip
+    request = spec(made, tasks, total=total)
+    if conflicts(request):
+        return
+    counts = worker_counts(request)
+    assert sum(counts.values()) <= total
+    for component in made:
+        workers = component.workers
+        if workers is not None:
+            assert workers.minimum <= counts[component.name]
+            assert workers.maximum is None or counts[component.name] <= workers.maximum
+        elif component.name in {t.component for t in tasks}:
+            assert counts[component.name] >= 1

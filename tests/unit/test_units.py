@@ -1,0 +1,88 @@
+"""Bytes, durations and walltimes."""
+
+import pytest
+
+from scalable.units import (
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration,
+    parse_walltime,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("20G", 20 * 10**9),
+        ("20GB", 20 * 10**9),
+        ("20Gi", 20 * 2**30),
+        ("512MiB", 512 * 2**20),
+        ("1.5 TB", 1_500_000_000_000),
+        ("2k", 2000),
+        (123, 123),
+        ("0", 0),
+    ],
+)
+def test_bytes_are_read_as_dask_and_kubernetes_read_them(text, count):
+    assert parse_bytes(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "G", "20X", "-1G", "20 G B", "1e3", "nan"])
+def test_what_is_no_amount_of_memory_is_refused(text):
+    with pytest.raises(ValueError, match="amount of memory"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("2 days", 172800),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("01:00:30", 3630),
+        ("1-00:00:00", 86400),
+        (12.5, 12.5),
+        ("12", 12),
+    ],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="length of time|walltime"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800),
+        (30, 1800),
+        ("10:30", 630),
+        ("04:00:00", 14400),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("2-00:00:01", 172801),
+        ("4h", 14400),
+    ],
+)
+def test_walltimes_are_read_as_sbatch_reads_them(text, seconds):
+    assert parse_walltime(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "noon", "1:2:3:4", "1-", "-5"])
+def test_what_is_no_walltime_is_refused(text):
+    with pytest.raises(ValueError, match="walltime"):
+        parse_walltime(text)
+
+
+def test_sizes_and_times_are_printed_for_people():
+    assert [format_bytes(n) for n in (12, 1536, 3 * 2**30)] == ["12 B", "1.50 kiB", "3.00 GiB"]
+    shown = [format_duration(s) for s in (0.345, 12.44, 185, 7620, 100_000)]
+    assert shown == ["0.34 s", "12.4 s", "3 m 05 s", "2 h 07 m", "1 d 03 h"]
