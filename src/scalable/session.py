@@ -18,7 +18,7 @@ from scalable import settings
 from scalable.errors import ClusterError, ManifestError, PlanError, RunError
 from scalable.lifecycle import Deployment
 from scalable.manifest import Manifest, ResolvedManifest
-from scalable.planning import conflicts, make_plan
+from scalable.planning import conflicts, make_plan, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.spec import DeploymentSpec, Diagnostic, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
@@ -293,8 +293,12 @@ class ScalableSession:
                 raise ClusterError(f"no component {name!r} to scale; known tags: {known}")
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ClusterError(f"{name!r} cannot have {count!r} workers")
-        assert self.cluster is not None
-        assert self._deployment is not None
+        if self._deployment is None:
+            raise ClusterError("the session does not run", hint="call session.start() first")
+        total = written_total(self.spec)
+        after = sum((self._deployment.counts | counts).values())
+        if total is not None and after > total[1]:
+            logger.warning("%d workers in all are more than the manifest's %s %d", after, *total)
         resources = {name: self.spec.resources(name) for name in counts}
         self._deployment.scale(ScalePlan(counts, resources), source="manual")  # type: ignore[arg-type]
 

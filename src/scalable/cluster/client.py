@@ -16,7 +16,7 @@ from dask.base import tokenize
 from dask.utils import funcname, key_split
 from distributed import Client, Future
 
-from scalable.cluster.controller import TAG_ANNOTATION, describe_pools
+from scalable.cluster.controller import TAG_ANNOTATION, Controller, describe_pools
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.errors import ClusterError
 
@@ -233,7 +233,9 @@ class ScalableClient(Client):
         for worker in self._ask("identity", n_workers=-1)["workers"].values():
             for tag, amount in worker["resources"].items():
                 slots[tag] = max(slots.get(tag, 0), int(amount))
-        declared = {t: p["slots"] for t, p in (self._ask("scalable_pools") or {}).items() if t}
+        declared: dict[str, int] = {}
+        if self._ask("get_metadata", keys=[Controller.name], default=False):
+            declared = {t: p["slots"] for t, p in self._ask("scalable_pools").items() if t}
         # A pool that was added just now may not have been reported to the scheduler yet.
         declared |= {t: p.slots for t, p in getattr(self.cluster, "pools", {}).items()}
         for tag, amount in declared.items():

@@ -54,6 +54,8 @@ class Controller(SchedulerPlugin):
                 "scalable_resume": self.resume,
             }
         )
+        # Clients look here first: asking a scheduler without us would put a traceback in its log.
+        scheduler.set_metadata(keys=[self.name], value=True)
         self._check = PeriodicCallback(self._look_at_waiting, CHECK_INTERVAL_S * 1000)
         self._check.start()
 

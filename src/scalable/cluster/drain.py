@@ -67,6 +67,8 @@ class Drain:
         self._scheduler = scheduler
         self._worker = worker
         self._retiring = False
+        # Beside cancelling the task: Dask's comms may swallow that.
+        self._abandoned = False
         self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
         self._task.add_done_callback(self._ended)
 
@@ -74,13 +76,14 @@ class Drain:
         """Let the worker accept work again; False where it is too late for that."""
         if self._retiring or self.state == "done":
             return False
-        self._task.cancel()
+        self.abandon()
         if self._worker.address in self._scheduler.workers:
             self._set_status(Status.running)
         return True
 
     def abandon(self) -> None:
         """Leave the worker as it is: it is gone, or the scheduler closes."""
+        self._abandoned = True
         self._task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -93,9 +96,9 @@ class Drain:
 
     async def _run(self) -> None:
         self._set_status(Status.closing_gracefully)
-        while self._present:
+        while self._present and not self._abandoned:
             self._hand_over()
-            if await self._idle():
+            if await self._idle() and not self._abandoned:
                 self._retiring = True
                 retired = await self._scheduler.retire_workers(workers=[self._worker.address])
                 self._retiring = False

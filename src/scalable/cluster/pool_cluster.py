@@ -49,8 +49,6 @@ class PoolCluster(SpecCluster):
         Shown to people.
     start_timeout
         Seconds that a started unit may take until its workers are connected.
-    max_workers
-        Most workers of all pools together, or None.
     **kwargs
         As in ``SpecCluster``.
 
@@ -73,13 +71,11 @@ class PoolCluster(SpecCluster):
         security: Security | None = None,
         name: str | None = None,
         start_timeout: float = 120.0,
-        max_workers: int | None = None,
         **kwargs: Any,
     ) -> None:
         self._listeners: list[Callable[[Event], None]] = []
         self._scaling_listeners: list[Callable[[str, int, int, str], None]] = []
         self._adaptive_pools: dict[str, PoolAdaptive] = {}
-        self._max_workers = max_workers
         self._entries = EntryLauncher()
         self.incarnation = secrets.token_hex(2)
         self.reconciler = Reconciler(
@@ -190,19 +186,9 @@ class PoolCluster(SpecCluster):
             self.reconciler.pool(tag)
             if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
                 raise ClusterError(f"a pool cannot have {wanted!r} workers")
-        self._refuse_too_many(counts)
         for tag, wanted in counts.items():
             self.want(tag, wanted, "scale")
         return NoOpAwaitable() if self.asynchronous else None
-
-    def _refuse_too_many(self, counts: Mapping[str, int]) -> None:
-        wanted = {tag: status.wanted for tag, status in self.reconciler.status().items()}
-        before, after = sum(wanted.values()), sum((wanted | dict(counts)).values())
-        if self._max_workers is not None and after > max(before, self._max_workers):
-            raise ClusterError(
-                f"{after} workers in all are more than max_workers {self._max_workers}",
-                hint=f"raise max_workers to {after}, or give another pool fewer",
-            )
 
     def want(self, tag: str, count: int, reason: str) -> None:
         """Set the count of one pool, and say why in the record."""

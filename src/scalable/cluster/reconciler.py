@@ -35,6 +35,7 @@ from scalable.errors import ClusterError, ProviderError
 logger = logging.getLogger("scalable.cluster")
 
 INTERVAL_S = 0.5
+CLOSE_TIMEOUT_S = 5.0
 
 Event = dict[str, Any]
 
@@ -86,6 +87,7 @@ class Reconciler:
         self._lock: asyncio.Lock | None = None
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     # What is wanted ---------------------------------------------------------------------------
 
@@ -178,7 +180,7 @@ class Reconciler:
     async def _run(self) -> None:
         assert self._wake is not None
         unreachable = False
-        while True:
+        while not self._closing:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), INTERVAL_S)
             self._wake.clear()
@@ -370,10 +372,12 @@ class Reconciler:
 
     async def close(self) -> None:
         """Stop every unit at once, without draining, and end."""
+        self._closing = True
         if self._task is not None:
+            # Not cancelled at once: Dask's comms may swallow that, and the loop would go on.
+            self.wake()
+            await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
             self._task = None
         with self._changing:
             units, self.units = list(self.units.values()), {}

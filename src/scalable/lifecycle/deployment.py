@@ -32,6 +32,8 @@ class Deployment:
     ----------
     cluster
         The provider's cluster handle.
+    counts
+        Tag -> workers that were last asked for here.
     scaling_history
         Rows of ``scaling.jsonl``: every change of a wanted count, oldest first.
     """
@@ -43,7 +45,7 @@ class Deployment:
         self._spec = spec
         self._run = run
         self._recorder: Any = None
-        self._counts: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self._source = "plan"
 
     def start(self, plan: ScalePlan) -> None:
@@ -133,10 +135,10 @@ class Deployment:
         self._provider.scale(self.cluster, plan)
         if not hasattr(self.cluster, "on_scaling"):
             for tag, count in plan.workers_by_tag.items():
-                before = self._counts.get(tag, 0)
+                before = self.counts.get(tag, 0)
                 if before != count:
                     self._scaled(tag, before, count, "scale")
-        self._counts |= plan.workers_by_tag
+        self.counts |= plan.workers_by_tag
 
     def close(self) -> None:
         """End the cluster; ending it twice is harmless."""

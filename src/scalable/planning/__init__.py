@@ -3,7 +3,7 @@
 No I/O, no Dask, no providers: prices and history arrive as values.
 """
 
-from scalable.planning.counts import conflicts, expected_work, worker_counts
+from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
 from scalable.planning.plan import make_plan
 
-__all__ = ["conflicts", "expected_work", "make_plan", "worker_counts"]
+__all__ = ["conflicts", "expected_work", "make_plan", "worker_counts", "written_total"]

@@ -1,9 +1,14 @@
+import functools
+import re
 import textwrap
 
+import jsonschema
 import pytest
 
 from scalable.errors import ManifestError
-from scalable.manifest import Manifest
+from scalable.manifest import Manifest, json_schema
+from scalable.manifest.reader import read_document
+from scalable.manifest.tree import Scalar, Sequence
 from scalable.providers.aws.options import AWSOptions
 from scalable.providers.gcp.options import GCPOptions
 from scalable.providers.kubernetes.options import KubernetesOptions
@@ -20,6 +25,46 @@ MODELS = {
 }
 
 
+# What no schema can say: it knows no names, no order of counts, no quotes, no environment, and not
+# what a variable or an overlay makes of the rest.
+BEYOND_A_SCHEMA = re.compile(
+    r"E_DUPLICATE_KEY|E_SYNTAX|E_TASK_COMPONENT_REF|E_UNKNOWN_OVERLAY|E_UNKNOWN_TARGET |"
+    r"no (task|component|target) is called|wait for each other|an overlay (changes|cannot)|"
+    r"finite number|minimum .* is more than maximum|the environment variable|is no variable|range of ports"
+)
+
+
+@functools.cache
+def _validator(models):
+    schema = json_schema(dict(models))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def plain(node):
+    if isinstance(node, Scalar):
+        return node.value
+    if isinstance(node, Sequence):
+        return [plain(item) for item in node.items]
+    return {key: plain(entry.node) for key, entry in node.entries.items()}
+
+
+def assert_schema_agrees(name, models, error):
+    """What loads must validate; what a schema can see to be wrong must not."""
+    root, _ = read_document(name)
+    if root is None:
+        return
+    complaint = jsonschema.exceptions.best_match(
+        _validator(tuple(models.items())).iter_errors(plain(root))
+    )
+    if error is None:
+        assert complaint is None, f"loads, but: {complaint.message} at {complaint.json_path}"
+        return
+    faults = [f"{d.code} {d.message}" for d in error.diagnostics if d.severity == "error"]
+    visible = [fault for fault in faults if not BEYOND_A_SCHEMA.search(fault)]
+    assert not visible or complaint is not None, f"validates, but: {visible}"
+
+
 @pytest.fixture
 def models():
     return dict(MODELS)
@@ -27,14 +72,26 @@ def models():
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """Load text as a manifest, from a file called ``m<suffix>`` in the current directory."""
+    """Load text as a manifest, from a file called ``m<suffix>`` in the current directory.
+
+    The JSON Schema is asked about each document too, so that every case of these tests is one of
+    its agreement; ``in_schema=False`` for those that are wrong in a way that only loading sees.
+    """
     monkeypatch.chdir(tmp_path)
 
-    def load(text, *, suffix=".yaml", environ=None, target=None, models=MODELS):
+    def load(text, *, suffix=".yaml", environ=None, target=None, models=MODELS, in_schema=True):
         name = f"m{suffix}"
         content = text if isinstance(text, bytes) else textwrap.dedent(text).encode()
         (tmp_path / name).write_bytes(content)
-        return Manifest.load(name, models, environ=environ or {}, target=target)
+        error = None
+        try:
+            return Manifest.load(name, models, environ=environ or {}, target=target)
+        except ManifestError as caught:
+            error = caught
+            raise
+        finally:
+            if in_schema and len(content) < 10_000:
+                assert_schema_agrees(name, models, error)
 
     return load
 

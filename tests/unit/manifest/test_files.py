@@ -24,7 +24,7 @@ FILES = {
     "control character": (b"version: 1\na: \x00\n", "E_SYNTAX@2:4 "),
     "tab": (b"version: 1\nproject:\n\tname: p\n", "E_SYNTAX@3:1 "),
     "open bracket": (b"version: [1\n", "E_SYNTAX@2:1 "),
-    "bad escape": (b'version: "\\ud800"\n', "E_SYNTAX@1:10 "),
+    "bad escape": (b'version: "\\ud800"\n', "E_SYNTAX@1:13 "),
     "unknown alias": (b"version: *v\n", "E_SYNTAX@1:10 "),
     "alias in itself": (b"a: &a\n  b: *a\n", "E_SYNTAX@2:6 "),
 }

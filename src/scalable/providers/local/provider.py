@@ -80,7 +80,6 @@ class LocalProvider:
         cluster = PoolCluster(
             scheduler={"cls": PoolScheduler, "options": scheduler},
             name=f"{slug}-{secrets.token_hex(3)}",
-            max_workers=_limit(spec),
         )
         if processes:
             _add_process_pools(cluster, spec)
@@ -89,16 +88,12 @@ class LocalProvider:
         return cluster
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Make the pools as large as the plan says, within ``max_workers``."""
+        """Make the pools as large as the plan says."""
         cluster.scale(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
         """End the workers and the scheduler."""
         cluster.close()
-
-
-def _limit(spec: DeploymentSpec) -> int | None:
-    return spec.options["max_workers"] if "max_workers" in spec.written_options else None
 
 
 def _directory(spec: DeploymentSpec) -> Path | None:

@@ -1,0 +1,63 @@
+"""``scalable init``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result, to_json, write_file
+from scalable.errors import ManifestError
+
+MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.json"
+
+
+@click.command()
+@click.argument("directory", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--name", metavar="TEXT", help="Name of the project; by default the directory's.")
+@click.option("--force", is_flag=True, help="Replace the files where they exist.")
+@output_options
+def command(directory: Path, *, name: str | None, force: bool, output: Output) -> int:
+    """Start a project: a manifest, a workflow that runs, a schema."""
+    files = starter_files(name or directory.resolve().name or "project")
+    existing = [file for file in files if os.path.lexists(directory / file)]
+    if existing and not force:
+        verb = "exists" if len(existing) == 1 else "exist"
+        raise ManifestError(
+            f"{', '.join(str(directory / file) for file in existing)} {verb} already",
+            hint="nothing was written; --force replaces what is there",
+        )
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.FileError(str(directory), hint=error.strerror) from error
+    for file, text in files.items():
+        write_file(directory / file, text)
+    output.show(init_result(directory, list(files)))
+    return 0
+
+
+def starter_files(project_name: str) -> Mapping[str, str]:
+    """Name -> text of what a new project starts with."""
+    from scalable.manifest import json_schema, starter_manifest, starter_workflow
+    from scalable.providers.registry import option_models
+
+    return {
+        MANIFEST: starter_manifest(project_name),
+        WORKFLOW: starter_workflow(),
+        SCHEMA: to_json(json_schema(option_models())),
+    }
+
+
+def init_result(directory: Path, files: list[str]) -> Result:
+    """Show what was written, and the next two commands."""
+    written = [str(directory / file) for file in files]
+    # Where it is the current directory, both find the manifest, and the workflow beside it.
+    manifest = "" if directory == Path() else f" {shlex.quote(str(directory / MANIFEST))}"
+    following = [f"scalable validate{manifest}", f"scalable run{manifest} --target local"]
+    text = "\n".join([f"wrote {', '.join(written)}", "next:", *(f"  {c}" for c in following)])
+    return Result(f"{text}\n", {"version": VERSION, "files": written, "next": following})

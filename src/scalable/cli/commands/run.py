@@ -1,0 +1,147 @@
+"""``scalable run``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from scalable import settings
+from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Display, Output, Result
+from scalable.errors import RunError
+
+WORKFLOW = "workflow.py"
+_INTERRUPTED = 130
+_ARGUMENTS = "scalable.workflow_arguments"
+
+
+class RunCommand(click.Command):
+    """Leaves what follows ``--`` to the workflow, also where no manifest stands before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the workflow's arguments aside, and parse the others."""
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.meta[_ARGUMENTS] = args[cut + 1 :]
+        return super().parse_args(ctx, args[:cut])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show where the workflow's arguments go."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
+
+
+@click.command(cls=RunCommand)
+@manifest_argument
+@target_option(
+    "The target to run on; wins over the workflow's own. By default what the workflow says, then "
+    "SCALABLE_TARGET, local, or the only one."
+)
+@click.option(
+    "--workflow",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"The Python script to run; by default {WORKFLOW} beside the manifest.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan and start nothing.")
+@output_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    manifest: Path | None,
+    target: str | None,
+    *,
+    workflow: Path | None,
+    dry_run: bool,
+    output: Output,
+) -> int:
+    """Run a workflow on a target, show its progress, and report.
+
+    The workflow runs as a script in a process of its own; its exit code becomes that of this
+    command.
+    """
+    from scalable.cli.commands.plan import plan_result
+    from scalable.session import ScalableSession
+
+    path = settings.manifest_path(manifest)
+    script = workflow or _beside(path)
+    # What cannot work is to fail here, before anything has started.
+    plan = ScalableSession.from_yaml(path, target).plan(dry_run=dry_run)
+    if dry_run:
+        output.show(plan_result(plan))
+        return 0
+    command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
+    code, runs = _follow(command_line, path, target, output)
+    if code:
+        output.note(f"{script} ended with exit code {code}")
+    _report(runs, code, output)
+    return code
+
+
+def _beside(manifest: Path) -> Path:
+    script = manifest.parent / WORKFLOW
+    if not script.is_file():
+        raise click.UsageError(f"which workflow? Give --workflow FILE; there is no {script}")
+    return script
+
+
+def _follow(
+    command_line: Sequence[str], manifest: Path, target: str | None, output: Output
+) -> tuple[int, list[Path]]:
+    """Run the script; its exit code, and the runs that it opened."""
+    from scalable.cli.progress import Followed
+    from scalable.cli.workflow import run_script, script_environment
+
+    with tempfile.TemporaryDirectory(prefix="scalable-run-") as directory, output.display() as view:
+        listing = Path(directory) / "runs"
+        followed = Followed(listing)
+        shown: Display | None = view
+        began = time.monotonic()
+
+        def watch() -> None:
+            nonlocal shown
+            pools = followed.poll() if shown else {}
+            try:
+                if shown and pools:
+                    shown.update(time.monotonic() - began, pools)
+            except OSError:
+                # Nobody reads it any more; the workflow goes on.
+                shown = None
+
+        environment = script_environment(
+            os.environ, manifest=manifest, target=target, listing=listing
+        )
+        code = run_script(command_line, environment, stdout=output.script_stdout, watch=watch)
+        return code, followed.runs()
+
+
+def _report(runs: Sequence[Path], code: int, output: Output) -> None:
+    """Show what was recorded, with the script's end in it."""
+    from scalable import report
+
+    texts, reports = [], []
+    for run in runs:
+        try:
+            _amend(run, code)
+            summary = report.build(run.parent, run.name)
+        except RunError as error:
+            output.note(f"no report of {run}: {error}")
+            continue
+        texts.append(report.render_human(summary))
+        reports.append(summary.to_dict())
+    if not runs:
+        output.note("no run was recorded")
+    data = {"version": VERSION, "exit_code": code, "reports": reports}
+    output.show(Result("\n".join(texts), data))
+
+
+def _amend(run: Path, code: int) -> None:
+    """A session that closed in order does not know how its script ended."""
+    from scalable.telemetry import amend_status, read_run
+
+    if code and read_run(run).status == "completed":
+        amend_status(run, "cancelled" if code == _INTERRUPTED else "failed", code)

@@ -1,0 +1,100 @@
+"""``scalable validate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from scalable import settings
+from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import ManifestError
+from scalable.spec import Diagnostic, ValidationReport
+
+
+@click.command()
+@manifest_argument
+@target_option("Check this target only; by default all of them.")
+@output_options
+def command(manifest: Path | None, target: str | None, output: Output) -> int:
+    """Check a manifest: every fault, with its place and a way out."""
+    path = settings.manifest_path(manifest)
+    report, targets = check(path, target)
+    output.show(validation_result(path, report, targets))
+    return 0 if report.ok else ManifestError.exit_code
+
+
+def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
+    """Everything that is wrong with a manifest.
+
+    Parameters
+    ----------
+    path
+        The file.
+    target
+        The target that is meant; None means all.
+
+    Returns
+    -------
+    tuple
+        What was found, each finding once, and the targets that were looked at.
+    """
+    from scalable.manifest import Manifest
+    from scalable.providers.registry import option_models
+    from scalable.session import ScalableSession
+
+    report = ValidationReport()
+    try:
+        manifest = Manifest.load(path, option_models(), target=target)
+        targets = manifest.target_names if target is None else (target,)
+        # Findings about components are the same for several targets.
+        found: dict[Diagnostic, None] = {}
+        for name in targets:
+            of_target = ScalableSession(manifest, name).validate()
+            found |= dict.fromkeys([*of_target.errors, *of_target.warnings])
+        report.extend(found)
+    except ManifestError as error:
+        report.extend(error.diagnostics or (_as_diagnostic(error, path),))
+        return report, ()
+    return report, targets
+
+
+def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:
+    """Show what a check found.
+
+    Parameters
+    ----------
+    path
+        The file that was checked.
+    report
+        What was found.
+    targets
+        The targets that were looked at.
+    """
+    lines = [diagnostic.render() for diagnostic in (*report.errors, *report.warnings)]
+    warnings = _count(report.warnings, "warning")
+    if report.ok:
+        names = f"target{'s' * (len(targets) != 1)} {', '.join(targets)}"
+        lines.append(f"{path} is valid for {names}" + (f" ({warnings})" if warnings else ""))
+    else:
+        counts = [_count(report.errors, "error"), *([warnings] if warnings else [])]
+        lines.append(f"{path} cannot be used: {', '.join(counts)}")
+    data = {
+        "version": VERSION,
+        "ok": report.ok,
+        "manifest": str(path),
+        "targets": list(targets),
+        **report.to_dict(),
+    }
+    return Result("\n".join(lines) + "\n", data, faulty=not report.ok)
+
+
+def _as_diagnostic(error: ManifestError, path: Path) -> Diagnostic:
+    return Diagnostic(error.code, (), error.message, hint=error.hint, file=str(path))
+
+
+def _count(findings: Sequence[Diagnostic], noun: str) -> str:
+    count = len(findings)
+    return f"{count} {noun}{'s' * (count != 1)}" if count else ""

@@ -1,0 +1,150 @@
+"""The program: finds the verb, and turns every error into a message and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from itertools import pairwise
+
+import click
+
+from scalable import __version__, settings
+from scalable.cli.output import Failure, Output, open_output
+from scalable.errors import ScalableError
+
+#: In the order of the help; each is a module of ``scalable.cli.commands``.
+VERBS = ("validate", "plan", "run", "report", "init", "schema")
+INTERRUPTED = 130
+
+_EPILOG = """\
+\b
+Examples:
+  scalable init                                   start a project here
+  scalable validate                               check ./scalable.yaml
+  scalable plan --target hpc                      what would it take there?
+  scalable run --target local --workflow workflow.py -- --years 10
+
+\b
+Exit codes: 2 manifest or usage, 3 plan, 4 provider, 5 cluster, 6 run record,
+1 anything else, 130 interrupted; `run` ends with the workflow's own.
+"""
+
+
+class LazyGroup(click.Group):
+    """Verbs that are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of a verb, or None where there is no such verb."""
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+
+@click.group(
+    cls=LazyGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="scalable", help="Show the version and exit.")
+def cli() -> None:
+    """Run workflows on pools of tagged workers, anywhere.
+
+    The manifest, scalable.yaml, says what a workflow needs and where it may run. It is the first
+    argument of most verbs; without one it is SCALABLE_MANIFEST, then ./scalable.yaml.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments
+        Without the program's name; by default those of the process.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # It speaks to the workflow of an outer `scalable run`, not to commands which that one starts.
+    os.environ.pop(settings.RUN_TARGET, None)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        code = cli.main(given or ["--help"], prog_name="scalable", standalone_mode=False)
+    except Exception as error:  # noqa: BLE001 - the last place that can name it to the user
+        failure = failure_of(error, debug=_debug(given))
+        # Who closed the pipe does not want to hear that it is closed.
+        with contextlib.suppress(BrokenPipeError):
+            _error_output(given).fail(failure)
+        return failure.exit_code
+    return code if isinstance(code, int) else 0
+
+
+def failure_of(error: Exception, *, debug: bool = False) -> Failure:
+    """What a user is told of an error, and how the program ends.
+
+    Parameters
+    ----------
+    error
+        Whatever a verb raised.
+    debug
+        Whether the traceback is shown.
+    """
+    trace = "".join(traceback.format_exception(error)) if debug else None
+    match error:
+        case ScalableError():
+            return Failure(
+                error.code,
+                error.message,
+                error.exit_code,
+                error.hint,
+                diagnostics=getattr(error, "diagnostics", ()),
+                trace=trace,
+            )
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "scalable"
+            hint = f"{command} --help says what it takes"
+            return Failure("E_USAGE", error.format_message(), error.exit_code, hint, trace=trace)
+        case click.ClickException():
+            return Failure("E_FILE", error.format_message(), error.exit_code, trace=trace)
+        case click.Abort():
+            return Failure("E_INTERRUPTED", "interrupted", INTERRUPTED, trace=trace)
+        case NotImplementedError():
+            message = str(error) or "this is not available in this version"
+            return Failure("E_NOT_AVAILABLE", message, 4, trace=trace)
+        case _:
+            way = None if debug else "not expected: --debug or SCALABLE_DEBUG=1 shows where"
+            named = f"{type(error).__name__}: {error}"
+            return Failure("E_UNEXPECTED", named, 1, way, trace=trace)
+
+
+# An error may come before the options are parsed, or because they cannot be.
+
+
+def _options(given: Sequence[str]) -> list[str]:
+    words = list(given)
+    return words[: words.index("--")] if "--" in words else words
+
+
+def _debug(given: Sequence[str]) -> bool:
+    asked = os.environ.get("SCALABLE_DEBUG", "").strip().lower()
+    return "--debug" in _options(given) or asked not in {"", "0", "false", "no", "off"}
+
+
+def _error_output(given: Sequence[str]) -> Output:
+    words = _options(given)
+    forms = [value for word, value in pairwise(words) if word == "--format"]
+    forms += [word.removeprefix("--format=") for word in words if word.startswith("--format=")]
+    return open_output(forms[-1] if forms else None)

@@ -1,0 +1,189 @@
+"""A workflow's script in a process of its own: its start, its signals, its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from scalable import settings
+
+#: How long a script that was told to end may take, in seconds, before it is killed.
+STOP_GRACE_S = 20.0
+#: How often progress is looked at, in seconds.
+TICK_S = 0.5
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+_INTERRUPTED = 130
+_PR_SET_PDEATHSIG = 1
+# The sender that Linux names for a key pressed on the terminal (siginfo's si_code).
+_SI_KERNEL = 0x80
+
+
+def script_environment(
+    environ: Mapping[str, str], *, manifest: Path, target: str | None, listing: Path
+) -> dict[str, str]:
+    """The environment of a workflow's script.
+
+    Parameters
+    ----------
+    environ
+        Ours.
+    manifest
+        The manifest, for sessions that name none.
+    target
+        Wins over what the script says; None leaves it to the script.
+    listing
+        File in which sessions name the runs they open.
+    """
+    ours = {settings.RUN_TARGET, settings.RUN_LIST}
+    made = {name: value for name, value in environ.items() if name not in ours}
+    made |= {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
+    if target is not None:
+        made |= {settings.RUN_TARGET: target, settings.TARGET: target}
+    return made
+
+
+def run_script(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a script to its end, and pass signals on so that it can end in order.
+
+    SIGINT from a terminal reaches the script by itself; one that was sent to this process is passed
+    on, once. SIGTERM becomes a SIGINT for the script, which is killed if it takes longer than
+    :data:`STOP_GRACE_S`. When this process dies, the script gets a SIGINT too (on Linux).
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    environment
+        All of its environment.
+    stdout
+        Descriptor for its standard output, or None for ours.
+    watch
+        Called every :data:`TICK_S` seconds, and once when it has ended.
+
+    Returns
+    -------
+    int
+        Its exit code; 128 + N where signal N killed it; 130 where it had to be killed.
+    """
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    with _blocked(_SIGNALS) as mask:
+        child = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdout=stdout,
+            # Job control has taken keys on the terminal away from us: keep them from it as well.
+            process_group=0 if ignored else None,
+            preexec_fn=_preparation(mask),  # noqa: PLW1509 - there are no threads yet
+        )
+        script = _Script(child)
+        try:
+            while child.poll() is None:
+                script.attend()
+                watch()
+        except BaseException:
+            script.interrupt()
+            script.end_by(time.monotonic() + STOP_GRACE_S)
+            while child.poll() is None:
+                script.attend()
+            raise
+    watch()
+    return script.exit_code
+
+
+class _Script:
+    """A running script, and what was done to end it."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._interrupted = False
+        self._killed = False
+        self._deadline: float | None = None
+
+    @property
+    def exit_code(self) -> int:
+        code = self._child.returncode
+        if self._killed:
+            return _INTERRUPTED
+        return code if code >= 0 else 128 - code
+
+    def attend(self) -> None:
+        """Wait for a signal, at most for one tick, and do what it asks for."""
+        number, from_terminal = _next_signal(TICK_S)
+        if number == signal.SIGINT and not from_terminal:
+            self.interrupt()
+        elif number == signal.SIGTERM:
+            self.interrupt()
+            self.end_by(time.monotonic() + STOP_GRACE_S)
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self._killed = True
+            self._child.kill()
+
+    def interrupt(self) -> None:
+        """Send SIGINT, once: a second one would cut short how the script cleans up."""
+        if not self._interrupted:
+            self._interrupted = True
+            self._child.send_signal(signal.SIGINT)
+
+    def end_by(self, deadline: float) -> None:
+        """Kill it at a moment of the monotonic clock; the first one that was named holds."""
+        self._deadline = self._deadline or deadline
+
+
+@contextmanager
+def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
+    """Hold signals back, for :func:`_next_signal` to fetch; what is left then is dropped."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield {int(number) for number in mask}
+    finally:
+        while pending := signal.sigpending() & set(numbers):
+            signal.sigwait(pending)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
+    """Wait for one of the blocked signals.
+
+    Returns
+    -------
+    tuple
+        Its number, None when the time was up; and whether the terminal sent it, to the script too.
+    """
+    if sys.platform == "linux":
+        info = signal.sigtimedwait(_SIGNALS, timeout_s)
+        return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)
+    time.sleep(timeout_s)
+    pending = signal.sigpending() & set(_SIGNALS)
+    on_terminal = os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
+    return (signal.sigwait(pending), on_terminal) if pending else (None, False)
+
+
+def _preparation(mask: set[int]) -> Callable[[], None]:
+    """What the new process does before it becomes the script."""
+    parent = os.getpid()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        # Shells start programs in the background with SIGINT ignored, and Python then keeps it so.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+        if os.getppid() != parent:
+            os._exit(_INTERRUPTED)
+
+    return prepare

@@ -1,0 +1,24 @@
+"""``scalable.yaml`` -> Manifest -> DeploymentSpec.
+
+Reads the file with the places of its values, expands variables, merges overlays, checks everything
+and reports every fault at once. Does not know the providers (their option models are an argument),
+does not compare counts (that is ``planning``), and contacts nothing.
+"""
+
+from scalable.manifest.check import OptionModels
+from scalable.manifest.fields import ProviderOptions
+from scalable.manifest.json_schema import json_schema
+from scalable.manifest.manifest import Manifest, read_targets
+from scalable.manifest.resolved import ResolvedManifest
+from scalable.manifest.starter import starter_manifest, starter_workflow
+
+__all__ = [
+    "Manifest",
+    "OptionModels",
+    "ProviderOptions",
+    "ResolvedManifest",
+    "json_schema",
+    "read_targets",
+    "starter_manifest",
+    "starter_workflow",
+]

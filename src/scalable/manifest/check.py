@@ -1,0 +1,356 @@
+"""Checking a whole document: every record, and every name that refers to another."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+from scalable.manifest import faults as codes
+from scalable.manifest.faults import Faults, suggest
+from scalable.manifest.fields import ProviderOptions
+from scalable.manifest.order import backward_edges
+from scalable.manifest.records import Reading, as_table, read_record
+from scalable.manifest.schema import (
+    OVERLAY_SECTIONS,
+    REQUIRED_SECTIONS,
+    SECTIONS,
+    TAG_PATTERN,
+    Component,
+    Manager,
+    Project,
+    Target,
+    Task,
+)
+from scalable.manifest.tree import (
+    Entry,
+    Node,
+    Path,
+    Scalar,
+    Sequence,
+    Table,
+    children,
+    is_broken,
+    merge,
+    plain_value,
+    text_of,
+)
+
+OptionModels = Mapping[str, type[ProviderOptions] | None]
+Result = TypeVar("Result")
+
+_COMMON = tuple(Target.model_fields)
+_COMPONENT = Reading(codes.E_UNKNOWN_COMPONENT_KEY, "key of a component")
+_TARGET, _PROJECT, _TASK, _MANAGER = (
+    Reading(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
+)
+#: Stands for a section that is there, but is no map: what refers into it is not judged.
+_NOT_KNOWN = Table()
+
+
+@dataclass(frozen=True)
+class CheckedTarget:
+    """A target whose faults, if any, have been filed.
+
+    Attributes
+    ----------
+    provider
+        Canonical name.
+    common
+        What every target may hold.
+    options
+        The provider's own, with defaults.
+    written
+        Names of the provider's own options that the manifest writes.
+    data
+        All that is written, in plain values.
+    """
+
+    provider: str
+    common: Target
+    options: Mapping[str, Any]
+    written: frozenset[str]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The parts of a document that are free of faults."""
+
+    project: Project | None
+    targets: Mapping[str, CheckedTarget]
+    components: Mapping[str, Component]
+    tasks: Mapping[str, Task]
+    managers: tuple[Manager, ...]
+
+
+@dataclass
+class Checker:
+    """Checks views of one document, each record of them once.
+
+    A view is the document as it stands, or with one overlay merged in; views share what the overlay
+    does not touch, and so the memory of what was checked.
+    """
+
+    models: OptionModels
+    faults: Faults
+    # The node itself is kept beside the result, so that its id cannot be taken by another.
+    _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
+
+    def document(self, root: Table) -> Checked:
+        """Check one view."""
+        for key, entry in root.entries.items():
+            if key not in SECTIONS:
+                message = f"unknown key {key!r} at the top of the manifest"
+                hint = suggest(key, SECTIONS)
+                self.faults.add(codes.E_UNKNOWN_TOP_KEY, (key,), entry.key_place, message, hint)
+        self._required(root)
+        overlays = self._table(root, "overlays")
+        targets = self._table(root, "targets")
+        components = self._table(root, "components")
+        tasks = self._table(root, "tasks")
+        checked = Checked(
+            project=self._project(root),
+            targets=self._each(targets, "targets", self._target),
+            components=self._each(components, "components", self._component),
+            tasks=self._each(tasks, "tasks", self._task),
+            managers=self._managers(root, targets, components),
+        )
+        for name, entry in targets.entries.items():
+            self._refer(
+                (entry, "overlay"), ("targets", name), overlays, codes.E_UNKNOWN_OVERLAY, "overlay"
+            )
+        for name, entry in tasks.entries.items():
+            self._refer(
+                (entry, "component"),
+                ("tasks", name),
+                components,
+                codes.E_TASK_COMPONENT_REF,
+                "component",
+            )
+        self._order(tasks)
+        return checked
+
+    def overlays(self, root: Table) -> dict[str, Table]:
+        """The overlays that can be merged; faults of the others are filed."""
+        usable = {}
+        names = tuple(self._table(root, "targets").entries)
+        for name, entry in self._table(root, "overlays").entries.items():
+            path: Path = ("overlays", name)
+            table = as_table(entry, path, self.faults)
+            if table is None:
+                continue
+            self._overlay(table, path, names)
+            usable[name] = _usable(table, names)
+        return usable
+
+    def _overlay(self, table: Table, path: Path, names: tuple[str, ...]) -> None:
+        for key, entry in table.entries.items():
+            if key not in OVERLAY_SECTIONS:
+                message = f"unknown key {key!r} in an overlay"
+                hint = suggest(key, OVERLAY_SECTIONS)
+                code = codes.E_UNKNOWN_TOP_KEY
+                self.faults.add(code, (*path, key), entry.key_place, message, hint)
+        targets = table.get("targets")
+        for name, entry in _inside(targets, Table):
+            below = (*path, "targets", name)
+            if name not in names:
+                message = f"an overlay changes targets, and {name!r} is none"
+                hint = suggest(str(name), names)
+                self.faults.add(codes.E_BAD_OPTION, below, entry.key_place, message, hint)
+            inner = dict(children(entry.node)).get("overlay")
+            if inner:
+                message = "an overlay cannot name another overlay"
+                hint = "name it in the target itself"
+                self.faults.add(codes.E_BAD_OPTION, (*below, "overlay"), inner.place, message, hint)
+
+    def _required(self, root: Table) -> None:
+        for key in REQUIRED_SECTIONS:
+            entry = root.get(key)
+            empty = isinstance(entry.node, Table) and not entry.node.entries if entry else True
+            if entry is None or entry.is_null or (empty and key in ("targets", "components")):
+                message = f"{key} is missing" if entry is None else f"{key} is empty"
+                place = root.place if entry is None else entry.place
+                hint = f"add `{key}:` - {SECTIONS[key]}"
+                self.faults.add(codes.E_MISSING_KEY, (key,), place, message, hint)
+        version = root.get("version")
+        if version and not version.is_null and not is_broken(version.node):
+            value = version.node.value if isinstance(version.node, Scalar) else None
+            if type(value) is not int or value != 1:
+                message = f"version must be 1, not {json.dumps(value)}"
+                hint = "write `version: 1`, without quotes"
+                self.faults.add(codes.E_BAD_VERSION, ("version",), version.place, message, hint)
+
+    def _table(self, root: Table, key: str) -> Table:
+        entry = root.get(key)
+        if entry is None:
+            return Table()
+        table = self._once((key,), entry, lambda: as_table(entry, (key,), self.faults))
+        return _NOT_KNOWN if table is None else table
+
+    def _each(
+        self, table: Table, section: str, check: Callable[[Entry, Path], Result | None]
+    ) -> dict[str, Result]:
+        results = {}
+        for name, entry in table.entries.items():
+            path: Path = (section, name)
+            result = self._once(path, entry, partial(check, entry, path))
+            if result is not None:
+                results[name] = result
+        return results
+
+    def _once(self, path: Path, entry: Entry, check: Callable[[], Result]) -> Result:
+        key = (path, id(entry.node))
+        if key not in self._done:
+            self._done[key] = (entry.node, check())
+        result: Result = self._done[key][1]
+        return result
+
+    def _project(self, root: Table) -> Project | None:
+        entry = root.get("project")
+        if entry is None or entry.is_null:
+            return None
+        return self._once(
+            ("project", "*"),
+            entry,
+            lambda: read_record(Project, entry, ("project",), self.faults, _PROJECT),
+        )
+
+    def _component(self, entry: Entry, path: Path) -> Component | None:
+        name = str(path[-1])
+        if not re.fullmatch(TAG_PATTERN, name):
+            message = f"{name!r} cannot be the name of a component"
+            hint = "use letters, digits, dots, dashes and underscores"
+            self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, message, hint)
+        return read_record(Component, entry, path, self.faults, _COMPONENT)
+
+    def _task(self, entry: Entry, path: Path) -> Task | None:
+        return read_record(Task, entry, path, self.faults, _TASK)
+
+    def _target(self, entry: Entry, path: Path) -> CheckedTarget | None:
+        table = as_table(entry, path, self.faults)
+        if table is None:
+            return None
+        shared = {k: e for k, e in table.entries.items() if k in _COMMON}
+        own = {k: e for k, e in table.entries.items() if k not in _COMMON}
+        place = entry.key_place or table.place
+        common = read_record(
+            Target, Entry(place, Table(shared, table.place)), path, self.faults, _TARGET
+        )
+        written_provider = text_of(table.get("provider"))
+        if written_provider is None:
+            return None
+        provider = written_provider.strip().lower()
+        if provider not in self.models:
+            message = f"no provider is called {written_provider!r}"
+            at = table.entries["provider"].place
+            hint = suggest(provider, self.models)
+            below = (*path, "provider")
+            self.faults.add(codes.E_UNKNOWN_PROVIDER, below, at, message, hint)
+            return None
+        model = self.models[provider]
+        owned = Table(own, table.place)
+        if model is None:
+            options = data = plain_value(owned)
+        else:
+            noun = f"option of a {provider} target"
+            reading = Reading(codes.E_UNKNOWN_TARGET_OPTION, noun, _COMMON)
+            read = read_record(model, Entry(place, owned), path, self.faults, reading)
+            if read is None:
+                return None
+            options = read.model_dump(mode="json")
+            data = read.model_dump(mode="json", exclude_unset=True, by_alias=True)
+        if common is None:
+            return None
+        known = common.model_dump(mode="json", exclude_unset=True) | {"provider": provider}
+        return CheckedTarget(provider, common, options, frozenset(data), known | data)
+
+    def _managers(self, root: Table, targets: Table, components: Table) -> tuple[Manager, ...]:
+        entry = root.get("managers")
+        if entry is None or entry.is_null or is_broken(entry.node):
+            return ()
+        if not isinstance(entry.node, Sequence):
+            message = "managers must be a list"
+            hint = "write `- target: name` lines below it"
+            self.faults.add(codes.E_BAD_OPTION, ("managers",), entry.place, message, hint)
+            return ()
+        managers = []
+        for i, item in children(entry.node):
+            path: Path = ("managers", i)
+            if item.is_null:
+                message = "a manager names its target"
+                hint = "write `- target: name`"
+                self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
+                continue
+            manager = read_record(Manager, item, path, self.faults, _MANAGER)
+            self._refer((item, "target"), path, targets, codes.E_BAD_OPTION, "target")
+            limits = dict(children(item.node)).get("limits")
+            for tag, limit in _inside(limits, Table):
+                if components is not _NOT_KNOWN and tag not in components.entries:
+                    message = f"no component is called {tag!r}"
+                    below, hint = (*path, "limits", tag), suggest(str(tag), components.entries)
+                    self.faults.add(codes.E_BAD_OPTION, below, limit.key_place, message, hint)
+            if manager is not None:
+                managers.append(manager)
+        return tuple(managers)
+
+    def _refer(
+        self, where: tuple[Entry, str], path: Path, known: Table, code: str, noun: str
+    ) -> None:
+        """File a name that leads nowhere."""
+        entry, key = where
+        reference = dict(children(entry.node)).get(key)
+        name = text_of(reference)
+        if known is _NOT_KNOWN or reference is None or name is None:
+            return
+        if name not in known.entries:
+            message = f"no {noun} is called {name!r}"
+            hint = suggest(name, known.entries)
+            self.faults.add(code, (*path, key), reference.place, message, hint)
+
+    def _order(self, tasks: Table) -> None:
+        """Check what tasks wait for: it must exist, and not wait for them in turn."""
+        waits: dict[str, dict[str, tuple[Path, Entry]]] = {}
+        for name, entry in tasks.entries.items():
+            after = dict(children(entry.node)).get("after")
+            waits[name] = {}
+            for i, item in _inside(after, Sequence):
+                other = text_of(item)
+                path: Path = ("tasks", name, "after", i)
+                if other is None:
+                    continue
+                waits[name][other] = (path, item)
+                if other not in tasks.entries:
+                    message = f"no task is called {other!r}"
+                    hint = suggest(other, tasks.entries)
+                    self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
+        for cycle in backward_edges({name: list(others) for name, others in waits.items()}):
+            path, item = waits[cycle[-1]][cycle[0]]
+            shown = " -> ".join((*cycle, cycle[0]))
+            message = f"tasks wait for each other: {shown}"
+            self.faults.add(codes.E_BAD_OPTION, path, item.place, message, "take one of them out")
+
+
+def _inside(entry: Entry | None, kind: type[Table | Sequence]) -> list[tuple[str | int, Entry]]:
+    """What an entry holds, where it is of the kind that is due."""
+    return children(entry.node) if entry and isinstance(entry.node, kind) else []
+
+
+def _usable(overlay: Table, targets: tuple[str, ...]) -> Table:
+    """The overlay without what cannot be merged, which has been filed."""
+    kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
+    changed = kept.get("targets")
+    if changed and isinstance(changed.node, Table):
+        inner = {k: e for k, e in changed.node.entries.items() if k in targets}
+        kept["targets"] = Entry(changed.key_place, Table(inner, changed.node.place))
+    return Table(kept, overlay.place)
+
+
+def overlaid(root: Table, overlay: Table | None) -> Table:
+    """The document with an overlay merged in."""
+    merged = merge(root, overlay) if overlay is not None else root
+    assert isinstance(merged, Table)
+    return merged

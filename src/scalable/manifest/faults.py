@@ -1,0 +1,123 @@
+"""Collecting every fault of a document, with its place and a way out."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from scalable.errors import ManifestError
+from scalable.manifest.tree import Path, Place
+from scalable.spec import Diagnostic
+
+E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"
+E_BAD_OPTION = "E_BAD_OPTION"
+E_BAD_VERSION = "E_BAD_VERSION"
+E_DUPLICATE_KEY = "E_DUPLICATE_KEY"
+E_MISSING_KEY = "E_MISSING_KEY"
+E_SYNTAX = "E_SYNTAX"
+E_TASK_COMPONENT_REF = "E_TASK_COMPONENT_REF"
+E_UNKNOWN_COMPONENT_KEY = "E_UNKNOWN_COMPONENT_KEY"
+E_UNKNOWN_OVERLAY = "E_UNKNOWN_OVERLAY"
+E_UNKNOWN_PROVIDER = "E_UNKNOWN_PROVIDER"
+E_UNKNOWN_TARGET = "E_UNKNOWN_TARGET"
+E_UNKNOWN_TARGET_OPTION = "E_UNKNOWN_TARGET_OPTION"
+E_UNKNOWN_TOP_KEY = "E_UNKNOWN_TOP_KEY"
+E_UNREADABLE = "E_UNREADABLE"
+
+_LINE_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_EXCERPT_WIDTH = 120
+_SUGGESTIONS = 12
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text that places refer to.
+
+    Attributes
+    ----------
+    file
+        As the user named it; None where the manifest is not a file.
+    lines
+        The text, line by line.
+    """
+
+    file: str | None = None
+    lines: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, file: str, text: str) -> Source:
+        """Split a file's text as YAML and TOML count lines."""
+        return cls(file, tuple(_LINE_BREAK.split(text)))
+
+    def excerpt(self, place: Place) -> str | None:
+        """The line of a place with a caret beneath it."""
+        if not 1 <= place.line <= len(self.lines):
+            return None
+        line = self.lines[place.line - 1].replace("\t", " ")
+        column = min(place.column, len(line) + 1)
+        first = max(0, column - _EXCERPT_WIDTH // 2) if len(line) > _EXCERPT_WIDTH else 0
+        return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
+
+    def locate(self, diagnostic: Diagnostic, place: Place | None) -> Diagnostic:
+        """Give a finding its file, line, column and excerpt."""
+        return Diagnostic(
+            code=diagnostic.code,
+            path=diagnostic.path,
+            message=diagnostic.message,
+            hint=diagnostic.hint,
+            severity=diagnostic.severity,
+            file=self.file,
+            line=place.line if place else None,
+            column=place.column if place else None,
+            excerpt=self.excerpt(place) if place else None,
+        )
+
+
+@dataclass
+class Faults:
+    """What was found so far; the same fault at the same place is kept once."""
+
+    source: Source
+    _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(
+        self, code: str, path: Path, place: Place | None, message: str, hint: str | None = None
+    ) -> None:
+        """File one fault."""
+        found = self.source.locate(Diagnostic(code, path, message, hint), place)
+        self._found.setdefault((code, path, place, message), found)
+
+    def sorted(self) -> list[Diagnostic]:
+        """All of them, from the top of the file to its end."""
+        return in_order(self._found.values())
+
+
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Sort findings by where they stand in the file."""
+    return sorted(diagnostics, key=lambda d: (d.line or 0, d.column or 0))
+
+
+def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
+    """The error that carries the findings."""
+    found = in_order(diagnostics)
+    count = sum(d.severity == "error" for d in found)
+    name = source.file or "the manifest"
+    return ManifestError(f"{name} has {count} fault{'' if count == 1 else 's'}", diagnostics=found)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """The way out of an unknown name: the one that was meant, or what there is."""
+    names = list(dict.fromkeys(known))
+    folded = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(word.lower(), folded, n=1)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    if not names:
+        return "there is none to choose from"
+    shown = ", ".join(names[:_SUGGESTIONS])
+    return f"known: {shown}" + (", ..." if len(names) > _SUGGESTIONS else "")

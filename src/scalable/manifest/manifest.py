@@ -1,0 +1,279 @@
+"""The manifest: read, checked, and resolved for one target."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scalable.errors import ManifestError
+from scalable.manifest.check import Checker, OptionModels, overlaid
+from scalable.manifest.faults import (
+    E_BAD_OPTION,
+    E_UNKNOWN_TARGET,
+    Faults,
+    Source,
+    failure,
+    in_order,
+    suggest,
+)
+from scalable.manifest.reader import read_document
+from scalable.manifest.resolved import ResolvedManifest, resolved
+from scalable.manifest.tree import Entry, Path, Place, Table, child, nearest, text_of
+from scalable.manifest.values import UnfitValueError, tree_of
+from scalable.manifest.variables import expand
+from scalable.spec import Diagnostic
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest without faults.
+
+    Made by :meth:`load` or :meth:`from_mapping`.
+
+    Attributes
+    ----------
+    path
+        The file; None where there is none.
+    directory
+        Absolute directory of the file, or the current one; relative paths start there.
+    project_name
+        Name of the project.
+    target_names
+        Names of the targets, in the order of the file.
+    warnings
+        What is wrong with parts that the selected target does not use.
+    """
+
+    path: pathlib.Path | None
+    directory: pathlib.Path
+    project_name: str
+    target_names: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
+    _root: Table = field(repr=False)
+    _overlays: Mapping[str, Table] = field(repr=False)
+    _models: OptionModels = field(repr=False)
+    _source: Source = field(repr=False)
+    _unset: tuple[Diagnostic, ...] = field(repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        option_models: OptionModels,
+        *,
+        environ: Mapping[str, str] | None = None,
+        target: str | None = None,
+    ) -> Manifest:
+        """Read and check a file.
+
+        Parameters
+        ----------
+        path
+            YAML, or TOML where the name ends in ``.toml``.
+        option_models
+            Name of each provider, in lower case -> model of its options; None for a provider that
+            accepts any option.
+        environ
+            Values of variables; the process's environment by default.
+        target
+            The target that will be used. A variable that is not set is then an error only where
+            this target uses it, elsewhere a warning; without a target it is an error everywhere.
+
+        Raises
+        ------
+        ManifestError
+            With every fault of the file, each with its place.
+        """
+        root, faults = read_document(path)
+        file = pathlib.Path(path)
+        if root is None:
+            raise failure(faults.source, faults.sorted())
+        directory = pathlib.Path(os.path.abspath(file)).parent  # noqa: PTH100 - links stay
+        return _checked(root, faults, option_models, environ, target, (file, directory))
+
+    @classmethod
+    def from_mapping(
+        cls,
+        data: Mapping[str, Any],
+        option_models: OptionModels,
+        *,
+        directory: pathlib.Path | None = None,
+    ) -> Manifest:
+        """Check a manifest that is not a file.
+
+        Parameters
+        ----------
+        data
+            What the file would hold.
+        option_models
+            As for :meth:`load`.
+        directory
+            Where relative paths start; the current directory by default.
+
+        Raises
+        ------
+        ManifestError
+            With every fault.
+        """
+        faults = Faults(Source())
+        try:
+            root = tree_of(data)
+        except UnfitValueError as error:
+            hint = "use maps with text as keys, lists, text, numbers and booleans"
+            faults.add(E_BAD_OPTION, error.path, None, str(error), hint)
+            raise failure(faults.source, faults.sorted()) from error
+        assert isinstance(root, Table)
+        where = (None, (directory or pathlib.Path()).absolute())
+        return _checked(root, faults, option_models, None, None, where)
+
+    def provider_of(self, target: str) -> str:
+        """Canonical name of a target's provider.
+
+        Raises
+        ------
+        ManifestError
+            When there is no such target.
+        """
+        return _provider_of(self._view(target), target)
+
+    def resolve(self, target: str) -> ResolvedManifest:
+        """Choose a target: its overlay is merged deeply into everything else.
+
+        Maps merge; lists and scalars replace.
+
+        Raises
+        ------
+        ManifestError
+            When there is no such target, or when a variable that it uses is not set.
+        """
+        view = self._view(target)
+        overlay = _overlay_of(self._root, target)
+        unset = [d for d in self._unset if _uses(target, overlay, d.path)]
+        if unset:
+            raise failure(self._source, unset)
+        faults = Faults(self._source)
+        checked = Checker(self._models, faults).document(view)
+        assert not faults, "a manifest without faults has none in a view of it"
+        return resolved(view, checked, target, source=self._source, directory=self.directory)
+
+    def _view(self, target: str) -> Table:
+        if target not in self.target_names:
+            raise _unknown_target(target, self.target_names, self._root, self._source)
+        overlay = _overlay_of(self._root, target)
+        return overlaid(self._root, self._overlays.get(overlay) if overlay else None)
+
+
+def read_targets(
+    path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Look up which targets a file has, without checking the rest of it.
+
+    For choosing a target before the file is loaded for it.
+
+    Parameters
+    ----------
+    path, environ
+        As for :meth:`Manifest.load`.
+
+    Returns
+    -------
+    dict
+        Name of each target -> name of its provider in lower case; empty text where it is not known.
+
+    Raises
+    ------
+    ManifestError
+        When the file cannot be read at all.
+    """
+    root, faults = read_document(path)
+    if root is None:
+        raise failure(faults.source, faults.sorted())
+    expanded = expand(root, os.environ if environ is None else environ, lambda *_: None)
+    assert isinstance(expanded, Table)
+    names = _names(expanded)
+    return {name: _provider_of(expanded, name) for name in names}
+
+
+def _checked(
+    root: Table,
+    faults: Faults,
+    models: OptionModels,
+    environ: Mapping[str, str] | None,
+    target: str | None,
+    where: tuple[pathlib.Path | None, pathlib.Path],
+) -> Manifest:
+    unset = Faults(faults.source)
+
+    def report(path: Path, place: Place | None, message: str, hint: str, is_unset: bool) -> None:
+        (unset if is_unset else faults).add(E_BAD_OPTION, path, place, message, hint)
+
+    expanded = expand(root, os.environ if environ is None else environ, report)
+    assert isinstance(expanded, Table)
+    checker = Checker(models, faults)
+    overlays = checker.overlays(expanded)
+    checked = checker.document(expanded)
+    for overlaying in overlays.values():
+        checker.document(overlaid(expanded, overlaying))
+    names = _names(expanded)
+    if target is not None and target not in names:
+        found = _unknown_target(target, names, expanded, faults.source).diagnostics
+        raise failure(faults.source, [*faults.sorted(), *unset.sorted(), *found])
+    overlay = None if target is None else _overlay_of(expanded, target)
+    warnings, errors = [], faults.sorted()
+    for diagnostic in unset.sorted():
+        if target is None or _uses(target, overlay, diagnostic.path):
+            errors.append(diagnostic)
+        else:
+            warnings.append(replace(diagnostic, severity="warning"))
+    if errors:
+        raise failure(faults.source, [*errors, *warnings])
+    assert checked.project is not None
+    return Manifest(
+        path=where[0],
+        directory=where[1],
+        project_name=checked.project.name,
+        target_names=names,
+        warnings=tuple(in_order(warnings)),
+        _root=expanded,
+        _overlays=overlays,
+        _models=dict(models),
+        _source=faults.source,
+        _unset=tuple(unset.sorted()),
+    )
+
+
+def _names(root: Table) -> tuple[str, ...]:
+    targets = root.get("targets")
+    return tuple(targets.node.entries) if targets and isinstance(targets.node, Table) else ()
+
+
+def _provider_of(view: Table, target: str) -> str:
+    entry, depth = nearest(Entry(None, view), ("targets", target, "provider"))
+    return (text_of(entry) or "").strip().lower() if depth == 3 else ""
+
+
+def _overlay_of(root: Table, target: str) -> str | None:
+    entry, depth = nearest(Entry(None, root), ("targets", target, "overlay"))
+    return text_of(entry) if depth == 3 else None
+
+
+def _uses(target: str, overlay: str | None, path: Path) -> bool:
+    """Whether a target depends on the value at a path."""
+    if len(path) > 1 and path[0] == "targets":
+        return path[1] == target
+    if len(path) > 1 and path[0] == "overlays":
+        return path[1] == overlay
+    return True
+
+
+def _unknown_target(
+    target: str, names: tuple[str, ...], root: Table, source: Source
+) -> ManifestError:
+    place = targets.place if (targets := child(root, "targets")) else None
+    hint = f"{suggest(target, names)} (targets: {', '.join(names) or 'none'})"
+    message = f"no target is called {target!r}"
+    found = source.locate(Diagnostic(E_UNKNOWN_TARGET, ("targets",), message, hint), place)
+    return ManifestError(message, diagnostics=[found], hint=hint)

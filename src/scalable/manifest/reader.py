@@ -1,0 +1,92 @@
+"""A file -> its text -> a tree, whatever is wrong with the file."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+
+from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, Source
+from scalable.manifest.toml_reader import read_toml
+from scalable.manifest.tree import Place, Table, is_null
+from scalable.manifest.yaml_reader import read_yaml
+
+_MEBIBYTE = 1024**2
+_LARGEST = 5 * _MEBIBYTE
+# tomllib is Python and reads a tenth as fast as the YAML parser.
+_LARGEST_TOML = _MEBIBYTE
+_ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
+
+
+def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
+    """Read a manifest's file.
+
+    Parameters
+    ----------
+    path
+        A file; ``.toml`` is read as TOML, everything else as YAML (JSON is YAML).
+
+    Returns
+    -------
+    Table or None
+        The tree; None where nothing can be made of the file.
+    Faults
+        What was wrong with it.
+    """
+    name = os.fspath(path)
+    suffix = pathlib.Path(name).suffix.lower()
+    faults = Faults(Source(name))
+    text = _read_text(name, _LARGEST_TOML if suffix == ".toml" else _LARGEST, faults)
+    if text is None:
+        return None, faults
+    faults = Faults(Source.of(name, text))
+    if suffix == ".toml":
+        root = read_toml(text, faults)
+    elif suffix == ".json":
+        root = read_yaml(_json_as_yaml(text), faults, quoted_is_plain=True)
+    else:
+        root = read_yaml(text, faults)
+    if isinstance(root, Table) and (root.entries or faults):
+        return root, faults
+    if not faults:
+        empty = root is None or isinstance(root, Table) or is_null(root)
+        message = "the manifest is empty" if empty else "a manifest is a map of keys to values"
+        hint = "start one with `scalable init`"
+        faults.add(E_SYNTAX, (), Place(1, 1), message, hint)
+    return None, faults
+
+
+def _json_as_yaml(text: str) -> str:
+    """JSON allows tabs between its tokens (never inside) and pairs of escapes, YAML does not."""
+    return _ESCAPES.sub(_paired, text.replace("\t", " "))
+
+
+def _paired(match: re.Match[str]) -> str:
+    high, low = match.group(1), match.group(2)
+    if high is None:
+        return match.group()
+    return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+
+
+def _read_text(name: str, largest: int, faults: Faults) -> str | None:
+    try:
+        with open(name, "rb") as stream:  # noqa: PTH123 - the name may be a descriptor's path
+            content = stream.read(largest + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        hint = "name the manifest, or make one with `scalable init`"
+        faults.add(E_UNREADABLE, (), None, f"cannot read the manifest: {reason}", hint)
+        return None
+    if len(content) > largest:
+        message = f"the manifest is larger than {largest // _MEBIBYTE} MiB"
+        faults.add(E_UNREADABLE, (), None, message, "keep data in files of its own")
+        return None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig", "replace")) + 1
+        place = Place(before.count(b"\n") + 1, column)
+        message = f"not UTF-8: byte 0x{content[error.start]:02x} is none of its characters"
+        faults.add(E_SYNTAX, (), place, message, "save the file as UTF-8")
+        return None

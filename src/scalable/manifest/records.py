@@ -1,0 +1,276 @@
+"""A map of the document -> a pydantic model, or faults that say what is wrong with it and where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from scalable.manifest.faults import E_BAD_OPTION, E_MISSING_KEY, Faults, suggest
+from scalable.manifest.fields import Written
+from scalable.manifest.scalars import resolve_plain
+from scalable.manifest.tree import (
+    Entry,
+    Node,
+    Path,
+    Scalar,
+    Sequence,
+    Table,
+    child,
+    is_broken,
+    nearest,
+)
+from scalable.spec import Diagnostic
+
+Model = TypeVar("Model", bound=BaseModel)
+_SHOWN = 60
+_PLAIN_WORDS = {
+    "bool_type": "Input should be true or false",
+    "float_type": "Input should be a number",
+    "int_type": "Input should be a whole number",
+    "string_type": "Input should be text",
+}
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What an annotation says about reading.
+
+    Attributes
+    ----------
+    kinds
+        Types of scalars that become the text that was written.
+    model
+        The record that is due here.
+    items
+        Shape of what a list or an open map holds.
+    """
+
+    kinds: tuple[type, ...] = ()
+    model: type[BaseModel] | None = None
+    items: _Shape | None = None
+
+    def of_items(self) -> _Shape:
+        """Shape of what stands below, in a list or an open map."""
+        return self.items or _Shape()
+
+
+@cache
+def _shapes(model: type[BaseModel]) -> dict[str, _Shape]:
+    shapes = {}
+    for name, info in model.model_fields.items():
+        shape = _joined([_shape(info.annotation), *map(_shape, info.metadata)])
+        shapes[name] = shape
+        if info.alias:
+            shapes[info.alias] = shape
+    return shapes
+
+
+def _shape(annotation: Any) -> _Shape:
+    if isinstance(annotation, Written):
+        return _Shape(kinds=annotation.kinds)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return _Shape(model=annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Annotated, Union, UnionType):
+        return _joined([_shape(argument) for argument in arguments])
+    if not isinstance(origin, type) or not arguments:
+        return _Shape()
+    return _Shape(items=_shape(arguments[-1 if issubclass(origin, Mapping) else 0]))
+
+
+def _joined(shapes: list[_Shape]) -> _Shape:
+    return _Shape(
+        kinds=tuple(kind for shape in shapes for kind in shape.kinds),
+        model=next((shape.model for shape in shapes if shape.model), None),
+        items=next((shape.items for shape in shapes if shape.items), None),
+    )
+
+
+def _typed_value(node: Node, shape: _Shape) -> Any:
+    """Plain values for a model; keys without a value, or without a known one, are left out."""
+    if isinstance(node, Scalar):
+        # Not isinstance: a boolean is an int there, and `account: true` is a slip. Of the ways to
+        # write no value only the empty one is text.
+        as_written = type(node.value) in shape.kinds
+        return (
+            node.written if as_written and not (node.value is None and node.written) else node.value
+        )
+    if isinstance(node, Sequence):
+        below = shape.of_items()
+        return [_typed_value(item, below) for item in node.items if not is_broken(item)]
+    fields = _shapes(shape.model) if shape.model else {}
+    values = {}
+    for key, entry in node.entries.items():
+        below = fields.get(key, _Shape()) if shape.model else shape.of_items()
+        value = _typed_value(entry.node, below)
+        if value is not None and not is_broken(entry.node):
+            values[key] = value
+    return values
+
+
+def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
+    """The entry as a map; one without a value is an empty map."""
+    if isinstance(entry.node, Table):
+        return entry.node
+    if entry.is_null:
+        return Table({}, entry.key_place)
+    if not is_broken(entry.node):
+        message = f"{path[-1] if path else 'the manifest'} must be a map of keys to values"
+        faults.add(E_BAD_OPTION, path, entry.place, message, "write `key: value` lines below it")
+    return None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the faults of one kind of record are named.
+
+    Attributes
+    ----------
+    unknown_code
+        Code of a key that the record does not have.
+    noun
+        What a key of the record is called.
+    also_known
+        Keys beside the model's own that belong here; for suggestions.
+    """
+
+    unknown_code: str = E_BAD_OPTION
+    noun: str = "key that is known here"
+    also_known: tuple[str, ...] = ()
+
+
+def read_record(
+    model: type[Model], entry: Entry, path: Path, faults: Faults, reading: Reading
+) -> Model | None:
+    """Read one record.
+
+    Parameters
+    ----------
+    model
+        What it may hold.
+    entry
+        The map, or an empty value.
+    path
+        Where it is.
+    faults
+        Receives what is wrong with it.
+    reading
+        How faults are named.
+
+    Returns
+    -------
+    BaseModel or None
+        None where there is a fault.
+    """
+    table = as_table(entry, path, faults)
+    if table is None:
+        return None
+    values = _typed_value(table, _Shape(model=model))
+    try:
+        # As JSON, because strict models then take lists for tuples and text for enumerations.
+        return model.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        whole = Entry(entry.key_place, table)
+        for found in error.errors(include_url=False):
+            _file(found, model, whole, path, faults, reading)
+        return None
+
+
+def _file(
+    found: ErrorDetails,
+    model: type[BaseModel],
+    whole: Entry,
+    path: Path,
+    faults: Faults,
+    reading: Reading,
+) -> None:
+    kind, location = found["type"], found["loc"]
+    if kind == "missing":
+        at, below = _existing(whole, location[:-1])
+        key = str(location[-1])
+        written = child(at.node, key)
+        if written is None or written.is_null:
+            hint = _described(model, location) or f"add `{key}: ...`"
+            faults.add(E_MISSING_KEY, (*path, *below, key), at.place, f"{key} is missing", hint)
+        return
+    at, below = _existing(whole, location)
+    if kind == "extra_forbidden":
+        key = str(location[-1])
+        is_top = len(below) == 1
+        known = (*_keys(model), *reading.also_known) if is_top else _keys_below(model, below)
+        code = reading.unknown_code if is_top else E_BAD_OPTION
+        noun = reading.noun if is_top else Reading.noun
+        message = f"{key!r} is no {noun}"
+        faults.add(code, (*path, *below), at.key_place, message, suggest(key, known))
+        return
+    code = kind if kind.startswith("E_") else E_BAD_OPTION
+    full = (*path, *below)
+    hint = _hint(found) or _described(model, location) or "see `scalable schema`"
+    faults.add(code, full, at.place, _message(found, code, full, below), hint)
+
+
+def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Path]:
+    """Follow a location of pydantic's, which names members of unions too."""
+    at = whole
+    path: Path = ()
+    for part in location:
+        step, taken = nearest(at, (part,))
+        if taken:
+            at, path = step, (*path, part)
+    return at, path
+
+
+def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
+    text = _PLAIN_WORDS.get(found["type"], found["msg"])
+    if code != E_BAD_OPTION:
+        return text
+    name = Diagnostic("", below or full[-1:], "").dotted_path
+    shown = json.dumps(found["input"], ensure_ascii=False, default=repr)
+    shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+    if text.startswith("Input should "):
+        return f"{name} must {text.removeprefix('Input should ')}, not {shown}"
+    if text.startswith("must "):
+        return f"{name} {text}"
+    return f"{name}: {text.removeprefix('Value error, ')}"
+
+
+def _hint(found: ErrorDetails) -> str | None:
+    kind, value = found["type"], found["input"]
+    if kind in ("int_type", "float_type", "bool_type", "E_BAD_MAX_WORKERS"):
+        typed = resolve_plain(value.strip()) if isinstance(value, str) and value.strip() else value
+        if isinstance(value, str) and type(typed) in (int, float, bool):
+            return f"write {value.strip()} without quotes"
+        if kind == "bool_type":
+            return "write true or false"
+        return "write a whole number such as 4" if kind != "float_type" else "write a number"
+    if kind == "string_type" and isinstance(value, bool):
+        return f'text is due; if it is meant so, write "{str(value).lower()}" in quotes'
+    if kind in ("literal_error", "enum") and isinstance(value, str):
+        choices = found["ctx"]["expected"].replace(" or ", ", ").split(", ")
+        return suggest(value, [choice.strip("'") for choice in choices])
+    return None
+
+
+def _keys(model: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(info.alias or name for name, info in model.model_fields.items())
+
+
+def _keys_below(model: type[BaseModel], below: Path) -> tuple[str, ...]:
+    """Keys of the record in which the last part of a path stands."""
+    shape = _Shape(model=model)
+    for part in below[:-1]:
+        fields = _shapes(shape.model) if shape.model and isinstance(part, str) else None
+        shape = shape.of_items() if fields is None else fields.get(str(part), _Shape())
+    return _keys(shape.model) if shape.model else ()
+
+
+def _described(model: type[BaseModel], location: tuple[int | str, ...]) -> str | None:
+    info = model.model_fields.get(str(location[0])) if location else None
+    return f"{location[0]}: {info.description}" if info and info.description else None

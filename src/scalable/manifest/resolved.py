@@ -1,0 +1,220 @@
+"""A manifest with one target chosen: overlay merged, variables expanded, everything typed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from scalable.manifest.check import Checked, CheckedTarget
+from scalable.manifest.faults import Source
+from scalable.manifest.scalars import resolve_plain
+from scalable.manifest.schema import Bounds, Component, Task
+from scalable.manifest.tree import Entry, Table, nearest
+from scalable.spec import (
+    ComponentSpec,
+    DeploymentSpec,
+    Diagnostic,
+    ManagerSpec,
+    TaskSpec,
+    WorkerRange,
+)
+from scalable.units import parse_duration
+
+
+@dataclass(frozen=True)
+class ResolvedManifest:
+    """What everything downstream of the manifest uses.
+
+    Attributes
+    ----------
+    spec
+        The request, provider-neutral.
+    data
+        What the manifest writes, as plain values: a manifest again, with this one target (and
+        those of its managers), without overlays, variables and comments.
+    lock
+        64 hexadecimal digits over ``data``; independent of the order of keys, comments,
+        formatting, and of YAML or TOML.
+    """
+
+    spec: DeploymentSpec
+    data: Mapping[str, Any]
+    lock: str
+    _view: Table = field(repr=False)
+    _source: Source = field(repr=False)
+
+    def to_yaml(self) -> str:
+        """The resolved manifest as YAML, which resolves to the same lock again."""
+        return yaml.dump(
+            _escaped(self.data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
+        )
+
+    def locate(self, diagnostic: Diagnostic) -> Diagnostic:
+        """Say where in the file a finding belongs.
+
+        Parameters
+        ----------
+        diagnostic
+            A finding with a path; where the path is not written, its nearest ancestor is taken.
+
+        Returns
+        -------
+        Diagnostic
+            The same with file, line, column and excerpt. One that has a line is not changed.
+        """
+        if diagnostic.line is not None:
+            return diagnostic
+        entry, _ = nearest(Entry(None, self._view), diagnostic.path)
+        return self._source.locate(diagnostic, entry.place)
+
+
+def resolved(
+    view: Table, checked: Checked, target: str, *, source: Source, directory: pathlib.Path
+) -> ResolvedManifest:
+    """Make the resolved manifest of a view that has no faults.
+
+    Parameters
+    ----------
+    view
+        The document with the target's overlay merged in.
+    checked
+        Its parts.
+    target
+        Name of the chosen target.
+    source
+        What places refer to.
+    directory
+        Where relative paths start.
+    """
+    data = _data(checked, target)
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    lock = hashlib.sha256(canonical.encode()).hexdigest()
+    return ResolvedManifest(_spec(checked, target, directory), data, lock, view, source)
+
+
+def _data(checked: Checked, target: str) -> dict[str, Any]:
+    named = dict.fromkeys((target, *(manager.target for manager in checked.managers)))
+    sections: dict[str, Any] = {
+        "version": 1,
+        "project": _written(checked.project),
+        "targets": {
+            name: {k: v for k, v in checked.targets[name].data.items() if k != "overlay"}
+            for name in named
+            if name in checked.targets
+        },
+        "components": {name: _written(part) for name, part in checked.components.items()},
+        "tasks": {name: _written(part) for name, part in checked.tasks.items()},
+        "managers": [_written(manager) for manager in checked.managers],
+    }
+    tidy: dict[str, Any] = _tidy({name: value for name, value in sections.items() if value})
+    return tidy
+
+
+def _written(record: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = record.model_dump(mode="json", exclude_unset=True)
+    return dumped
+
+
+def _tidy(value: Any) -> Any:
+    """Write 4.0 as 4: the two mean the same wherever a number is due."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _tidy(item) for key, item in value.items()}
+    return [_tidy(item) for item in value] if isinstance(value, list) else value
+
+
+def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpec:
+    target: CheckedTarget = checked.targets[name]
+    common, project = target.common, checked.project
+    assert project is not None
+    return DeploymentSpec(
+        project_name=project.name,
+        target_name=name,
+        provider_name=target.provider,
+        components={tag: _component(tag, part) for tag, part in checked.components.items()},
+        tasks={task: _task(task, part) for task, part in checked.tasks.items()},
+        options=target.options,
+        written_options=target.written,
+        adaptive=_range(common.adaptive),
+        idle_timeout_s=_seconds(common.idle_timeout),
+        time_to_live_s=_seconds(common.time_to_live),
+        spill_after_s=_seconds(common.spill_after),
+        price_per_core_hour=common.price_per_core_hour,
+        managers=tuple(
+            ManagerSpec(manager.target, manager.priority, manager.limits)
+            for manager in checked.managers
+        ),
+        local_cache=project.local_cache,
+        default_storage=project.default_storage,
+        workflow_dir=str(directory),
+    )
+
+
+def _component(name: str, part: Component) -> ComponentSpec:
+    return ComponentSpec(
+        name=name,
+        image=part.image,
+        runtime=part.runtime,
+        cpus=part.cpus,
+        memory=part.memory,
+        gpus=part.gpus,
+        slots=part.slots,
+        mounts=part.mounts,
+        env=part.env,
+        preload_script=part.preload_script,
+        workers=_range(part.workers),
+        tags=part.tags,
+    )
+
+
+def _task(name: str, part: Task) -> TaskSpec:
+    outputs = part.outputs.values() if isinstance(part.outputs, dict) else part.outputs
+    return TaskSpec(
+        name=name,
+        component=part.component,
+        cache=part.cache,
+        outputs=tuple(outputs),
+        count=part.count,
+        duration_s=_seconds(part.duration),
+        memory=part.memory,
+        after=part.after,
+    )
+
+
+def _range(bounds: Bounds | None) -> WorkerRange | None:
+    return None if bounds is None else WorkerRange(bounds.minimum, bounds.maximum)
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else parse_duration(text)
+
+
+def _escaped(value: Any) -> Any:
+    """Keep a literal ``${`` from being read as a variable."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.1 would take for something else than text, and what 1.2 would."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """Represent a string."""
+        style = None if isinstance(resolve_plain(data), str) and data != "<<" else '"'
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.text)

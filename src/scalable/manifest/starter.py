@@ -1,0 +1,111 @@
+"""What ``scalable init`` writes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+_MANIFEST = """\
+# yaml-language-server: $schema=./scalable.schema.json
+# One manifest: what the workflow needs (components, tasks) and where it may run (targets).
+# Check it with `scalable validate`, look ahead with `scalable plan`, run it with
+# `scalable run --workflow workflow.py`.
+version: 1
+
+project:
+  name: {name}
+
+# Where it may run. Choose with --target or SCALABLE_TARGET.
+targets:
+  local:
+    provider: local
+    processes: true # real memory limits, and a worker that dies is replaced
+    max_workers: 3 # over all components
+  hpc:
+    provider: slurm
+    queue: short
+    account: ${{SLURM_ACCOUNT:-}} # ${{NAME:-default}} is taken from the environment
+    walltime: 01:00:00
+    n_workers: 10
+
+# What workers are like. The name is the tag: client.submit(..., tag="model").
+components:
+  model:
+    cpus: 1
+    memory: 1G
+    # image: ghcr.io/example/model:1.0
+    # env:
+    #   OMP_NUM_THREADS: 1
+  analysis:
+    cpus: 1
+    memory: 1G
+
+# What is called, and what to expect of it; plans share workers out by this.
+tasks:
+  simulate:
+    component: model
+    count: 20
+    duration: 2s
+    memory: 200M
+  summarise:
+    component: analysis
+    count: 1
+    duration: 1s
+    after: [simulate]
+"""
+
+_WORKFLOW = '''\
+"""Simulations on the workers of one component, their summary on those of another."""
+
+import random
+import statistics
+import time
+
+from scalable import ScalableSession
+
+
+def simulate(seed):
+    """Stand in for a model run."""
+    time.sleep(0.2)
+    return random.Random(seed).gauss(2.5, 0.5)
+
+
+def summarise(values):
+    """Reduce all runs to what is reported."""
+    return {"runs": len(values), "mean": round(statistics.mean(values), 3)}
+
+
+def main():
+    """Run the workflow on the target that was chosen."""
+    with ScalableSession.from_yaml() as client:
+        runs = [client.submit(simulate, seed, tag="model") for seed in range(20)]
+        summary = client.submit(summarise, runs, tag="analysis")
+        print(summary.result())
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def starter_manifest(project_name: str) -> str:
+    """A commented manifest that validates.
+
+    Parameters
+    ----------
+    project_name
+        Name of the project; quoted where YAML would take it for something else.
+    """
+    name = project_name
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name.lower() in (
+        "true",
+        "false",
+        "null",
+    ):
+        name = json.dumps(name, ensure_ascii=False).replace("${", "$${")
+    return _MANIFEST.format(name=name)
+
+
+def starter_workflow() -> str:
+    """A workflow that runs with the manifest of :func:`starter_manifest`."""
+    return _WORKFLOW

@@ -1,0 +1,190 @@
+"""TOML text -> tree.
+
+``tomllib`` reads the values and refuses what is no TOML; it tells nothing about places. A second
+walk over the text, which may count on its being valid, finds where each key and value stands.
+"""
+
+from __future__ import annotations
+
+import bisect
+import re
+import tomllib
+
+from scalable.manifest.faults import E_DUPLICATE_KEY, E_SYNTAX, Faults
+from scalable.manifest.tree import MAX_DEPTH, Node, Path, Place
+from scalable.manifest.values import UnfitValueError, Written, tree_of
+
+_PLACE_IN_MESSAGE = re.compile(
+    r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL
+)
+_TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutate", "Duplicate")
+_TOKEN = re.compile(
+    r"""(?P<text>\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
+    r"""|(?P<gap>[ \t\r]+|\#[^\n]*)"""
+    r"""|(?P<line>\n)"""
+    r"""|(?P<mark>[\[\]{}=,.])"""
+    r"""|(?P<bare>[^\s=,.\[\]{}\#"']+)""",
+    re.DOTALL,
+)
+_KEY_ENDS = re.compile(r"[=\n,{]")
+
+
+def read_toml(text: str, faults: Faults) -> Node | None:
+    """Read one TOML document.
+
+    Parameters
+    ----------
+    text
+        The document.
+    faults
+        Receives what is wrong with it.
+
+    Returns
+    -------
+    Node or None
+        None where the text cannot be read.
+    """
+    start = Place(1, 1)
+    # tomllib takes time quadratic in the length of a dotted key.
+    if any(part.count(".") > MAX_DEPTH for part in _KEY_ENDS.split(text)):
+        message = f"a line holds more than {MAX_DEPTH} dots"
+        faults.add(E_SYNTAX, (), start, message, "nest less, or break the text into lines")
+        return None
+    try:
+        data = tomllib.loads(text)
+        return tree_of(data, _Walk(text).written)
+    except tomllib.TOMLDecodeError as error:
+        _file_syntax_error(error, faults)
+    except RecursionError:
+        faults.add(E_SYNTAX, (), start, "nested too deep to be read", "flatten it")
+    except UnfitValueError as error:
+        faults.add(E_SYNTAX, error.path, start, str(error), "split the manifest, or flatten it")
+    return None
+
+
+def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
+    match = _PLACE_IN_MESSAGE.match(str(error))
+    message, line, column = match.groups() if match else (str(error), None, None)
+    end = faults.source.lines
+    place = Place(int(line), int(column)) if line and column else Place(len(end), len(end[-1]) + 1)
+    if message.startswith(_TWICE):
+        faults.add(E_DUPLICATE_KEY, (), place, message, "keep one of the two")
+    else:
+        hint = "text needs quotes, and each key a value"
+        faults.add(E_SYNTAX, (), place, f"not valid TOML: {message}", hint)
+
+
+class _Walk:
+    """Where everything stands in a valid document."""
+
+    def __init__(self, text: str) -> None:
+        start = Place(1, 1)
+        self.written: dict[Path, Written] = {(): Written(start, start)}
+        self._tokens = [
+            (match.lastgroup or "", match.group(), match.start())
+            for match in _TOKEN.finditer(text)
+            if match.lastgroup != "gap"
+        ]
+        self._tokens.append(("end", "", len(text)))
+        self._at = 0
+        self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
+        #: Path of an array of tables -> index of its last table.
+        self._last: dict[Path, int] = {}
+        self._statements()
+
+    def _statements(self) -> None:
+        table: Path = ()
+        while self._skip_lines() != "end":
+            if self._take("["):
+                table = self._header(is_array=self._take("["))
+            else:
+                self._pair(table)
+
+    def _header(self, *, is_array: bool) -> Path:
+        place = self._place()
+        path: Path = ()
+        parts = self._key()
+        for i, part in enumerate(parts):
+            path = (*path, part)
+            if is_array and i == len(parts) - 1:
+                self._last[path] = self._last.get(path, -1) + 1
+            self._note(path, place)
+            if path in self._last:
+                path = (*path, self._last[path])
+                self._note(path, place)
+        while self._take("]"):
+            pass
+        return path
+
+    def _pair(self, table: Path) -> None:
+        place = self._place()
+        parts = self._key()
+        self._take("=")
+        for i in range(1, len(parts)):
+            self._note((*table, *parts[:i]), place)
+        self._value((*table, *parts), place)
+
+    def _value(self, path: Path, key: Place) -> None:
+        self._skip_lines()
+        kind = self._tokens[self._at][0]
+        place = self._place()
+        if self._take("["):
+            self.written[path] = Written(key, place)
+            index = 0
+            while not self._closed("]"):
+                self._value((*path, index), self._place())
+                index += 1
+        elif self._take("{"):
+            self.written[path] = Written(key, place)
+            while not self._closed("}"):
+                self._pair(path)
+        elif kind == "text":
+            self._at += 1
+            self.written[path] = Written(key, place)
+        else:
+            self.written[path] = Written(key, place, self._bare())
+
+    def _closed(self, bracket: str) -> bool:
+        """Step over separators; True when the list or table is at its end."""
+        self._skip_lines()
+        while self._take(","):
+            self._skip_lines()
+        return self._take(bracket) or self._tokens[self._at][0] == "end"
+
+    def _bare(self) -> str:
+        """Text of a number, date or boolean, which may hold dots."""
+        text = ""
+        while (kind_text := self._tokens[self._at])[0] == "bare" or kind_text[1] == ".":
+            text += kind_text[1]
+            self._at += 1
+        return text
+
+    def _key(self) -> list[str]:
+        parts: list[str] = []
+        while (token := self._tokens[self._at])[0] in ("bare", "text") or token[1] == ".":
+            self._at += 1
+            if token[0] == "bare":
+                parts.append(token[1])
+            elif token[0] == "text":
+                parts.append(tomllib.loads(f"key = {token[1]}")["key"])
+        return parts
+
+    def _note(self, path: Path, place: Place) -> None:
+        self.written.setdefault(path, Written(place, place))
+
+    def _take(self, mark: str) -> bool:
+        kind, text, _ = self._tokens[self._at]
+        if kind == "mark" and text == mark:
+            self._at += 1
+            return True
+        return False
+
+    def _skip_lines(self) -> str:
+        while self._tokens[self._at][0] == "line":
+            self._at += 1
+        return self._tokens[self._at][0]
+
+    def _place(self) -> Place:
+        offset = self._tokens[self._at][2]
+        line = bisect.bisect_right(self._lines, offset)
+        return Place(line, offset - self._lines[line - 1] + 1)

@@ -1,0 +1,104 @@
+"""Plain Python values -> tree."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.manifest.tree import (
+    MAX_DEPTH,
+    MAX_NODES,
+    Entry,
+    Node,
+    Path,
+    Place,
+    Scalar,
+    Sequence,
+    Table,
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a key and its value stand, and the value's own text where it has no quotes."""
+
+    key: Place
+    value: Place
+    text: str | None = None
+
+
+class UnfitValueError(ValueError):
+    """A value that no manifest can hold; ``path`` says where it is."""
+
+    def __init__(self, message: str, path: Path) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def tree_of(data: Mapping[Any, Any], written: Mapping[Path, Written] | None = None) -> Node:
+    """Make a tree of values that another reader, or the caller's own code, has made.
+
+    Parameters
+    ----------
+    data
+        Maps, lists and scalars. Paths and dates become text.
+    written
+        Path -> where it stands.
+
+    Raises
+    ------
+    UnfitValueError
+        For values of other types, keys that are not text, and more or deeper values than are read.
+    """
+    return _Growth(written or {}).node(data, ())
+
+
+class _Growth:
+    def __init__(self, written: Mapping[Path, Written]) -> None:
+        self._written = written
+        self._count = 0
+
+    def node(self, value: Any, path: Path) -> Node:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise UnfitValueError(f"holds more than {MAX_NODES:,} values", ())
+        if len(path) > MAX_DEPTH:
+            raise UnfitValueError(f"nested more than {MAX_DEPTH} levels deep", ())
+        written = self._written.get(path)
+        place = written.value if written else None
+        if isinstance(value, Mapping):
+            return Table({_key(k, path): self._entry(k, v, path) for k, v in value.items()}, place)
+        if isinstance(value, list | tuple):
+            items = (self.node(item, (*path, i)) for i, item in enumerate(value))
+            return Sequence(tuple(items), place)
+        return _scalar(value, path, place, written.text if written else None)
+
+    def _entry(self, key: str, value: Any, path: Path) -> Entry:
+        below = (*path, key)
+        written = self._written.get(below)
+        return Entry(written.key if written else None, self.node(value, below))
+
+
+def _key(key: Any, path: Path) -> str:
+    if not isinstance(key, str):
+        raise UnfitValueError(f"a key must be text, and {key!r} is not", path)
+    return key
+
+
+def _scalar(value: Any, path: Path, place: Place | None, text: str | None) -> Scalar:
+    if isinstance(value, dt.date | dt.time):
+        # TOML has types for these; a walltime of 12:00:00 is meant as text.
+        written = text or value.isoformat()
+        return Scalar(written, written, place, plain=False)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if value is None:
+        return Scalar(None, "", place)
+    if isinstance(value, bool):
+        return Scalar(value, text or str(value).lower(), place)
+    if isinstance(value, int | float | str):
+        return Scalar(value, text or str(value), place)
+    raise UnfitValueError(f"a {type(value).__name__} cannot stand in a manifest", path)

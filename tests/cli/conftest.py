@@ -1,0 +1,131 @@
+"""A project in a directory of its own, and the command line: in this process, or in one of its own."""
+
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.cli.main import main
+
+MANIFEST = """\
+version: 1
+project:
+  name: climate
+targets:
+  local:
+    provider: local
+    max_workers: 3
+  other:
+    provider: local
+  cluster:
+    provider: slurm
+    price_per_core_hour: 0.5
+components:
+  model:
+    cpus: 1
+    workers: 2
+  analysis:
+    cpus: 0.5
+    memory: 100M
+tasks:
+  simulate:
+    component: model
+  reduce:
+    component: analysis
+"""
+LOCK_DIGITS = 64
+# A session's part in the record of a run, without a cluster.
+RECORD = """\
+import os
+from scalable.telemetry import RunDirectory
+
+def record(project="climate"):
+    run = RunDirectory.create(
+        project, "local", provider="local", manifest_yaml="", manifest_lock="0" * 64, plan={}
+    )
+    with open(os.environ["SCALABLE_RUN_LIST"], "a") as listing:
+        listing.write(f"{run.path}\\n")
+    return run
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("SCALABLE_", "_SCALABLE_", "SLURM_")) or name in ("NO_COLOR", "TERM"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The current directory, with a manifest that has no faults."""
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    (tmp_path / "record.py").write_text(RECORD)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def invoke(capsys):
+    """Run a verb in this process."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return SimpleNamespace(code=code, out=out, err=err)
+
+    return run
+
+
+@pytest.fixture
+def spawn():
+    """Start the program in a process (and a group) of its own."""
+    started = []
+
+    def run(*arguments, **options):
+        given = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "start_new_session": True,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scalable", *map(str, arguments)], **(given | options)
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        with process:
+            process.kill()
+
+
+@pytest.fixture
+def finish(spawn):
+    """Run the program in a process of its own, to its end."""
+
+    def run(*arguments, **options):
+        process = spawn(*arguments, **options)
+        out, err = process.communicate(timeout=120)
+        return SimpleNamespace(code=process.returncode, out=out, err=err)
+
+    return run
+
+
+@pytest.fixture
+def wait_for():
+    """Wait until something is true."""
+
+    def wait(condition, timeout=60):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, "it never became true"
+            time.sleep(0.02)
+
+    return wait

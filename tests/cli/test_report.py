@@ -1,0 +1,69 @@
+"""``scalable report``."""
+
+import json
+
+import pytest
+
+from scalable import report
+from scalable.telemetry import RunDirectory
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = []
+    for project in ("first", "second"):
+        run = RunDirectory.create(
+            project, "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, provider="local"
+        )
+        run.append("workers", {"event": "started", "worker": "a-0", "tag": "a"})
+        run.close("completed")
+        made.append(run)
+    return made
+
+
+def test_the_latest_run_is_the_default(runs, invoke):
+    result = invoke("report")
+    summary = report.build(runs[1].path.parent, runs[1].run_id)
+    assert (result.code, result.out, result.err) == (0, report.render_human(summary), "")
+    assert result.out.startswith(f"Run {runs[1].run_id}\nStatus:   completed\n")
+    assert "Workers:\n  a: 1 started, 0 removed, 1 final\n" in result.out
+    assert invoke("report", "--latest") == result
+    value = json.loads(invoke("report", "--format", "json").out)
+    assert value["version"] == 1
+    assert value["report"]["run_id"] == runs[1].run_id
+
+
+def test_a_run_by_its_name_or_its_beginning(runs, invoke):
+    assert runs[0].run_id in invoke("report", "--run-id", runs[0].run_id).out
+    result = invoke("report", "--run-id", runs[0].run_id[:-2])
+    assert result.out.startswith(f"Run {runs[0].run_id}\n")
+
+
+def test_runs_elsewhere(runs, invoke, tmp_path, monkeypatch):
+    moved = tmp_path / "moved"
+    (tmp_path / ".scalable" / "runs").rename(moved)
+    assert invoke("report").code == 6
+    assert runs[1].run_id in invoke("report", "--runs-dir", moved).out
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(moved))
+    assert runs[1].run_id in invoke("report").out
+
+
+def test_a_report_in_a_file(runs, invoke, tmp_path):
+    assert invoke("report", "--output", "r.txt").err == "wrote r.txt\n"
+    assert (tmp_path / "r.txt").read_text() == invoke("report").out
+    assert invoke("report", "--output", "r.json", "--format", "quiet").err == ""
+    assert json.loads((tmp_path / "r.json").read_text())["report"]["project"] == "second"
+
+
+def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("report")
+    assert (result.code, result.out) == (6, "")
+    assert "error: no run is recorded in" in result.err
+    assert "hint: `scalable run` records one" in result.err
+    assert json.loads(invoke("report", "--format", "json").out)["error"]["code"] == "E_RUN"
+
+
+def test_two_runs_cannot_be_meant(runs, invoke):
+    assert invoke("report", "--latest", "--run-id", runs[0].run_id).code == 2

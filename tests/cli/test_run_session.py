@@ -1,0 +1,88 @@
+"""``scalable run`` with a session in the script: threads, so that it starts at once."""
+
+import json
+import re
+
+import pytest
+
+from scalable import telemetry
+
+WORKFLOW = """\
+import sys
+from scalable import ScalableSession
+
+def double(x):
+    return 2 * x
+
+if __name__ == "__main__":
+    with ScalableSession.from_yaml(target="other") as client:
+        print(sum(client.gather(client.map(double, range(4), tag="model"))))
+        {inside}
+    {after}
+"""
+
+
+@pytest.fixture
+def workflow(project):
+    def write(inside="pass", after="pass"):
+        (project / "workflow.py").write_text(WORKFLOW.format(inside=inside, after=after))
+
+    return write
+
+
+def only_run(project):
+    (path,) = telemetry.list_runs(project / ".scalable" / "runs")
+    return telemetry.read_run(path)
+
+
+def test_the_target_of_the_command_line_wins_with_a_warning(workflow, finish, project):
+    workflow()
+    result = finish("run", "--target", "local")
+    assert result.code == 0, result.err
+    assert "--target local wins over target='other' of the workflow" in result.err
+    assert result.out.startswith("12\nRun run-")
+    assert "Target:   local (provider local)\nStarted:" in result.out
+    assert "Tasks:    4 succeeded\n" in result.out
+    assert "  model: 2 started, 0 removed, 2 final\n" in result.out
+    assert only_run(project).status == "completed"
+
+
+def test_without_one_the_workflow_chooses(workflow, finish, project):
+    workflow()
+    result = finish("run", "--format", "json")
+    (report,) = json.loads(result.out)["reports"]
+    assert (report["target"], report["status"]) == ("other", "completed")
+    assert result.err == "12\n"
+
+
+@pytest.mark.parametrize(
+    ("inside", "after", "code"),
+    [
+        ("sys.exit(3)", "pass", 3),
+        ("raise ValueError('odd')", "pass", 1),
+        ("pass", "sys.exit(3)", 3),
+        ("pass", "raise ValueError('odd')", 1),
+    ],
+)
+def test_a_workflow_that_fails_fails_its_run(inside, after, code, workflow, finish, project):
+    workflow(inside, after)
+    result = finish("run")
+    assert result.code == code
+    assert f"Status:   failed (exit code {code})\n" in result.out
+    assert only_run(project).run["exit_code"] == code
+
+
+def test_a_new_project_runs(invoke, finish, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("init").code == 0
+    result = finish("run", "--target", "local")
+    assert result.code == 0, result.err
+    assert "Tasks:    21 succeeded\n" in result.out
+    assert re.search(r"(?m)^\[ +\d+ s\] model: \d/2 workers.* \| analysis: ", result.err)
+
+
+def test_a_place_that_cannot_be_built_says_so(workflow, finish, project):
+    workflow()
+    result = finish("run", "--target", "cluster")
+    assert result.code == 1
+    assert "cannot build clusters in this version" in result.err

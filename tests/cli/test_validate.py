@@ -1,0 +1,123 @@
+"""``scalable validate``."""
+
+import json
+
+import pytest
+
+FAULTY = """\
+version: 1
+project: {name: climate}
+targets:
+  local: {provider: local, max_workers: 0}
+components:
+  model: {cpu: 2}
+"""
+FAULTY_TEXT = """\
+scalable.yaml:4:41: error E_BAD_MAX_WORKERS: max_workers must be a positive integer \
+[targets.local.max_workers]
+"""
+
+
+def test_a_manifest_without_faults_is_one_line(invoke, project):
+    result = invoke("validate")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "scalable.yaml is valid for targets local, other, cluster\n"
+    chosen = invoke("validate", "--target", "other")
+    assert chosen.out == "scalable.yaml is valid for target other\n"
+    assert json.loads(invoke("validate", "--format", "json").out) == {
+        "version": 1,
+        "ok": True,
+        "manifest": "scalable.yaml",
+        "targets": ["local", "other", "cluster"],
+        "errors": [],
+        "warnings": [],
+    }
+    assert invoke("validate", "--format", "quiet") == type(result)(code=0, out="", err="")
+
+
+def test_every_fault_is_reported_with_its_place(invoke, project):
+    (project / "scalable.yaml").write_text(FAULTY)
+    result = invoke("validate")
+    assert (result.code, result.err) == (2, "")
+    lines = result.out.splitlines()
+    assert result.out.startswith(FAULTY_TEXT)
+    assert any(
+        line.startswith("scalable.yaml:6:11: error E_UNKNOWN_COMPONENT_KEY") for line in lines
+    )
+    assert lines[-1] == "scalable.yaml cannot be used: 2 errors"
+    value = json.loads(invoke("validate", "--format", "json").out)
+    assert (value["version"], value["ok"], value["warnings"]) == (1, False, [])
+    assert [set(error) for error in value["errors"]] == [
+        {"code", "path", "message", "hint", "file", "line", "column"}
+    ] * 2
+    assert value["errors"][0]["code"] == "E_BAD_MAX_WORKERS"
+    assert value["errors"][0]["message"] == "max_workers must be a positive integer"
+    assert (value["errors"][1]["path"], value["errors"][1]["line"]) == ("components.model.cpu", 6)
+
+
+def test_quiet_shows_the_faults_on_standard_error(invoke, project):
+    (project / "scalable.yaml").write_text(FAULTY)
+    result = invoke("validate", "--format", "quiet")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(FAULTY_TEXT)
+
+
+def test_what_the_provider_and_the_bounds_say_is_reported_too(invoke, project):
+    file = project / "scalable.yaml"
+    text = file.read_text().replace("max_workers: 3", "max_workers: 1")
+    file.write_text(text.replace("cpus: 1\n", "cpus: 1\n    preload_script: none.sh\n"))
+    result = invoke("validate", "--target", "local")
+    assert result.code == 2
+    assert "scalable.yaml:7:18: error E_BAD_OPTION: max_workers 1 is less than" in result.out
+    assert "hint: the least workable value is 3" in result.out
+    # Both local targets say so of the component: it is said once.
+    assert result.out.count("preload_script needs a process of its own") == 1
+    assert invoke("validate").out.count("hint: set processes: true on target 'local'") == 1
+    # Only the local targets have these faults.
+    assert invoke("validate", "--target", "cluster").code == 0
+    assert invoke("validate").code == 2
+
+
+def test_warnings_are_shown_and_are_no_faults(invoke, project):
+    file = project / "scalable.yaml"
+    file.write_text(file.read_text().replace("memory: 100M", "memory: 900T"))
+    result = invoke("validate")
+    assert result.code == 0
+    assert result.out.count("warning W_LARGER_THAN_MACHINE") == 1
+    last = "scalable.yaml is valid for targets local, other, cluster (1 warning)"
+    assert result.out.splitlines()[-1] == last
+    value = json.loads(invoke("validate", "--format", "json").out)
+    assert value["ok"]
+    assert [warning["line"] for warning in value["warnings"]] == [19]
+
+
+def test_an_unknown_target_is_a_fault_that_lists_the_targets(invoke, project):
+    result = invoke("validate", "--target", "moon")
+    assert result.code == 2
+    assert "no target is called 'moon'" in result.out
+    assert "local, other, cluster" in result.out
+
+
+@pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.touch()])
+def test_what_is_no_manifest_is_a_fault(make, invoke, project):
+    make(project / "odd.yaml")
+    result = invoke("validate", "odd.yaml", "--format", "json")
+    value = json.loads(result.out)
+    assert (result.code, value["ok"], value["manifest"]) == (2, False, "odd.yaml")
+    assert len(value["errors"]) == 1
+
+
+def test_the_manifest_is_the_argument_then_the_environment(invoke, project, monkeypatch):
+    (project / "scalable.yaml").rename(project / "named.yaml")
+    assert invoke("validate").code == 2
+    monkeypatch.setenv("SCALABLE_MANIFEST", "named.yaml")
+    assert invoke("validate").out.startswith("named.yaml is valid")
+    monkeypatch.setenv("SCALABLE_MANIFEST", "none.yaml")
+    assert invoke("validate", "named.yaml").code == 0
+
+
+def test_findings_go_to_a_file(invoke, project):
+    (project / "scalable.yaml").write_text(FAULTY)
+    result = invoke("validate", "--output", "found.json")
+    assert (result.code, result.out, result.err) == (2, "", "wrote found.json\n")
+    assert len(json.loads((project / "found.json").read_text())["errors"]) == 2

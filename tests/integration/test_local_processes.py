@@ -1,0 +1,280 @@
+"""The local provider with real worker processes."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+from scalable import ClusterError, ManifestError, ScalableSession
+
+
+def getpid(*_):
+    return os.getpid()
+
+
+def sleep_and_return(value, seconds=1.0):
+    time.sleep(seconds)
+    return value
+
+
+def environment(name):
+    return os.environ.get(name)
+
+
+def eat(megabytes, seconds=0.0):
+    eaten = bytearray(megabytes * 10**6)
+    time.sleep(seconds)
+    return len(eaten)
+
+
+def read_stdin():
+    return sys.stdin.read()
+
+
+def worker_pids(session):
+    return set(session.client.run(os.getpid).values())
+
+
+@pytest.fixture
+def session():
+    """Two pools of worker processes: two workers and one."""
+    made = ScalableSession.local({"demeter": 2, "post": 1}, processes=True)
+    made.start()
+    yield made
+    pids = worker_pids(made)
+    made.close()
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_the_pools_are_disjoint_processes(session):
+    client = session.client
+    demeter = set(client.gather(client.map(getpid, range(20), tag="demeter")))
+    post = set(client.gather(client.map(getpid, range(20), tag="post")))
+    assert (len(demeter), len(post)) == (2, 1)
+    assert not demeter & post
+    assert os.getpid() not in demeter | post
+    assert client.worker_count("demeter") == 2
+    assert client.worker_count("nothing") == 0
+    assert client.worker_count() == 3
+
+
+def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(session, eventually):
+    client = session.client
+    before = worker_pids(session)
+    futures = client.map(sleep_and_return, range(4), tag="demeter")
+    victim = client.submit(getpid, tag="demeter").result(timeout=60)
+    more = client.map(sleep_and_return, range(4), tag="demeter")
+    eventually(lambda: any(ws.executing for ws in session.cluster.scheduler.workers.values()))
+    os.kill(victim, signal.SIGKILL)
+    assert client.gather(futures) == client.gather(more) == list(range(4))
+    eventually(lambda: session.cluster.pools["demeter"].running == 2)
+    eventually(lambda: len(worker_pids(session)) == 3 and victim not in worker_pids(session))
+    assert len(before & worker_pids(session)) == 2
+
+
+def test_killing_the_worker_of_one_call_four_times_does_not_fail_it(session, eventually):
+    """Dask gives a task up at the fourth lost worker; three losses must still end well."""
+    client = session.client
+    future = client.submit(sleep_and_return, "done", 3.0, tag="post")
+    killed = set()
+    for _ in range(3):
+        (pid,) = eventually(lambda: fresh_worker(session, "post", killed))
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        killed.add(pid)
+    assert future.result(timeout=120) == "done"
+
+
+def fresh_worker(session, tag, killed):
+    workers = session.client.scheduler_info(n_workers=-1)["workers"]
+    addresses = [a for a, w in workers.items() if tag in w["resources"]]
+    try:
+        pids = (
+            set(session.client.run(os.getpid, workers=addresses).values()) if addresses else set()
+        )
+    except (OSError, ValueError):
+        return set()
+    return pids - killed
+
+
+def test_nobody_gets_in_without_the_cluster_s_credentials(session):
+    address = session.cluster.scheduler_address
+    assert address.startswith("tls://127.0.0.1:")
+    for security in (None, Security.temporary()):
+        plain = address if security else address.replace("tls://", "tcp://")
+        with pytest.raises((OSError, TimeoutError, ssl.SSLError)):
+            Client(plain, security=security, timeout=3)
+
+
+def test_everything_listens_on_loopback(session):
+    pids = {os.getpid(), *worker_pids(session)}
+    listening = [
+        connection
+        for pid in pids
+        for connection in psutil.Process(pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert len(listening) == 4  # the scheduler and three workers, and no HTTP server
+    assert {c.laddr.ip for c in listening} == {"127.0.0.1"}
+
+
+def test_no_secret_is_in_an_argument_an_environment_or_a_file(session, tmp_path):
+    key = session.cluster.security.tls_worker_key
+    needle = key.splitlines()[5]
+    for pid in worker_pids(session):
+        process = psutil.Process(pid)
+        assert needle not in " ".join(process.cmdline())
+        assert needle not in str(process.environ())
+    logs = [p.read_text() for p in (session.run_path / "logs").iterdir()]
+    assert len(logs) == 3
+    assert not any(needle in text for text in logs)
+
+
+def test_the_record_and_the_scratch_space_are_closed_to_others(session):
+    assert session.run_path.stat().st_mode & 0o077 == 0
+    directories = session.client.run(lambda dask_worker: dask_worker.local_directory)
+    for directory in directories.values():
+        assert Path(directory).parents[1].stat().st_mode & 0o077 == 0
+        assert Path(directory).parents[2].stat().st_mode & 0o077 == 0
+
+
+def test_the_scratch_space_is_gone_after_the_end():
+    session = ScalableSession.local({"a": 1}, processes=True)
+    with session as client:
+        (scratch,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
+        assert Path(scratch).is_dir()
+    assert Path(scratch).parents[2].name.startswith("scalable-")
+    assert not Path(scratch).parents[2].exists()
+
+
+def test_a_component_s_environment_memory_and_threads_reach_its_workers():
+    pools = {
+        "big": {"cpus": 4, "memory": "600M", "env": {"MODEL": "gcam", "LC_ALL": "C"}},
+        "small": {"env": {"OMP_NUM_THREADS": "7"}},
+    }
+    with ScalableSession.local(pools, processes=True, threads_per_worker=2) as client:
+        assert client.submit(environment, "MODEL", tag="big").result(timeout=60) == "gcam"
+        assert client.submit(environment, "MODEL", tag="small").result(timeout=60) is None
+        assert client.submit(environment, "OMP_NUM_THREADS", tag="big").result(timeout=60) == "2"
+        assert client.submit(environment, "OMP_NUM_THREADS", tag="small").result(timeout=60) == "7"
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        shape = {next(iter(w["resources"])): (w["memory_limit"], w["nthreads"]) for w in workers}
+        assert shape["big"] == (600 * 10**6, 2)
+        assert shape["small"][1] == 2
+
+
+def test_a_worker_over_its_memory_limit_ends_and_the_record_says_so(eventually):
+    session = ScalableSession.local({"a": {"memory": "250M"}, "b": 1}, processes=True)
+    with session as client:
+        future = client.submit(eat, 400, 30.0, tag="a")
+        with pytest.raises(Exception, match="eat"):
+            future.result(timeout=120)
+        assert client.submit(eat, 400, tag="b").result(timeout=60) == 400 * 10**6
+    rows = (session.run_path / "workers.jsonl").read_text()
+    assert "ran out of memory (limit 238.42 MiB)" in rows
+
+
+def test_a_preload_script_runs_before_the_worker(tmp_path):
+    script = tmp_path / "warm.py"
+    script.write_text("import os\nos.environ['WARM'] = 'yes'\n")
+    with ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True) as client:
+        assert client.submit(environment, "WARM", tag="a").result(timeout=60) == "yes"
+
+
+def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path):
+    script = tmp_path / "broken.py"
+    script.write_text("raise RuntimeError('no licence for the model')\n")
+    session = ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True)
+    with pytest.raises(ClusterError, match="no licence for the model"):
+        session.start()
+    assert '"failed"' in (session.run_path / "run.json").read_text()
+
+
+def test_what_needs_a_process_is_refused_for_threads(tmp_path):
+    session = ScalableSession.local({"a": {"env": {"X": "1"}}})
+    with pytest.raises(ManifestError, match="set processes: true"):
+        session.start()
+
+
+def test_containers_are_not_available_yet(tmp_path):
+    (tmp_path / "m.yaml").write_text(
+        "version: 1\nproject: {name: p}\ncomponents: {a: {image: x}}\n"
+        "targets: {local: {provider: local, processes: true, containers: podman}}\n"
+    )
+    with pytest.raises(NotImplementedError, match="containers: podman"):
+        ScalableSession.from_yaml(tmp_path / "m.yaml").start()
+
+
+def test_children_of_a_killed_worker_end_with_it(session, eventually):
+    client = session.client
+    worker, child = client.submit(start_child, tag="post").result(timeout=60)
+    assert psutil.pid_exists(child)
+    os.kill(worker, signal.SIGKILL)
+    eventually(lambda: not alive(child), "the child of the killed worker")
+
+
+def start_child():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    return os.getpid(), child.pid
+
+
+def alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_calls_cannot_read_the_lifeline(session):
+    assert session.client.submit(read_stdin, tag="post").result(timeout=60) == ""
+
+
+def test_measured_numbers_reach_the_record(session, eventually):
+    client = session.client
+    client.submit(eat, 120, tag="post").result(timeout=60)
+    session.cluster.sync(flush)
+    import json
+
+    def row():
+        lines = (session.run_path / "tasks.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        return next(
+            (r for r in rows if r["state"] == "succeeded" and r["task_name"] == "eat"), None
+        )
+
+    found = eventually(row)
+    assert found["peak_memory"] > 120 * 10**6
+    assert found["cpu_s"] > 0
+    assert found["duration_s"] > 0
+    assert found["tag"] == "post"
+    assert found["worker"].startswith("post-")
+
+
+async def flush():
+    pass
+
+
+def test_a_busy_port_or_two_sessions_at_once_do_not_mix(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        one = ScalableSession.local({"a": 1}, processes=True, project="same")
+        two = ScalableSession.local({"a": 1}, processes=True, project="same")
+        with one as first, two as second:
+            pids = (
+                first.submit(getpid, tag="a").result(60),
+                second.submit(getpid, tag="a").result(60),
+            )
+            assert pids[0] != pids[1]
+            assert one.run_path != two.run_path
+    for run in (one.run_path, two.run_path):
+        assert (run / "tasks.jsonl").read_text().count('"succeeded"') == 1

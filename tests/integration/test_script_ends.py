@@ -1,0 +1,169 @@
+"""However a script ends, its workers end too, and its record says how it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import psutil
+import pytest
+
+HEAD = """
+import os, sys, time
+from scalable import ScalableSession
+session = ScalableSession.local({"a": 2, "b": 1}, processes=True)
+def work(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Start a script in an empty directory; it is killed at the end if it still runs."""
+    started = []
+
+    def start(body):
+        path = tmp_path / "workflow.py"
+        path.write_text(HEAD + textwrap.dedent(body))
+        process = subprocess.Popen(
+            [sys.executable, str(path)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate(timeout=30)
+
+
+def run_of(tmp_path):
+    (run,) = (tmp_path / ".scalable" / "runs").iterdir()
+    return run, json.loads((run / "run.json").read_text())
+
+
+def pids_from(process):
+    line = process.stdout.readline()
+    assert line.startswith("pids"), line + process.stderr.read()
+    return [int(pid) for pid in line.split()[1:]]
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+SHOW = 'print("pids", *client.run(os.getpid).values(), flush=True)\n'
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "status"),
+    [
+        ("raise RuntimeError('no data for 2050')", 1, "failed"),
+        ("sys.exit(3)", 3, "failed"),
+        ("sys.exit(0)", 0, "completed"),
+        ("pass", 0, "completed"),
+    ],
+)
+def test_a_script_that_ends_by_itself(script, tmp_path, ending, code, status):
+    process = script(f"with session as client:\n    {SHOW}    {ending}\n")
+    pids = pids_from(process)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert all(gone(pid) for pid in pids)
+    run, record = run_of(tmp_path)
+    assert record["status"] == status
+    assert (run / "summary.json").exists()
+    if code == 1:
+        assert "no data for 2050" in errors
+        assert "no data for 2050" in (run / "failures.jsonl").read_text()
+    else:
+        assert errors == ""
+
+
+@pytest.mark.parametrize(("ending", "code", "status"), [("pass", 0, "completed"), ("1/0", 1, "failed")])
+def test_a_script_that_forgets_to_close(script, tmp_path, ending, code, status):
+    process = script(f"client = session.start()\n{SHOW}{ending}\n")
+    pids = pids_from(process)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert all(gone(pid) for pid in pids)
+    assert run_of(tmp_path)[1]["status"] == status
+
+
+def test_a_script_that_is_interrupted(script, tmp_path):
+    process = script(
+        f"with session as client:\n    {SHOW}    client.submit(work, 600, tag='a').result()\n"
+    )
+    pids = pids_from(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert all(gone(pid) for pid in pids)
+    assert run_of(tmp_path)[1]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
+def test_a_script_that_is_killed(script, tmp_path, eventually, kind):
+    process = script(
+        f"with session as client:\n    {SHOW}    client.submit(work, 600, tag='a').result()\n"
+    )
+    pids = pids_from(process)
+    process.send_signal(kind)
+    process.communicate(timeout=30)
+    eventually(lambda: all(gone(pid) for pid in pids), "the workers' end")
+    from scalable.telemetry import read_run
+
+    run, record = run_of(tmp_path)
+    assert record["status"] == "running"
+    assert read_run(run).status == "interrupted"
+
+
+def test_a_killed_script_leaves_no_scratch_space(script, eventually):
+    process = script(
+        f"with session as client:\n    {SHOW}"
+        "    where = client.run(lambda dask_worker: dask_worker.local_directory)\n"
+        "    print(*where.values(), flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    pids_from(process)
+    directories = process.stdout.readline().split()
+    assert len(directories) == 3
+    assert all(os.path.isdir(d) for d in directories)
+    process.kill()
+    cluster = os.path.dirname(os.path.dirname(os.path.dirname(directories[0])))
+    eventually(lambda: not os.path.exists(cluster), "the end of the scratch space")
+
+
+def test_a_script_without_a_guard_and_its_own_modules(script, tmp_path):
+    (tmp_path / "mymodel.py").write_text("def run(x):\n    return x * 2\n")
+    process = script(
+        "import mymodel\n"
+        "with session as client:\n"
+        "    print(client.gather(client.map(mymodel.run, range(4), tag='a')))\n"
+    )
+    shown, errors = process.communicate(timeout=60)
+    assert shown.strip() == "[0, 2, 4, 6]", errors
+    assert errors == ""
+
+
+def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):
+    process = script("print('pids', flush=True)\nwith session as client:\n    time.sleep(600)\n")
+    pids_from(process)
+    children = eventually(lambda: psutil.Process(process.pid).children())
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), errors
+    assert all(gone(child.pid) for child in children)
+    assert run_of(tmp_path)[1]["status"] == "cancelled"

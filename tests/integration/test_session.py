@@ -1,0 +1,575 @@
+"""Sessions as users run them: manifest, client, record and report."""
+
+import json
+import logging
+import os
+import time
+
+import pytest
+from distributed import LocalCluster
+
+from scalable import (
+    ClusterError,
+    ManifestError,
+    PlanError,
+    ScalableClient,
+    ScalableSession,
+    ScalePlan,
+    ValidationReport,
+    register_provider,
+)
+from scalable.providers.registry import unregister_provider
+from scalable.report import build, render_human
+
+MANIFEST = """
+version: 1
+project:
+  name: energy
+targets:
+  local:
+    provider: local
+    max_workers: 4
+  processes:
+    provider: local
+    max_workers: 4
+    processes: true
+  hpc:
+    provider: slurm
+    queue: batch
+    account: GCIMS
+    walltime: "04:00:00"
+    interface: ib0
+components:
+  demeter:
+    cpus: 2
+    tags: [compute-heavy]
+  post:
+    tags: [io-bound, compute-heavy]
+tasks:
+  simulate:
+    component: demeter
+  analyze:
+    component: post
+"""
+
+
+@pytest.fixture
+def manifest(tmp_path, monkeypatch):
+    """A manifest in an empty directory, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("SCALABLE_TARGET", "SCALABLE_RUN_TARGET", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "scalable.yaml"
+    path.write_text(MANIFEST)
+    return path
+
+
+def rows(session, stream):
+    text = (session.run_path / f"{stream}.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def square(x):
+    return x * x
+
+
+def total(xs):
+    return sum(xs)
+
+
+def boom():
+    raise ValueError("the model diverged")
+
+
+def random_draw():
+    return os.urandom(8)
+
+
+@pytest.mark.parametrize("target", ["local", "processes"])
+def test_two_hundred_tasks_over_two_pools_run_on_disjoint_workers(manifest, target):
+    session = ScalableSession.from_yaml(target=target)
+    with session as client:
+        squares = [client.submit(square, i, tag="demeter") for i in range(100)]
+        sums = [client.submit(total, [s], tag="post") for s in squares]
+        assert client.gather(sums) == [i * i for i in range(100)]
+    final = [r for r in rows(session, "tasks") if r["state"] == "succeeded"]
+    assert len(final) == 200
+    workers = {tag: {r["worker"] for r in final if r["tag"] == tag} for tag in ("demeter", "post")}
+    assert workers["demeter"]
+    assert workers["post"]
+    assert not workers["demeter"] & workers["post"]
+    assert all(name.startswith("demeter-") for name in workers["demeter"])
+    summary = build(session.run_path.parent, session.run_path.name)
+    assert summary.tasks == {"succeeded": 200}
+    assert summary.status == "completed"
+
+
+def test_each_task_is_submitted_then_running_then_over(manifest):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        client.gather([client.submit(square, i, tag="demeter") for i in range(5)])
+        assert client.submit(boom, tag="post").exception(timeout=30).args == ("the model diverged",)
+    by_id = {}
+    for row in rows(session, "tasks"):
+        by_id.setdefault(row["task_id"], []).append(row)
+    assert len(by_id) == 6
+    for history in by_id.values():
+        assert [r["state"] for r in history[:2]] == ["submitted", "running"]
+        assert history[2]["state"] == (
+            "failed" if history[0]["task_name"] == "boom" else "succeeded"
+        )
+        assert set(history[2]) == {
+            "task_id", "task_name", "tag", "worker", "state", "timestamp", "queued_s",
+            "duration_s", "transfer_s", "cpu_s", "peak_memory", "nbytes",
+        }  # fmt: skip
+        assert history[0]["timestamp"] <= history[1]["timestamp"] <= history[2]["timestamp"]
+        assert history[2]["peak_memory"] is None  # threads
+    (failure,) = rows(session, "failures")
+    assert (failure["failure_class"], failure["message"]) == ("ValueError", "the model diverged")
+    assert failure["details"]["phase"] == "run"
+    assert "boom" in failure["details"]["traceback"]
+    run = json.loads((session.run_path / "run.json").read_text())
+    assert (run["status"], run["failed_tasks"]) == ("completed", 1)
+
+
+def test_a_cancelled_task_is_recorded_as_cancelled(manifest):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        session.scale("post", 0)
+        future = client.submit(square, 1, tag="post")
+        time.sleep(0.2)
+        future.cancel()
+        time.sleep(0.5)
+    assert [r["state"] for r in rows(session, "tasks")] == ["submitted", "cancelled"]
+
+
+def test_a_run_has_all_its_files(manifest):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        client.submit(square, 3, tag="demeter").result()
+        out = manifest.parent / "table.csv"
+        out.write_text("a,b\n")
+        session.record_artifact(out, kind="table", rows=0)
+    assert session.run_path.parent == manifest.parent / ".scalable" / "runs"
+    assert session.run_path.name.startswith("run-2")
+    assert "-energy-" in session.run_path.name
+    names = {p.name for p in session.run_path.iterdir()}
+    assert names >= {
+        "manifest.yaml", "plan.json", "manifest.lock", "run.json", "tasks.jsonl", "workers.jsonl",
+        "resources.jsonl", "failures.jsonl", "scaling.jsonl", "artifacts.jsonl", "summary.json",
+    }  # fmt: skip
+    (artifact,) = rows(session, "artifacts")
+    assert (artifact["name"], artifact["kind"], artifact["bytes"]) == ("table.csv", "table", 4)
+    assert artifact["metadata"] == {"rows": 0}
+    lock = (session.run_path / "manifest.lock").read_text().strip()
+    assert len(lock) == 64
+    assert json.loads((session.run_path / "plan.json").read_text())["manifest_lock"] == lock
+
+
+def test_scaling_is_absolute_recorded_and_reported(manifest, eventually):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        session.scale("demeter", 3)
+        eventually(lambda: client.worker_count("demeter") == 3)
+        session.scale("demeter", 3)
+        session.scale("demeter", 1)
+        eventually(lambda: client.worker_count("demeter") == 1)
+        assert client.worker_count("post") == 2 - 1 + 1
+    history = [(r["tag"], r["from"], r["to"], r["source"]) for r in session.scaling_history]
+    assert history == [
+        ("demeter", 0, 2, "plan"),
+        ("post", 0, 2, "plan"),
+        ("demeter", 2, 3, "manual"),
+        ("demeter", 3, 1, "manual"),
+    ]
+    assert rows(session, "scaling") == session.scaling_history
+    text = render_human(build(session.run_path.parent, session.run_path.name))
+    assert "Workers:\n  demeter: 3 started, 2 removed, 1 final\n" in text
+    assert "Scaling events: 3 scale-up, 1 scale-down" in text
+
+
+def test_scaling_by_hand_beyond_the_manifest_s_total_is_done_with_a_warning(manifest, caplog):
+    session = ScalableSession.from_yaml()
+    with session:
+        session.scale("demeter", 1)
+        assert "in all" not in caplog.text
+        session.scale({"demeter": 3, "post": 2})
+        assert "5 workers in all are more than the manifest's max_workers 4" in caplog.text
+        assert session.cluster.pools["demeter"].wanted == 3
+
+
+@pytest.mark.parametrize(
+    ("tag", "count", "message"),
+    [
+        ("nothing", 1, "no component 'nothing' to scale; known tags: 'demeter', 'post'"),
+        ("post", -1, "'post' cannot have -1 workers"),
+        ("post", 1.5, "'post' cannot have 1.5 workers"),
+        ("post", None, "'post' cannot have None workers"),
+    ],
+)
+def test_a_wrong_count_is_refused(manifest, tag, count, message):
+    session = ScalableSession.from_yaml()
+    with session:
+        before = session.cluster.pools
+        with pytest.raises(ClusterError, match=message):
+            session.scale(tag, count)
+        assert session.cluster.pools == before
+
+
+# Routing -----------------------------------------------------------------------------------------
+
+
+def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists(manifest):
+    with ScalableSession.from_yaml() as client:
+        with pytest.raises(
+            ClusterError, match="no pool has the tag 'gcam'; known tags: 'demeter', 'post'"
+        ):
+            client.submit(square, 1, tag="gcam")
+        with pytest.raises(
+            ClusterError, match="a label, not a tag; it is carried by 'demeter', 'post'"
+        ):
+            client.submit(square, 1, tag="compute-heavy")
+        with pytest.raises(ClusterError, match="n=2 slots of tag 'post': its workers have 1"):
+            client.submit(square, 1, tag="post", n=2)
+        with pytest.raises(ClusterError, match="n=0"):
+            client.map(square, [1], tag="post", n=0)
+        with pytest.raises(ClusterError, match="give the tag too"):
+            client.submit(square, 1, n=2)
+
+
+def test_tagged_calls_are_not_merged_but_untagged_ones_are_as_in_dask(manifest):
+    with ScalableSession.from_yaml() as client:
+        draws = [client.submit(random_draw, tag="demeter") for _ in range(4)]
+        assert len(set(client.gather(draws))) == 4
+        assert len({f.key for f in (client.submit(square, 3), client.submit(square, 3))}) == 1
+        merged = [client.submit(random_draw, tag="demeter", pure=True) for _ in range(4)]
+        assert len(set(client.gather(merged))) == 1
+
+
+def test_a_failed_call_runs_again_when_it_is_submitted_again(manifest, tmp_path):
+    switch = tmp_path / "on"
+    with ScalableSession.from_yaml() as client:
+        for submit in (
+            lambda: client.submit(fails_until, str(switch), tag="post", pure=True),
+            lambda: client.submit(fails_until, str(switch), tag="post", key="my-key"),
+            lambda: client.map(fails_until, [str(switch)], tag="post", pure=True)[0],
+        ):
+            first = submit()
+            assert isinstance(first.exception(timeout=30), FileNotFoundError)
+            switch.touch()
+            assert submit().result(timeout=30) == "ran"
+            switch.unlink()
+
+
+def fails_until(path):
+    os.stat(path)
+    return "ran"
+
+
+def test_task_names_route_and_reach_the_record(manifest):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        client.submit(square, 1, task="simulate").result(timeout=30)
+        client.gather(client.map(square, [1, 2], task="analyze"))
+        client.submit(square, 5, task="simulate", key="odd-123").result(timeout=30)
+    final = [r for r in rows(session, "tasks") if r["state"] == "succeeded"]
+    assert sorted((r["task_name"], r["tag"]) for r in final) == [
+        ("analyze", "post"),
+        ("analyze", "post"),
+        ("simulate", "demeter"),
+        ("simulate", "demeter"),
+    ]
+
+
+def takes_tag(x, tag=None):
+    return x, tag
+
+
+def takes_n(x, n=1):
+    return x, n
+
+
+def test_routing_keywords_that_a_function_wants_itself_are_refused(manifest):
+    import functools
+
+    with ScalableSession.from_yaml() as client:
+        with pytest.raises(TypeError, match=r"functools.partial\(takes_tag, tag=...\)"):
+            client.submit(takes_tag, 1, tag="post")
+        with pytest.raises(TypeError, match=r"functools.partial\(takes_n, n=...\)"):
+            client.submit(takes_n, 1, n=1, tag="post")
+        with pytest.raises(TypeError, match="takes_tag"):
+            client.map(takes_tag, [1], tag="post")
+        assert client.submit(takes_n, 1, tag="post").result(timeout=30) == (1, 1)
+        bound = functools.partial(takes_tag, tag="mine")
+        assert client.submit(bound, 1, tag="post").result(timeout=30) == (1, "mine")
+
+
+def test_dask_s_own_keywords_keep_working(manifest, tmp_path):
+    with ScalableSession.from_yaml() as client:
+        flaky = client.submit(fails_twice, str(tmp_path), retries=2, priority=5, tag="post")
+        assert flaky.result(timeout=30) == 3
+        (address,) = [
+            a for a, w in client.scheduler_info(n_workers=-1)["workers"].items()
+            if "post" in w["resources"]
+        ][:1]  # fmt: skip
+        future = client.submit(square, 2, workers=[address], allow_other_workers=False, tag="post")
+        assert future.result(timeout=30) == 4
+        assert client.who_has(future)[future.key] == [address]
+        assert client.submit(square, 3, resources={"post": 1}).result(timeout=30) == 9
+
+
+def fails_twice(directory):
+    count = len(os.listdir(directory))
+    open(os.path.join(directory, f"attempt-{count}"), "w").close()
+    if count < 4:
+        raise RuntimeError("not yet")
+    return count - 1
+
+
+def test_an_empty_pool_waits_and_says_why(manifest, caplog, eventually):
+    session = ScalableSession.from_yaml()
+    with session as client, caplog.at_level(logging.WARNING, "scalable"):
+        session.scale("post", 0)
+        eventually(lambda: client.worker_count("post") == 0)
+        future = client.submit(square, 4, tag="post")
+        eventually(lambda: "1 calls wait for pool 'post': it has no workers" in caplog.text)
+        session.scale("post", 1)
+        assert future.result(timeout=30) == 16
+
+
+# Before it runs ------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_writes_nothing(manifest):
+    plan = ScalableSession.from_yaml().plan(dry_run=True)
+    assert plan.scale_plan.workers_by_tag == {"demeter": 2, "post": 2}
+    assert str(plan.scale_plan).startswith("{'demeter': ResourceRequest(cpus=2), count=2")
+    assert plan.to_dict() == ScalableSession.from_yaml().plan().to_dict()
+    assert [p.name for p in manifest.parent.iterdir()] == ["scalable.yaml"]
+
+
+def test_objectives_are_refused_until_they_exist(manifest):
+    session = ScalableSession.from_yaml()
+    with pytest.raises(NotImplementedError, match="'minimize cost', 'minimize time', 'balance'"):
+        session.plan(objective="minimize cost", policy="safe")
+    with pytest.raises(PlanError, match="unknown policy 'bold'"):
+        session.plan(policy="bold")
+    assert session.plan(policy="manual") == session.plan()
+
+
+@pytest.mark.parametrize("provider", ["slurm", "kubernetes", "aws", "gcp"])
+def test_other_providers_validate_and_plan_but_do_not_build(tmp_path, provider, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        "version: 1\nproject: {name: p}\ncomponents: {a: {}}\n"
+        f"targets: {{there: {{provider: {provider}}}}}\n"
+    )
+    session = ScalableSession.from_yaml(path)
+    assert session.validate().ok
+    assert session.plan().scale_plan.workers_by_tag == {"a": 1}
+    with pytest.raises(NotImplementedError, match=f"provider '{provider}'"):
+        session.start()
+
+
+def test_the_target_is_chosen_as_documented(manifest, monkeypatch):
+    assert ScalableSession.from_yaml(target="hpc").target == "hpc"
+    assert ScalableSession.from_yaml().target == "local"
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    assert ScalableSession.from_yaml().target == "hpc"
+    monkeypatch.setenv("SCALABLE_TARGET", "processes")
+    assert ScalableSession.from_yaml().target == "processes"
+    assert ScalableSession.from_yaml(target="local").target == "local"
+    with pytest.raises(ManifestError, match=r"(?s)'mars'.*local, processes, hpc"):
+        ScalableSession.from_yaml(target="mars")
+
+
+def test_several_targets_without_a_local_one_are_listed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCALABLE_TARGET", raising=False)
+    path = tmp_path / "scalable.yaml"
+    head = "version: 1\nproject: {name: p}\ncomponents: {a: {}}\ntargets:\n"
+    path.write_text(head + "  one: {provider: local}\n  two: {provider: local}\n")
+    with pytest.raises(ManifestError, match="which target.*one, two"):
+        ScalableSession.from_yaml()
+    path.write_text(head + "  one: {provider: local}\n")
+    assert ScalableSession.from_yaml().target == "one"
+
+
+def test_counts_that_cannot_hold_are_refused_with_their_place(manifest):
+    manifest.write_text(MANIFEST.replace("    cpus: 2\n", "    cpus: 2\n    workers: 9\n"))
+    session = ScalableSession.from_yaml()
+    report = session.validate()
+    (error,) = report.errors
+    assert (error.code, error.dotted_path) == ("E_BAD_OPTION", "targets.local.max_workers")
+    assert (error.line, error.hint) == (8, "the least workable value is 10")
+    with pytest.raises(ManifestError, match="least workable value is 10"):
+        session.start()
+    assert not (manifest.parent / ".scalable").exists()
+
+
+def test_what_is_not_acted_upon_yet_is_a_warning(manifest):
+    manifest.write_text(
+        MANIFEST.replace("max_workers: 4\n  p", "max_workers: 4\n    idle_timeout: 10m\n  p")
+    )
+    report = ScalableSession.from_yaml().validate()
+    assert [w.code for w in report.warnings] == ["W_NOT_APPLIED"]
+    assert report.ok
+
+
+# Its life ------------------------------------------------------------------------------------------
+
+
+def test_starting_and_closing_twice_is_harmless(manifest):
+    session = ScalableSession.from_yaml()
+    assert session.start() is session.start()
+    assert session.client.submit(square, 2, tag="post").result(timeout=30) == 4
+    session.close()
+    session.close()
+    with pytest.raises(ClusterError, match="does not run"):
+        session.client  # noqa: B018
+    assert json.loads((session.run_path / "run.json").read_text())["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("bad input"), "failed"),
+        (SystemExit(3), "failed"),
+        (SystemExit(0), "completed"),
+        (KeyboardInterrupt(), "cancelled"),
+    ],
+)
+def test_how_the_block_is_left_is_the_status(manifest, error, status):
+    session = ScalableSession.from_yaml()
+    with pytest.raises(type(error)), session:
+        raise error
+    run = json.loads((session.run_path / "run.json").read_text())
+    assert run["status"] == status
+
+
+def test_telemetry_can_be_switched_off_or_moved(manifest, monkeypatch, tmp_path):
+    monkeypatch.setenv("SCALABLE_TELEMETRY", "off")
+    session = ScalableSession.from_yaml()
+    with session as client:
+        assert client.submit(square, 2, tag="post").result(timeout=30) == 4
+        session.record_artifact("x.csv")
+        session.scale("post", 1)
+    assert session.run_path is None
+    assert len(session.scaling_history) == 3
+    assert not (manifest.parent / ".scalable").exists()
+    monkeypatch.setenv("SCALABLE_TELEMETRY", "1")
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path / "elsewhere"))
+    session = ScalableSession.from_yaml()
+    with session:
+        pass
+    assert session.run_path.parent == tmp_path / "elsewhere"
+
+
+# Third parties -------------------------------------------------------------------------------------
+
+
+class MyCustomProvider:
+    """Written against the protocol alone."""
+
+    name = "mine"
+    closed = 0
+
+    def validate(self, spec):
+        assert spec.options["flavour"] == "vanilla"
+        return ValidationReport()
+
+    def build_cluster(self, spec):
+        return LocalCluster(
+            n_workers=0,
+            processes=False,
+            dashboard_address=None,
+            resources=dict.fromkeys(spec.tags, 1),
+        )
+
+    def scale(self, cluster, plan: ScalePlan):
+        cluster.scale(sum(plan.workers_by_tag.values()))
+
+    def close(self, cluster):
+        type(self).closed += 1
+        cluster.close()
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A manifest for a provider that a third party registered."""
+    monkeypatch.chdir(tmp_path)
+    register_provider("custom", MyCustomProvider)
+    path = tmp_path / "scalable.yaml"
+    path.write_text(
+        "version: 1\nproject: {name: p}\ncomponents: {demeter: {workers: 2}}\n"
+        "targets: {there: {provider: Custom, flavour: vanilla}}\n"
+    )
+    yield path
+    unregister_provider("custom")
+
+
+def test_a_third_party_provider_validates_plans_and_runs(mine):
+    session = ScalableSession.from_yaml()
+    assert session.validate().ok
+    assert session.plan().scale_plan.workers_by_tag == {"demeter": 2}
+    with session as client:
+        client.wait_for_workers(2, timeout=60)
+        assert client.gather(client.map(square, range(4), tag="demeter")) == [0, 1, 4, 9]
+        with pytest.raises(ClusterError, match="known tags: 'demeter'"):
+            client.submit(square, 1, tag="gcam")
+        session.scale("demeter", 1)
+    assert MyCustomProvider.closed == 1
+    assert [(r["from"], r["to"]) for r in session.scaling_history] == [(0, 2), (2, 1)]
+    final = [r for r in rows(session, "tasks") if r["state"] == "succeeded"]
+    # Dask's own cluster, unlike ours, loses results when it shrinks: some calls ran twice.
+    assert len({r["task_id"] for r in final}) == 4
+    assert {r["event"] for r in rows(session, "workers")} == {"started", "removed"}
+
+
+def test_a_cluster_whose_workers_carry_no_tags_runs_calls_anywhere(mine, monkeypatch, caplog):
+    monkeypatch.setattr(
+        MyCustomProvider,
+        "build_cluster",
+        lambda self, spec: LocalCluster(n_workers=0, processes=False, dashboard_address=None),
+    )
+    with ScalableSession.from_yaml() as client:
+        client.wait_for_workers(2, timeout=60)
+        assert client.submit(square, 3, tag="demeter").result(timeout=30) == 9
+    assert "carry no tags" in caplog.text
+
+
+def test_the_client_works_on_any_cluster():
+    cluster = LocalCluster(
+        n_workers=1, processes=False, dashboard_address=None, resources={"demeter": 2}
+    )
+    with cluster, ScalableClient(cluster) as client:
+        assert client.submit(square, 3, tag="demeter", n=2).result(timeout=30) == 9
+        with pytest.raises(ClusterError, match="known tags: 'demeter'"):
+            client.submit(square, 3, tag="post")
+
+
+def test_an_asynchronous_client_fails_unknown_tags_too(eventually):
+    import asyncio
+
+    from scalable import PoolCluster
+    from scalable.cluster.worker import PoolWorker
+
+    async def run():
+        scheduler = {
+            "cls": "distributed.Scheduler",
+            "options": {"protocol": "inproc://", "dashboard_address": ":0"},
+        }
+        async with PoolCluster(scheduler=scheduler, asynchronous=True) as cluster:
+            options = {"resources": {"a": 1}, "memory_limit": 0}
+            cluster.add_pool("a", {"cls": PoolWorker, "options": options})
+            cluster.scale("a", 1)
+            await cluster
+            async with ScalableClient(cluster, asynchronous=True) as client:
+                assert await client.submit(square, 3, tag="a") == 9
+                with pytest.raises(ClusterError, match="no pool 'b'; known tags: 'a'"):
+                    await asyncio.wait_for(client.submit(square, 3, tag="b"), 30)
+                with pytest.raises(ClusterError, match="more than 1 slots"):
+                    await asyncio.wait_for(client.submit(square, 3, tag="a", n=2), 30)
+
+    asyncio.run(run())

@@ -1,0 +1,298 @@
+"""Option models of the built-in providers, and of third parties."""
+
+import enum
+import textwrap
+from pathlib import Path
+
+import pytest
+from pydantic import Field, ValidationError
+
+from scalable.errors import ManifestError
+from scalable.manifest import Manifest, ProviderOptions
+from scalable.manifest.fields import Record, Text, TextMap, parse_port_range
+
+# Target blocks of published tutorials and of the provider pages.
+PUBLISHED = {
+    "local": """
+        provider: local
+        max_workers: 4
+        threads_per_worker: 2
+        processes: false
+        containers: none
+        """,
+    "slurm": """
+        provider: slurm
+        queue: short
+        account: GCIMS
+        walltime: "02:00:00"
+        interface: ib0
+        container_runtime: apptainer
+        """,
+    "kubernetes": """
+        provider: kubernetes
+        namespace: scalable
+        image: ghcr.io/jgcri/scalable-worker:latest
+        n_workers: 4
+        adaptive:
+          minimum: 1
+          maximum: 16
+        """,
+    "aws": """
+        provider: aws
+        region: us-east-1
+        cluster_type: fargate
+        n_workers: 4
+        worker_cpu: 1024
+        worker_mem: 4096
+        """,
+    "aws adaptive": """
+        provider: aws
+        region: us-east-1
+        cluster_type: fargate
+        adaptive:
+          minimum: 2
+          maximum: 20
+        """,
+    "gcp": "provider: gcp",
+}
+
+DEFAULTS = {
+    "local": {
+        "max_workers": None,
+        "threads_per_worker": 1,
+        "processes": False,
+        "containers": "none",
+        "dashboard_address": None,
+    },
+    "slurm": {
+        **dict.fromkeys(("queue", "account", "walltime", "interface", "container_runtime")),
+        **dict.fromkeys(("qos", "constraint", "reservation", "worker_port_range", "logs")),
+        "scheduler": "login",
+        "scheduler_port": 8786,
+        "n_workers": None,
+        "directives": [],
+    },
+    "kubernetes": {
+        "namespace": "default",
+        **dict.fromkeys(("image", "n_workers", "service_account", "resources", "context")),
+        "env": {},
+        "tolerations": [],
+        "node_selector": {},
+    },
+    "aws": {
+        "cluster_type": "fargate",
+        **dict.fromkeys(("region", "instance_type", "image", "n_workers", "worker_cpu")),
+        **dict.fromkeys(("worker_mem", "vpc", "execution_role_arn", "task_role_arn")),
+        "subnets": [],
+        "security_groups": [],
+    },
+    "gcp": dict.fromkeys(("region", "zone", "project_id", "instance_type", "image", "n_workers")),
+}
+
+
+@pytest.mark.parametrize("block", PUBLISHED.values(), ids=PUBLISHED)
+def test_published_targets_validate(load, block):
+    text = textwrap.indent(textwrap.dedent(block).strip(), "    ")
+    spec = (
+        load(f"version: 1\nproject: {{name: p}}\ntargets:\n  t:\n{text}\ncomponents: {{a: }}\n")
+        .resolve("t")
+        .spec
+    )
+    assert spec.written_options <= spec.options.keys()
+    assert spec.provider_name in text
+
+
+@pytest.mark.parametrize("provider", DEFAULTS)
+def test_every_option_may_be_left_out(models, provider):
+    data = {
+        "version": 1,
+        "project": {"name": "p"},
+        "targets": {"t": {"provider": provider}},
+        "components": {"a": {}},
+    }
+    spec = Manifest.from_mapping(data, models).resolve("t").spec
+    assert spec.options == DEFAULTS[provider]
+    assert spec.written_options == frozenset()
+
+
+@pytest.mark.parametrize("provider", DEFAULTS)
+def test_every_option_is_described(models, provider):
+    for name, field in models[provider].model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+def test_all_options_together(models):
+    targets = {
+        "s": {
+            "provider": "slurm",
+            "queue": "q",
+            "account": "00123",
+            "walltime": "4h",
+            "interface": "ib0",
+            "container_runtime": "auto",
+            "qos": "high",
+            "constraint": "a&b",
+            "reservation": "r",
+            "scheduler": "job",
+            "scheduler_port": 0,
+            "worker_port_range": "40000-41000",
+            "n_workers": 3,
+            "directives": ["--mail-type=END"],
+            "logs": "logs",
+        },
+        "k": {
+            "provider": "kubernetes",
+            "namespace": "n",
+            "image": "i",
+            "n_workers": 1,
+            "service_account": "a",
+            "resources": {"requests": {"memory": "2Gi", "cpu": 2}, "limits": {"cpu": 2.5}},
+            "env": {"A": 1},
+            "node_selector": {"gpu": "yes"},
+            "context": "c",
+            "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 30}],
+        },
+        "a": {
+            "provider": "aws",
+            "region": "r",
+            "cluster_type": "ec2",
+            "instance_type": "m",
+            "image": "i",
+            "n_workers": 1,
+            "worker_cpu": 256,
+            "worker_mem": 512,
+            "vpc": "v",
+            "subnets": ["s"],
+            "security_groups": ["g"],
+            "execution_role_arn": "e",
+            "task_role_arn": "t",
+        },
+        "g": {
+            "provider": "gcp",
+            "region": "r",
+            "zone": "z",
+            "project_id": "p",
+            "instance_type": "m",
+            "image": "i",
+            "n_workers": 1,
+        },
+        "l": {
+            "provider": "local",
+            "max_workers": 3,
+            "threads_per_worker": 2,
+            "processes": True,
+            "containers": "podman",
+            "dashboard_address": ":8787",
+        },
+    }
+    data = {"version": 1, "project": {"name": "p"}, "targets": targets, "components": {"a": None}}
+    made = Manifest.from_mapping(data, models)
+    for name, written in targets.items():
+        spec = made.resolve(name).spec
+        assert spec.written_options == written.keys() - {"provider"}
+        assert spec.options.keys() == models[spec.provider_name].model_fields.keys()
+    options = made.resolve("k").spec.options
+    assert options["resources"] == {
+        "requests": {"memory": "2Gi", "cpu": "2"},
+        "limits": {"cpu": "2.5"},
+    }
+    assert options["tolerations"] == targets["k"]["tolerations"]
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Disk(Record):
+    label: Text
+    gib: int = 1
+
+
+class TheirOptions(ProviderOptions):
+    """As a third party writes them: plain types beside those of the manifest."""
+
+    zone: Text = Field(description="Zone.")
+    size: Size = Size.SMALL
+    where: Path | None = None
+    count: int = 1
+    ratio: float | None = None
+    labels: TextMap = Field(default={})
+    disks: tuple[Disk, ...] = ()
+    named: dict[str, Disk] = Field(default={})
+
+
+def their(load, option):
+    text = f"""\
+        version: 1
+        project: {{name: p}}
+        targets:
+          t:
+            provider: theirs
+            zone: 007
+            {option}
+        components: {{a: }}
+        """
+    return load(text, models={"theirs": TheirOptions})
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("size: large", "size", "large"),
+        ("where: /x", "where", "/x"),
+        ("ratio: 2", "ratio", 2.0),
+        ("labels: {a: 01}", "labels", {"a": "01"}),
+        ("disks: [{label: 01, gib: 2}]", "disks", [{"label": "01", "gib": 2}]),
+        ("named: {x: {label: 1e3}}", "named", {"x": {"label": "1e3", "gib": 1}}),
+        ("count: 2", "zone", "007"),
+    ],
+)
+def test_options_of_third_parties(load, option, name, value):
+    assert their(load, option).resolve("t").spec.options[name] == value
+
+
+@pytest.mark.parametrize(
+    ("option", "expected", "hint"),
+    [
+        ("size: lage", "E_BAD_OPTION@7:11 targets.t.size", "did you mean 'large'?"),
+        ("count: '2'", "E_BAD_OPTION@7:12 targets.t.count", "without quotes"),
+        ("zome: 1", "E_UNKNOWN_TARGET_OPTION@7:5 targets.t.zome", "'zone'"),
+        ("disks: [{label: a}, {gib: 1}]", "E_MISSING_KEY@7:25 targets.t.disks[1].label", "label"),
+        ("named: {x: {label: a, gb: 1}}", "E_BAD_OPTION@7:27 targets.t.named.x.gb", "'gib'"),
+    ],
+)
+def test_faults_in_options_of_third_parties(load, option, expected, hint):
+    with pytest.raises(ManifestError) as caught:
+        their(load, option)
+    (d,) = caught.value.diagnostics
+    assert f"{d.code}@{d.line}:{d.column} {d.dotted_path}" == expected
+    assert hint in d.hint
+
+
+def test_a_required_option_of_a_third_party(faults):
+    text = "version: 1\nproject: {name: p}\ntargets:\n  t: {provider: theirs}\ncomponents: {a: }\n"
+    assert faults(text, models={"theirs": TheirOptions}) == ["E_MISSING_KEY@4:3 targets.t.zone"]
+
+
+def test_options_are_frozen_and_closed(models):
+    options = models["local"]()
+    with pytest.raises(ValidationError):
+        options.processes = True
+    with pytest.raises(ValidationError):
+        models["local"](wat=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"),
+    [("40000:41000", (40000, 41000)), ("1-65535", (1, 65535)), ("8786", (8786, 8786))],
+)
+def test_port_ranges(text, ports):
+    assert parse_port_range(text) == ports
+
+
+@pytest.mark.parametrize("text", ["", "a", "0:1", "2:1", "1:65536", "1:2:3", "-1"])
+def test_no_port_ranges(text):
+    with pytest.raises(ValueError, match="40000:41000"):
+        parse_port_range(text)

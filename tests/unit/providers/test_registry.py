@@ -1,0 +1,70 @@
+"""Which providers there are."""
+
+import importlib.metadata
+
+import pytest
+
+from scalable import ProviderError, get_provider, register_provider
+from scalable.providers import registry
+from scalable.providers.registry import option_models, provider_names, unregister_provider
+
+
+class Mine:
+    name = "mine"
+
+
+@pytest.fixture
+def mine():
+    """A provider registered at run time."""
+    register_provider("Mine", Mine)
+    yield Mine
+    unregister_provider("mine")
+
+
+def test_the_built_in_ones_are_the_folders():
+    assert set(provider_names()) >= {"local", "slurm", "kubernetes", "aws", "gcp"}
+    assert type(get_provider("LOCAL")).__name__ == "LocalProvider"
+
+
+def test_a_registered_one_is_found_in_any_case(mine):
+    assert isinstance(get_provider("MINE"), Mine)
+    assert "mine" in provider_names()
+    assert option_models()["mine"] is None
+
+
+@pytest.mark.parametrize("name", ["mine", "Local", "SLURM"])
+def test_a_duplicate_is_a_value_error(mine, name):
+    with pytest.raises(ValueError, match=f"there is a provider '{name.lower()}' already"):
+        register_provider(name, Mine)
+
+
+def test_an_unknown_one_is_a_key_error_that_lists_what_exists():
+    with pytest.raises(KeyError) as caught:
+        get_provider("azure")
+    assert str(caught.value).startswith("unknown provider 'azure' (there are: aws, gcp, kubernetes")
+
+
+def entry_point(value):
+    return importlib.metadata.EntryPoint("Theirs", value, registry.ENTRY_POINT_GROUP)
+
+
+def test_an_installed_one_is_found_and_loaded_on_first_use(monkeypatch):
+    points = [entry_point("collections:OrderedDict")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    assert "theirs" in provider_names()
+    assert get_provider("theirs") == {}
+    with pytest.raises(ValueError, match="already"):
+        register_provider("theirs", Mine)
+
+
+def test_an_installed_one_that_cannot_be_loaded_says_so_and_harms_no_other(monkeypatch, caplog):
+    points = [entry_point("no_such_module:Nothing")]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points)
+    with pytest.raises(
+        ProviderError, match=r"'theirs' \(no_such_module:Nothing\) cannot be loaded"
+    ):
+        get_provider("theirs")
+    models = option_models()
+    assert models["theirs"] is None
+    assert models["local"] is not None
+    assert "no_such_module" in caplog.text
