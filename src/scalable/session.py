@@ -6,8 +6,6 @@ import atexit
 import logging
 import os
 import sys
-import time
-import traceback
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, PlanError, RunError
-from scalable.lifecycle import Deployment
-from scalable.manifest import Manifest, ResolvedManifest
+from scalable.lifecycle import Deployment, SessionRecord
+from scalable.manifest import Manifest, ResolvedManifest, read_targets
 from scalable.planning import conflicts, make_plan, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.spec import DeploymentSpec, Diagnostic, Plan, ScalePlan, ValidationReport
@@ -52,7 +50,7 @@ class ScalableSession:
         self._provider = get_provider(self._resolved.spec.provider_name)
         self._deployment: Deployment | None = None
         self._client: ScalableClient | None = None
-        self._run: RunDirectory | None = None
+        self._record: SessionRecord | None = None
         self._history: list[dict[str, Any]] = []
 
     # Making one ---------------------------------------------------------------------------------
@@ -78,8 +76,15 @@ class ScalableSession:
         """
         models = option_models()
         file = settings.manifest_path(path)
-        chosen = choose_target(Manifest.load(file, models, target=_asked_target(target)), target)
-        return cls(Manifest.load(file, models, target=chosen), chosen)
+        targets = read_targets(file)
+        chosen = choose_target(targets, target)
+        manifest = Manifest.load(file, models, target=chosen)
+        if chosen is None:
+            raise ManifestError(
+                f"which target? {file} has {', '.join(targets)}",
+                hint=f"give target=, --target or {settings.TARGET}",
+            )
+        return cls(manifest, chosen)
 
     @classmethod
     def local(
@@ -206,8 +211,12 @@ class ScalableSession:
         self._refuse_invalid()
         for warning in self.validate().warnings:
             logger.warning("%s", warning.render())
-        self._run = self._open_run(plan) if settings.telemetry_enabled() else None
-        self._deployment = Deployment(self._provider, self.spec, self._run)
+        run: RunDirectory | None = None
+        if settings.telemetry_enabled():
+            manifest_yaml = self._resolved.to_yaml()
+            self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
+            run = self._record.run
+        self._deployment = Deployment(self._provider, self.spec, run)
         self._history = self._deployment.scaling_history
         _open_sessions.add(self)
         try:
@@ -217,21 +226,6 @@ class ScalableSession:
             self._close(error)
             raise
         return self._client
-
-    def _open_run(self, plan: Plan) -> RunDirectory:
-        run = RunDirectory.create(
-            self.spec.project_name,
-            self.spec.target_name,
-            manifest_yaml=self._resolved.to_yaml(),
-            manifest_lock=self._resolved.lock,
-            plan=plan.to_dict(),
-            provider=self.spec.provider_name,
-        )
-        listing = os.environ.get(settings.RUN_LIST)
-        if listing:
-            with Path(listing).open("a", encoding="utf-8") as file:
-                file.write(f"{run.path}\n")
-        return run
 
     def _connect(self) -> ScalableClient:
         from scalable.cluster.client import ScalableClient
@@ -264,7 +258,7 @@ class ScalableSession:
     @property
     def run_path(self) -> Path | None:
         """Directory of the run's record, or None without telemetry or before the start."""
-        return None if self._run is None else self._run.path
+        return None if self._record is None else self._record.run.path
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
@@ -287,20 +281,22 @@ class ScalableSession:
             When the manifest has no such component, or the count is no count.
         """
         counts = dict(tag) if isinstance(tag, Mapping) else {tag: n}
+        checked: dict[str, int] = {}
         for name, count in counts.items():
             if name not in self.spec.components:
                 known = ", ".join(repr(t) for t in self.spec.tags)
                 raise ClusterError(f"no component {name!r} to scale; known tags: {known}")
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise ClusterError(f"{name!r} cannot have {count!r} workers")
+            checked[name] = count
         if self._deployment is None:
             raise ClusterError("the session does not run", hint="call session.start() first")
         total = written_total(self.spec)
-        after = sum((self._deployment.counts | counts).values())
+        after = sum((self._deployment.counts | checked).values())
         if total is not None and after > total[1]:
             logger.warning("%d workers in all are more than the manifest's %s %d", after, *total)
-        resources = {name: self.spec.resources(name) for name in counts}
-        self._deployment.scale(ScalePlan(counts, resources), source="manual")  # type: ignore[arg-type]
+        resources = {name: self.spec.resources(name) for name in checked}
+        self._deployment.scale(ScalePlan(checked, resources), source="manual")
 
     def record_artifact(
         self,
@@ -323,21 +319,10 @@ class ScalableSession:
         **metadata
             Anything else that is worth knowing, as JSON values.
         """
-        if self._run is None:
-            if self._deployment is None:
-                raise RunError("there is no run to record in", hint="call session.start() first")
-            return
-        text = os.fspath(path)
-        file = None if "://" in text else Path(text).resolve()
-        row = {
-            "name": name or text.rstrip("/").rsplit("/", 1)[-1],
-            "path" if file else "uri": str(file or text),
-            "kind": kind,
-            "timestamp": time.time(),
-            "bytes": file.stat().st_size if file is not None and file.is_file() else None,
-            "metadata": metadata,
-        }
-        self._run.append("artifacts", row)
+        if self._record is not None:
+            self._record.artifact(path, name=name, kind=kind, metadata=metadata)
+        elif self._deployment is None:
+            raise RunError("there is no run to record in", hint="call session.start() first")
 
     # Ending -------------------------------------------------------------------------------------
 
@@ -355,36 +340,8 @@ class ScalableSession:
             if deployment is not None:
                 deployment.close()
         finally:
-            if self._run is not None:
-                self._close_run(self._run, error)
-
-    def _close_run(self, run: RunDirectory, error: BaseException | None) -> None:
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            run.close("completed")
-        elif isinstance(error, KeyboardInterrupt):
-            run.close("cancelled", exit_code=130)
-        else:
-            text = "".join(traceback.format_exception(error))
-            run.append(
-                "failures",
-                {
-                    "failure_class": type(error).__name__,
-                    "message": str(error),
-                    "timestamp": time.time(),
-                    "details": {
-                        "phase": "workflow",
-                        "task_id": None,
-                        "worker": None,
-                        "traceback": text,
-                    },
-                },
-            )
-            code = error.code if isinstance(error, SystemExit) else 1
-            run.close(
-                "failed",
-                error=f"{type(error).__name__}: {error}",
-                exit_code=code if isinstance(code, int) else 1,
-            )
+            if self._record is not None:
+                self._record.close(error)
 
     def __enter__(self) -> ScalableClient:
         return self.start()
@@ -402,33 +359,27 @@ class ScalableSession:
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
 
 
-def choose_target(manifest: Manifest, target: str | None = None) -> str:
-    """Which target to run on, see :meth:`ScalableSession.from_yaml`.
+def choose_target(targets: Mapping[str, str], target: str | None = None) -> str | None:
+    """Which target to run on, see :meth:`ScalableSession.from_yaml`; None where it is not clear.
 
-    Raises
-    ------
-    ManifestError
-        When several remain, or the one asked for does not exist.
+    Parameters
+    ----------
+    targets
+        Name of each target -> name of its provider.
+    target
+        What the workflow asks for. ``scalable run --target`` wins over it, with a warning.
     """
-    names = manifest.target_names
     asked = _asked_target(target)
     if target is not None and asked != target:
         logger.warning("--target %s wins over target=%r of the workflow", asked, target)
-    if asked is None and settings.inside_slurm_job():
-        asked = next((n for n in names if manifest.provider_of(n) == "slurm"), None)
-    if asked is None:
-        asked = "local" if "local" in names else names[0] if len(names) == 1 else None
-    if asked is None:
-        raise ManifestError(
-            f"which target? {manifest.path or 'the manifest'} has {', '.join(names)}",
-            hint=f"give target=, --target or {settings.TARGET}",
-        )
-    if asked not in names:
-        raise ManifestError(
-            f"no target {asked!r} in {manifest.path or 'the manifest'}",
-            hint=f"there are: {', '.join(names)}",
-        )
-    return asked
+    if asked is not None:
+        return asked
+    on_slurm = [name for name, provider in targets.items() if provider == "slurm"]
+    if settings.inside_slurm_job() and on_slurm:
+        return on_slurm[0]
+    if "local" in targets:
+        return "local"
+    return next(iter(targets)) if len(targets) == 1 else None
 
 
 def _asked_target(target: str | None) -> str | None:

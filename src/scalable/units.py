@@ -140,17 +140,18 @@ def parse_walltime(text: str | int) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Print a length of time: ``0.35 s``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
+    """Print a length of time: ``1.2 ms``, ``0.35 s``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
 
     Parameters
     ----------
     seconds
         A length of time in seconds.
     """
-    if seconds < 1:
-        return f"{seconds:.2f} s"
+    if seconds < 0.00005:
+        return "0 s"
     if seconds < 60:
-        return f"{seconds:.1f} s"
+        in_seconds = f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else in_seconds
     whole = round(seconds)
     if whole < 3600:
         return f"{whole // 60} m {whole % 60:02d} s"

@@ -22,6 +22,7 @@ signal.signal(signal.SIGINT, lambda *_: seen.append(1))
 pathlib.Path("ready").touch()
 while not seen:
     time.sleep(0.02)
+pathlib.Path("seen").touch()
 time.sleep(1.5)
 pathlib.Path("count").write_text(str(len(seen)))
 sys.exit(7)
@@ -233,8 +234,9 @@ def test_an_interrupt_of_ours_reaches_the_script_once(script, spawn, wait_for, p
     process = spawn("run")
     wait_for((project / "ready").exists)
     process.send_signal(signal.SIGINT)
+    wait_for((project / "seen").exists)
     process.send_signal(signal.SIGINT)
-    wait_for((project / "count").exists)
+    process.terminate()
     process.communicate(timeout=120)
     assert (project / "count").read_text() == "1"
     assert process.returncode == 7

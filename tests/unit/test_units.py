@@ -84,5 +84,5 @@ def test_what_is_no_walltime_is_refused(text):
 
 def test_sizes_and_times_are_printed_for_people():
     assert [format_bytes(n) for n in (12, 1536, 3 * 2**30)] == ["12 B", "1.50 kiB", "3.00 GiB"]
-    shown = [format_duration(s) for s in (0.345, 12.44, 185, 7620, 100_000)]
-    assert shown == ["0.34 s", "12.4 s", "3 m 05 s", "2 h 07 m", "1 d 03 h"]
+    shown = [format_duration(s) for s in (0.00123, 0.345, 12.44, 185, 7620, 100_000)]
+    assert shown == ["1.2 ms", "0.34 s", "12.4 s", "3 m 05 s", "2 h 07 m", "1 d 03 h"]

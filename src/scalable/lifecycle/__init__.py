@@ -5,5 +5,6 @@ What a session adds (manifest, plan, client) is in ``session``; how a place star
 """
 
 from scalable.lifecycle.deployment import Deployment
+from scalable.lifecycle.record import SessionRecord
 
-__all__ = ["Deployment"]
+__all__ = ["Deployment", "SessionRecord"]

@@ -267,6 +267,13 @@ def test_the_resolved_manifest_is_a_manifest(load):
     assert "overlay" not in resolved.data["targets"]["big"]
 
 
+def test_whole_numbers_are_written_without_a_point(load):
+    text = SMALL.replace("provider: slurm", "provider: mine\n    x: [4.0, 4.5]")
+    resolved = load(text.replace("cpus: 2", "cpus: 2.0")).resolve("t")
+    assert "cpus: 2\n" in resolved.to_yaml()
+    assert "- 4\n    - 4.5\n" in resolved.to_yaml()
+
+
 def test_targets_of_managers_are_part_of_the_resolved_manifest(load):
     resolved = load(DOCUMENT + "managers:\n- target: dev\n").resolve("big")
     assert list(resolved.data["targets"]) == ["big", "dev"]

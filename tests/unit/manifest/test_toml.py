@@ -73,6 +73,7 @@ def test_values(load):
         ("a = 3", "a = 3\na = 4", "E_DUPLICATE_KEY@31:6 "),
         ("[components]", "[components]\n[targets.local]", "E_DUPLICATE_KEY@20:15 "),
         ("b = {}", "b = ", "E_SYNTAX@22:5 "),
+        ("b = {}", "[tasks]\nt.count = 3", "E_MISSING_KEY@23:1 tasks.t.component"),
         ("version = 1\n", "", "E_MISSING_KEY@1:1 version"),
     ],
 )

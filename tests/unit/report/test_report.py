@@ -88,9 +88,9 @@ Duration:
   aggregate      1       0  10.0 s  10.0 s  10.0 s  10.0 s    10.0 s
 
 Time in the queue:
-  task       median     95%     max
-  simulate    2.5 s   4.8 s   5.0 s
-  aggregate  0.00 s  0.00 s  0.00 s
+  task       median    95%    max
+  simulate    2.5 s  4.8 s  5.0 s
+  aggregate     0 s    0 s    0 s
 
 Peak memory:
   task           median         95%         max

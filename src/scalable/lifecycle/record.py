@@ -1,0 +1,102 @@
+"""The record of a session: opened with its plan, closed with how it ended."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from scalable import settings
+from scalable.spec import DeploymentSpec, Plan
+from scalable.telemetry import RunDirectory
+
+_INTERRUPTED = 130
+
+
+class SessionRecord:
+    """A run directory and what a session writes to it.
+
+    Parameters
+    ----------
+    run
+        The directory.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+
+    @classmethod
+    def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
+        """Begin a run, and tell ``scalable run`` of it where that started us.
+
+        Raises
+        ------
+        RunError
+            When the directory cannot be made.
+        """
+        run = RunDirectory.create(
+            spec.project_name,
+            spec.target_name,
+            manifest_yaml=manifest_yaml,
+            manifest_lock=plan.manifest_lock,
+            plan=plan.to_dict(),
+            provider=spec.provider_name,
+        )
+        listing = os.environ.get(settings.RUN_LIST)
+        if listing:
+            with Path(listing).open("a", encoding="utf-8") as file:
+                file.write(f"{run.path}\n")
+        return cls(run)
+
+    def artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None,
+        kind: str,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Note something that the workflow made; a file or a URL."""
+        text = os.fspath(path)
+        file = None if "://" in text else Path(text).resolve()
+        row = {
+            "name": name or text.rstrip("/").rsplit("/", 1)[-1],
+            "path" if file else "uri": str(file or text),
+            "kind": kind,
+            "timestamp": time.time(),
+            "bytes": file.stat().st_size if file is not None and file.is_file() else None,
+            "metadata": dict(metadata),
+        }
+        self.run.append("artifacts", row)
+
+    def close(self, error: BaseException | None) -> None:
+        """End the run with the status that the error, or its absence, means."""
+        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self.run.close("completed")
+        elif isinstance(error, KeyboardInterrupt):
+            self.run.close("cancelled", exit_code=_INTERRUPTED)
+        else:
+            self.run.append("failures", _workflow_failure(error))
+            code = error.code if isinstance(error, SystemExit) else 1
+            self.run.close(
+                "failed",
+                error=f"{type(error).__name__}: {error}",
+                exit_code=code if isinstance(code, int) else 1,
+            )
+
+
+def _workflow_failure(error: BaseException) -> dict[str, Any]:
+    return {
+        "failure_class": type(error).__name__,
+        "message": str(error),
+        "timestamp": time.time(),
+        "details": {
+            "phase": "workflow",
+            "task_id": None,
+            "worker": None,
+            "traceback": "".join(traceback.format_exception(error)),
+        },
+    }
