@@ -18,13 +18,16 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports --config pyproject.toml
 	$(BIN)/pytest -m "not slow"
 
-.PHONY: test-slow format clean
+.PHONY: test-slow format docs-options clean
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs-options: $(VENV)/.dev
+	$(BIN)/python docs/reference.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -92,7 +92,9 @@ def test_a_script_that_ends_by_itself(script, tmp_path, ending, code, status):
         assert errors == ""
 
 
-@pytest.mark.parametrize(("ending", "code", "status"), [("pass", 0, "completed"), ("1/0", 1, "failed")])
+@pytest.mark.parametrize(
+    ("ending", "code", "status"), [("pass", 0, "completed"), ("1/0", 1, "failed")]
+)
 def test_a_script_that_forgets_to_close(script, tmp_path, ending, code, status):
     process = script(f"client = session.start()\n{SHOW}{ending}\n")
     pids = pids_from(process)

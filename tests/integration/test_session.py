@@ -216,6 +216,29 @@ def test_a_wrong_count_is_refused(manifest, tag, count, message):
         assert session.cluster.pools == before
 
 
+def test_a_plan_made_beforehand_is_started_and_results_flow_between_pools(manifest):
+    manifest.write_text(
+        "version: 1\nproject: {name: forecast}\n"
+        "targets:\n  local:\n    provider: local\n    max_workers: 4\n    threads_per_worker: 2\n"
+        "    processes: false\n    containers: none\n"
+        "components:\n  demeter: {cpus: 8, memory: 32G, tags: [compute-heavy]}\n"
+        "  postprocess: {cpus: 2, memory: 4G, tags: [io-bound]}\n"
+        "tasks:\n  simulate: {component: demeter}\n  analyze: {component: postprocess}\n"
+    )
+    session = ScalableSession.from_yaml("./scalable.yaml", target="local")
+    plan = session.plan(dry_run=True)
+    shown = f"Scale plan: {plan.scale_plan}"
+    assert "'demeter': ResourceRequest(cpus=8, memory='32G'), count=2" in shown
+    client = session.start(plan)
+    simulated = [client.submit(square, i, tag="demeter") for i in range(5)]
+    results = client.gather(simulated)
+    analyzed = [client.submit(total, [r, 1], tag="postprocess") for r in results]
+    assert client.gather(analyzed) == [1, 2, 5, 10, 17]
+    assert client.submit(square, 4, tag="demeter", n=2).result(timeout=30) == 16
+    assert client.worker_count("demeter") == 2
+    session.close()
+
+
 # Routing -----------------------------------------------------------------------------------------
 
 

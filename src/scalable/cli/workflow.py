@@ -38,16 +38,14 @@ def script_environment(
     manifest
         The manifest, for sessions that name none.
     target
-        Wins over what the script says; None leaves it to the script.
+        Wins over what the script says; None leaves it to the script and to ``environ``.
     listing
         File in which sessions name the runs they open.
     """
-    ours = {settings.RUN_TARGET, settings.RUN_LIST}
-    made = {name: value for name, value in environ.items() if name not in ours}
-    made |= {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
+    made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
-    return made
+    return {**environ, **made}
 
 
 def run_script(
