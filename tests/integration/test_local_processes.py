@@ -147,7 +147,9 @@ def test_the_record_and_the_scratch_space_are_closed_to_others(session):
         assert Path(directory).parents[2].stat().st_mode & 0o077 == 0
 
 
-def test_the_scratch_space_is_gone_after_the_end():
+@pytest.mark.parametrize("telemetry", ["1", "0"])
+def test_the_scratch_space_is_gone_after_the_end(telemetry, monkeypatch):
+    monkeypatch.setenv("SCALABLE_TELEMETRY", telemetry)
     session = ScalableSession.local({"a": 1}, processes=True)
     with session as client:
         (scratch,) = client.run(lambda dask_worker: dask_worker.local_directory).values()

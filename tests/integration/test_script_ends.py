@@ -132,7 +132,9 @@ def test_a_script_that_is_killed(script, tmp_path, eventually, kind):
     assert read_run(run).status == "interrupted"
 
 
-def test_a_killed_script_leaves_no_scratch_space(script, eventually):
+@pytest.mark.parametrize("telemetry", ["1", "0"])
+def test_a_killed_script_leaves_no_scratch_space(script, eventually, telemetry, monkeypatch):
+    monkeypatch.setenv("SCALABLE_TELEMETRY", telemetry)
     process = script(
         f"with session as client:\n    {SHOW}"
         "    where = client.run(lambda dask_worker: dask_worker.local_directory)\n"

@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,7 +48,8 @@ class SessionRecord:
         )
         listing = os.environ.get(settings.RUN_LIST)
         if listing:
-            with Path(listing).open("a", encoding="utf-8") as file:
+            # The one who asked may be gone by now; then nobody reads it.
+            with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
                 file.write(f"{run.path}\n")
         return cls(run)
 

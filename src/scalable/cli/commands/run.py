@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -96,8 +97,7 @@ def _follow(
     from scalable.cli.progress import Followed
     from scalable.cli.workflow import run_script, script_environment
 
-    with tempfile.TemporaryDirectory(prefix="scalable-run-") as directory, output.display() as view:
-        listing = Path(directory) / "runs"
+    with _listing() as listing, output.display() as view:
         followed = Followed(listing)
         shown: Display | None = view
         began = time.monotonic()
@@ -117,6 +117,18 @@ def _follow(
         )
         code = run_script(command_line, environment, stdout=output.script_stdout, watch=watch)
         return code, followed.runs()
+
+
+@contextmanager
+def _listing() -> Iterator[Path]:
+    """The file in which sessions name their runs; one without a name, so that none is left over."""
+    with tempfile.TemporaryFile() as file:
+        path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+        if path.exists():
+            yield path
+            return
+    with tempfile.TemporaryDirectory(prefix="scalable-run-") as directory:
+        yield Path(directory) / "runs"
 
 
 def _report(runs: Sequence[Path], code: int, output: Output) -> None:

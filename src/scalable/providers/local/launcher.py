@@ -36,6 +36,12 @@ class _Unit:
     limit: int
 
 
+@dataclass(frozen=True)
+class _End:
+    reason: str
+    last_output: str
+
+
 class ProcessLauncher:
     """Each unit is a process in a group of its own, with a pipe that ends when we do.
 
@@ -48,18 +54,18 @@ class ProcessLauncher:
     scratch
         Directory for the workers' own directories.
     logs
-        Directory for their output.
+        Directory for their output, or None to keep it only while they run.
     """
 
     def __init__(
-        self, scheduler: str, security: Security | None, scratch: Path, logs: Path
+        self, scheduler: str, security: Security | None, scratch: Path, logs: Path | None
     ) -> None:
         self._scheduler = scheduler
         self._security = security
         self._scratch = scratch
         self._logs = logs
         self._units: dict[UnitName, _Unit] = {}
-        self._ended: dict[UnitName, str] = {}
+        self._ended: dict[UnitName, _End] = {}
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Start a process for each entry; they connect later."""
@@ -83,7 +89,7 @@ class ProcessLauncher:
         )
         try:
             scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._log(name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._log(name).open("ab") as log:
                 process = subprocess.Popen(
                     COMMAND,
@@ -113,7 +119,7 @@ class ProcessLauncher:
             if not _has_exited(unit.process):
                 return Observation(UnitState.RUNNING)
             self._reap(name, unit)
-        return Observation(UnitState.ENDED, self._ended[name])
+        return Observation(UnitState.ENDED, self._ended[name].reason)
 
     def _reap(self, name: UnitName, unit: _Unit) -> None:
         # Its children first: once it is reaped, the number of its group may belong to others.
@@ -123,8 +129,9 @@ class ProcessLauncher:
         assert unit.process.stdin is not None
         with suppress(BrokenPipeError):
             unit.process.stdin.close()
+        reason = end_of(unit.process.returncode, unit.limit)
+        self._ended[name] = _End(reason, self._tail(name))
         remove_scratch(str(unit.scratch))
-        self._ended[name] = end_of(unit.process.returncode, unit.limit)
 
     async def stop(self, names: Sequence[UnitName]) -> None:
         """End processes: politely for 3 s, then not."""
@@ -144,6 +151,10 @@ class ProcessLauncher:
 
     def logs(self, name: UnitName) -> str:
         """The last 8 KiB of a process's output."""
+        end = self._ended.get(name)
+        return self._tail(name) if end is None else end.last_output
+
+    def _tail(self, name: UnitName) -> str:
         try:
             with self._log(str(name)).open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
@@ -152,6 +163,8 @@ class ProcessLauncher:
             return ""
 
     def _log(self, name: str) -> Path:
+        if self._logs is None:
+            return self._scratch / _file_name(name) / "worker.log"
         return self._logs / f"{_file_name(name)}.log"
 
 

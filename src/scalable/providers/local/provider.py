@@ -126,7 +126,7 @@ def _add_process_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
         cluster.scheduler.contact_address or cluster.scheduler.address,
         cluster.security,
         scratch,
-        scratch / "logs" if spec.log_dir is None else Path(spec.log_dir),
+        None if spec.log_dir is None else Path(spec.log_dir),
     )
     for tag, component in spec.components.items():
         options = process_options(component, slots, _directory(spec))
