@@ -8,6 +8,7 @@ import os
 import sys
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -334,14 +335,14 @@ class ScalableSession:
         _open_sessions.discard(self)
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
-        try:
-            if client is not None:
-                client.close()
-            if deployment is not None:
-                deployment.close()
-        finally:
+        # Each is ended whatever becomes of the others: the client first, the record last.
+        with ExitStack() as ending:
             if self._record is not None:
-                self._record.close(error)
+                ending.callback(self._record.close, error)
+            if deployment is not None:
+                ending.callback(deployment.close)
+            if client is not None:
+                ending.callback(client.close)
 
     def __enter__(self) -> ScalableClient:
         return self.start()

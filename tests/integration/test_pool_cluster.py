@@ -206,6 +206,16 @@ def test_a_pool_follows_its_load_and_comes_back(eventually):
         assert cluster.reconciler.wanted.names("b") == kept
 
 
+def test_the_only_pool_adapts_without_a_name(eventually):
+    with PoolCluster(scheduler=INPROC, worker={"cls": Worker, "options": {}}) as cluster:
+        cluster.adapt(1, 2, interval="100ms")
+        eventually(lambda: len(cluster.scheduler.workers) == 1)
+        with ScalableClient(cluster) as client:
+            futures = client.map(lambda i: time.sleep(0.3) or i, range(8))
+            eventually(lambda: len(cluster.scheduler.workers) == 2)
+            assert client.gather(futures) == list(range(8))
+
+
 def test_adapting_to_no_range_is_refused():
     with pooled(a=0) as cluster, pytest.raises(ClusterError, match="no range"):
         cluster.adapt("a", minimum=3, maximum=2)

@@ -171,3 +171,22 @@ def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):
     assert process.returncode in (130, -signal.SIGINT), errors
     assert all(gone(child.pid) for child in children)
     assert run_of(tmp_path)[1]["status"] == "cancelled"
+
+
+def test_a_killed_script_whose_forked_child_lives_on(script, eventually):
+    """The child holds the other end of the workers' lifelines; they end all the same."""
+    process = script(
+        f"with session as client:\n    {SHOW}"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "    print(child, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    pids = pids_from(process)
+    child = int(process.stdout.readline())
+    process.kill()
+    eventually(lambda: all(gone(pid) for pid in pids), "the workers' end")
+    assert not gone(child)
+    os.kill(child, signal.SIGKILL)

@@ -132,6 +132,18 @@ def test_each_task_is_submitted_then_running_then_over(manifest):
     assert (run["status"], run["failed_tasks"]) == ("completed", 1)
 
 
+def test_only_the_call_that_failed_has_a_failure_row(manifest):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        broken = client.submit(boom, tag="post")
+        child = client.submit(square, broken, tag="demeter")
+        grandchild = client.submit(total, [child], tag="post")
+        assert isinstance(grandchild.exception(timeout=30), ValueError)
+    (failure,) = rows(session, "failures")
+    assert failure["details"]["task_id"] == broken.key
+    assert sum(r["state"] == "failed" for r in rows(session, "tasks")) == 3
+
+
 def test_a_cancelled_task_is_recorded_as_cancelled(manifest):
     session = ScalableSession.from_yaml()
     with session as client:

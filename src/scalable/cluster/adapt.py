@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
+from scalable.units import parse_duration
+
 if TYPE_CHECKING:
     from scalable.cluster.pool_cluster import PoolCluster
 
@@ -47,7 +49,7 @@ class PoolAdaptive:
     minimum, maximum
         Bounds of the count; ``maximum`` None means without an upper bound.
     interval
-        Seconds between two looks.
+        Seconds between two looks, or text such as ``"500ms"``.
     idle_s
         Seconds that workers must have been too many before some are given back.
     """
@@ -59,7 +61,7 @@ class PoolAdaptive:
         minimum: int,
         maximum: int | None,
         *,
-        interval: float = 1.0,
+        interval: float | str = 1.0,
         idle_s: float = 15.0,
     ) -> None:
         self.cluster = cluster
@@ -69,7 +71,7 @@ class PoolAdaptive:
         self.idle_s = idle_s
         self.periodic_callback: PeriodicCallback | None = None
         self._loop: Any = cluster.loop
-        self._interval = interval
+        self._interval = parse_duration(interval)
         self._too_many_since: float | None = None
 
     def start(self) -> None:

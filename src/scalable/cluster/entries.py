@@ -86,13 +86,15 @@ class EntryLauncher:
         created, task = self._objects.pop(name, None), self._starts.pop(name, None)
         if task is not None and not task.done():
             task.cancel()
-            await asyncio.wait([task])
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if created is None or getattr(created, "status", None) is Status.closed:
             return
-        try:
-            await asyncio.wait_for(created.close(), CLOSE_TIMEOUT_S)
-        except TimeoutError:
+        closing = asyncio.ensure_future(created.close())
+        await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
+        if not closing.done():
             logger.warning("worker %s did not close within %s s", name, CLOSE_TIMEOUT_S)
+        elif not closing.cancelled() and (error := closing.exception()) is not None:
+            logger.warning("worker %s did not close well: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
         """State of each object."""

@@ -109,7 +109,7 @@ class PoolCluster(SpecCluster):
     def workers(self) -> dict[UnitName, Any]:
         """Name -> what stands for the unit (a Worker, a Nanny, a record of it) where it exists."""
         objects = self._entries.objects
-        return {name: objects.get(name, unit) for name, unit in self.reconciler.units.items()}
+        return {name: objects.get(name, unit) for name, unit in self.reconciler.existing().items()}
 
     @workers.setter
     def workers(self, _: Mapping[UnitName, Any]) -> None:
@@ -226,7 +226,7 @@ class PoolCluster(SpecCluster):
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Empty and end these units, or those that brought these workers."""
         asked = set(workers)
-        units = self.reconciler.units
+        units = self.reconciler.existing()
         names = [
             name for name, unit in units.items() if name in asked or asked & set(unit.worker_names)
         ]
@@ -235,22 +235,33 @@ class PoolCluster(SpecCluster):
 
     def adapt(  # type: ignore[override]
         self,
-        tag: str | None = None,
+        *bounds: str | int | None,
         minimum: int = 0,
         maximum: int | None = None,
+        tag: str | None = None,
         **options: Any,
     ) -> PoolAdaptive:
-        """Let a pool follow its load.
+        """Let a pool follow its load, as ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
         Parameters
         ----------
-        tag
-            The pool; may be left out where there is only one.
+        *bounds
+            The tag, which may be left out where there is only one pool; then ``minimum`` and
+            ``maximum``.
         minimum, maximum
             Bounds of the count, both included; ``maximum`` None means without an upper bound.
+        tag
+            The pool.
         **options
             ``interval`` and ``idle_s``, see :class:`scalable.cluster.adapt.PoolAdaptive`.
         """
+        given: list[Any] = list(bounds)
+        if given and isinstance(given[0], str):
+            tag = given.pop(0)
+        minimum = given.pop(0) if given else minimum
+        maximum = given.pop(0) if given else maximum
+        if given:
+            raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {given}")
         tag = self._only_pool() if tag is None else tag
         self.reconciler.pool(tag)
         if minimum < 0 or (maximum is not None and maximum < minimum):

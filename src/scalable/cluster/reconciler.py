@@ -162,6 +162,11 @@ class Reconciler:
                 for tag, pool in self.pools.items()
             }
 
+    def existing(self) -> dict[UnitName, Unit]:
+        """Name -> unit, of those that were asked for and are not gone yet."""
+        with self._changing:
+            return dict(self.units)
+
     # Bringing the second to the first -----------------------------------------------------------
 
     def start(self, link: SchedulerLink) -> None:

@@ -128,7 +128,7 @@ class Recorder(SchedulerPlugin):
                 self._end(key, "succeeded", details)
         elif finish == "erred":
             self._end(key, "failed", details)
-            self._failure(key, start, details)
+            self._failure(key, details)
         elif finish == "forgotten":
             if key in self._pending:
                 self._end(key, "cancelled", details)
@@ -193,9 +193,9 @@ class Recorder(SchedulerPlugin):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure(self, key: Any, start: str, details: Mapping[str, Any]) -> None:
-        cause = details.get("cause", key)
-        if cause != key or start == "released":
+    def _failure(self, key: Any, details: Mapping[str, Any]) -> None:
+        task = self.scheduler.tasks.get(key)
+        if task is None or task.exception_blame is not task:
             return  # it failed because another one did, which has its own row
         address = details.get("worker")
         known = self._workers.get(address) if address is not None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import sys
@@ -24,6 +25,7 @@ import dask
 from distributed import Security
 
 CONNECT_TIMEOUT_S = 60.0
+PARENT_INTERVAL_S = 1.0
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -115,18 +117,22 @@ async def serve(config: WorkerConfig) -> None:
     await worker.finished()
 
 
-def end_with_parent(lifeline: int, scratch: str) -> None:
-    """Wait for the lifeline's end, then end this process and its whole group.
+def end_with_parent(lifeline: int, parent: int, scratch: str) -> None:
+    """Wait until the parent is gone, then end this process and its whole group.
 
     Parameters
     ----------
     lifeline
         File descriptor whose other end the parent holds.
+    parent
+        Its process id: another process that it forked may hold the other end too.
     scratch
         Directory to remove first.
     """
-    while os.read(lifeline, 4096):
-        pass
+    while os.getppid() == parent:
+        readable, _, _ = select.select([lifeline], [], [], PARENT_INTERVAL_S)
+        if readable and not os.read(lifeline, 4096):
+            break
     remove_scratch(scratch)
     os.killpg(0, signal.SIGKILL)
 
@@ -141,6 +147,7 @@ def remove_scratch(scratch: str) -> None:
 
 def main() -> None:
     """Read the configuration, hold the lifeline, serve."""
+    parent = os.getppid()
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 65536)
@@ -154,7 +161,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     threading.Thread(
-        target=end_with_parent, args=(lifeline, config.local_directory), daemon=True
+        target=end_with_parent, args=(lifeline, parent, config.local_directory), daemon=True
     ).start()
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
     if config.dask_config:

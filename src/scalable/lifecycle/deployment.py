@@ -145,11 +145,13 @@ class Deployment:
         cluster, self.cluster = self.cluster, None
         if cluster is None:
             return
-        if self._recorder is not None:
-            recorder, self._recorder = self._recorder, None
+        recorder, self._recorder = self._recorder, None
 
-            async def stop() -> None:
-                recorder.stop()
+        async def stop() -> None:
+            recorder.stop()
 
-            cluster.sync(stop)
-        self._provider.close(cluster)
+        try:
+            if recorder is not None:
+                cluster.sync(stop)
+        finally:
+            self._provider.close(cluster)

@@ -125,7 +125,10 @@ class ProcessLauncher:
         # Its children first: once it is reaped, the number of its group may belong to others.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(unit.process.pid, signal.SIGKILL)
-        unit.process.wait(KILL_S)
+        try:
+            unit.process.wait(KILL_S)
+        except subprocess.TimeoutExpired:
+            raise ProviderError(f"process {unit.process.pid} does not end when killed") from None
         assert unit.process.stdin is not None
         with suppress(BrokenPipeError):
             unit.process.stdin.close()
