@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from scalable.providers.base import ClusterHandle, DeploymentProvider
     from scalable.providers.local import LocalProvider
     from scalable.providers.registry import get_provider, register_provider
-    from scalable.providers.slurm import SlurmCluster, SlurmProvider
+    from scalable.providers.slurm import SlurmProvider
+    from scalable.providers.slurm.cluster import SlurmCluster
     from scalable.scaling import AdaptiveScaler
     from scalable.session import ScalableSession
     from scalable.spec import (
@@ -57,7 +58,7 @@ _SOURCES = {
     "ScalableError": "scalable.errors",
     "ScalableSession": "scalable.session",
     "ScalePlan": "scalable.spec",
-    "SlurmCluster": "scalable.providers.slurm",
+    "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
     "ValidationReport": "scalable.spec",
     "get_provider": "scalable.providers.registry",

@@ -21,6 +21,7 @@ from scalable.planning import conflicts, make_plan, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.spec import DeploymentSpec, Diagnostic, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
+from scalable.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 OBJECTIVES = ("minimize cost", "minimize time", "balance")
+#: Bytes that a worker has in use before it runs anything (measured: 60 to 65 MiB).
+WORKER_NEEDS = 90 * 10**6
 POLICIES = ("safe", "aggressive", "manual")
 _open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
@@ -191,6 +194,14 @@ class ScalableSession:
                 diagnostics=report.errors,
             )
 
+    def refuse_what_cannot_run(self) -> None:
+        """Raise NotImplementedError where the target's provider cannot build clusters."""
+        if not getattr(self._provider, "builds_clusters", True):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self._provider.name!r} validates and plans, "
+                "but cannot build clusters in this version; use a local or slurm target"
+            )
+
     # Running ------------------------------------------------------------------------------------
 
     def start(self, plan: Plan | None = None) -> ScalableClient:
@@ -210,6 +221,7 @@ class ScalableSession:
             return self._client
         plan = plan or self.plan()
         self._refuse_invalid()
+        self.refuse_what_cannot_run()
         for warning in self.validate().warnings:
             logger.warning("%s", warning.render())
         run: RunDirectory | None = None
@@ -335,6 +347,8 @@ class ScalableSession:
         _open_sessions.discard(self)
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
+        if error is None and client is not None:
+            _warn_of_unfinished(client)
         # Each is ended whatever becomes of the others: the client first, the record last.
         with ExitStack() as ending:
             if self._record is not None:
@@ -358,6 +372,16 @@ class ScalableSession:
     def __repr__(self) -> str:
         state = "running" if self._client is not None else "not running"
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
+
+
+def _warn_of_unfinished(client: ScalableClient) -> None:
+    unfinished = sum(state.status == "pending" for state in list(client.futures.values()))
+    if unfinished:
+        logger.warning(
+            "the session ends while %d calls have not finished: they are cancelled; "
+            "gather their results before",
+            unfinished,
+        )
 
 
 def choose_target(targets: Mapping[str, str], target: str | None = None) -> str | None:
@@ -388,7 +412,7 @@ def _asked_target(target: str | None) -> str | None:
 
 
 def _not_applied(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Warnings for what this version accepts but does not act upon."""
+    """Warnings for what is accepted but not acted upon in this version, or cannot work well."""
     path = ("targets", spec.target_name)
     written = {
         "adaptive": spec.adaptive,
@@ -400,7 +424,19 @@ def _not_applied(spec: DeploymentSpec) -> list[Diagnostic]:
         (*path, key) for key, value in written.items() if value is not None
     ]
     found += [("managers",)] if spec.managers else []
-    return [
+    small = [
+        Diagnostic(
+            "W_LITTLE_MEMORY",
+            ("components", tag, "memory"),
+            f"memory {component.memory} is {format_bytes(parse_bytes(component.memory))}; "
+            f"a worker alone needs {format_bytes(WORKER_NEEDS)}",
+            hint="write for example 1G",
+            severity="warning",
+        )
+        for tag, component in spec.components.items()
+        if component.memory is not None and parse_bytes(component.memory) < WORKER_NEEDS
+    ]
+    return small + [
         Diagnostic(
             "W_NOT_APPLIED",
             place,

@@ -14,7 +14,7 @@ RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
 
-DEFAULT_MANIFEST = "scalable.yaml"
+MANIFEST_NAMES = ("scalable.yaml", "scalable.yml", "scalable.toml")
 _OFF = frozenset({"0", "false", "no", "off"})
 
 
@@ -28,9 +28,22 @@ def runs_dir() -> Path:
     return Path(os.environ.get(RUNS_DIR) or Path(".scalable") / "runs")
 
 
+def state_dir() -> Path:
+    """Directory for what outlives a process: ``$XDG_STATE_HOME/scalable``."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "scalable"
+
+
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Which manifest to read: the argument, else SCALABLE_MANIFEST, else ``scalable.yaml``."""
-    return Path(path or os.environ.get(MANIFEST) or DEFAULT_MANIFEST)
+    """Which manifest to read: the argument, else SCALABLE_MANIFEST, else ``scalable.yaml``.
+
+    Where there is no ``scalable.yaml``, but a ``scalable.yml`` or ``scalable.toml``, it is that.
+    """
+    asked = path or os.environ.get(MANIFEST)
+    if asked:
+        return Path(asked)
+    found = (Path(name) for name in MANIFEST_NAMES if Path(name).exists())
+    return next(found, Path(MANIFEST_NAMES[0]))
 
 
 def inside_slurm_job() -> bool:

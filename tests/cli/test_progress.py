@@ -135,34 +135,7 @@ def test_programs_see_no_progress(form, capsys, tmp_path):
     assert capsys.readouterr() == ("", "")
 
 
-def test_only_a_terminal_gets_a_line_that_is_drawn_again(monkeypatch, tmp_path):
-    monkeypatch.setenv("TERM", "xterm")
-    assert type(open_output().display()) is LineDisplay
+def test_a_terminal_gets_whole_lines_too(monkeypatch):
+    """The workflow prints to the same terminal, and may do so at any time."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert type(open_output().display()) is output.LiveDisplay
-    assert type(open_output(None, tmp_path / "r.json").display()) is output.LiveDisplay
-    monkeypatch.setenv("TERM", "dumb")
     assert type(open_output().display()) is LineDisplay
-
-
-def test_the_line_on_a_terminal_never_takes_more_than_one(monkeypatch, capsys):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("LINES", "10")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    pools = {name * 12: PoolCounts(workers=2, done=14, failed=1) for name in "abc"}
-    with output.LiveDisplay() as display:
-        display.update(1, {})
-        assert capsys.readouterr().err == ""
-        display.update(1, pools)
-        display.update(1.2, pools)
-        drawn = capsys.readouterr().err
-    erase = "\r\x1b[2K"
-    assert drawn.startswith(erase)
-    assert drawn.count(erase) == 1
-    import click
-
-    text = click.unstyle(drawn.removeprefix(erase))
-    assert text == "[   1 s] aaaaaaaaaaaa: 2 workers, 14 d…"
-    assert len(text) < 40
-    assert capsys.readouterr().err == erase

@@ -83,6 +83,9 @@ def test_a_new_project_runs(invoke, finish, tmp_path, monkeypatch):
 
 def test_a_place_that_cannot_be_built_says_so(workflow, finish, project):
     workflow()
+    manifest = project / "scalable.yaml"
+    manifest.write_text(manifest.read_text().replace("provider: slurm", "provider: gcp"))
     result = finish("run", "--target", "cluster")
-    assert result.code == 1
+    assert result.code == 4
+    assert not (project / ".scalable").exists()
     assert "cannot build clusters in this version" in result.err

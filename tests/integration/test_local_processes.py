@@ -196,8 +196,11 @@ def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path):
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no licence for the model')\n")
     session = ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True)
-    with pytest.raises(ClusterError, match="no licence for the model"):
+    with pytest.raises(ClusterError, match="no licence for the model") as caught:
         session.start()
+    assert "diskutils" not in str(caught.value)
+    report = (session.run_path / "failures.jsonl").read_text()
+    assert "exit code 1: RuntimeError: no licence for the model; its last output" in report
     assert '"failed"' in (session.run_path / "run.json").read_text()
 
 

@@ -324,6 +324,48 @@ def takes_n(x, n=1):
     return x, n
 
 
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        ({"task": "simulat"}, "no task 'simulat'; did you mean 'simulate'"),
+        ({"task": "simulate", "tag": "post"}, "'simulate' belongs to component 'demeter', not to"),
+    ],
+)
+def test_a_slip_in_a_task_s_name_runs_nowhere(manifest, route, message):
+    with ScalableSession.from_yaml() as client:
+        with pytest.raises(ClusterError, match=message):
+            client.submit(square, 1, **route)
+        assert client.submit(square, 2, task="anything", tag="post").result(timeout=30) == 4
+
+
+def leave(code):
+    raise SystemExit(code)
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("target", ["local", "processes"])
+def test_a_call_that_exits_fails_alone(manifest, target):
+    session = ScalableSession.from_yaml(target=target)
+    with session as client:
+        with pytest.raises(RuntimeError, match=r"the call ended with SystemExit\(4\)"):
+            client.submit(leave, 4, tag="demeter").result(timeout=30)
+        with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
+            client.submit(interrupt, tag="demeter").result(timeout=30)
+        assert client.submit(square, 3, tag="demeter").result(timeout=30) == 9
+    assert not [r for r in rows(session, "workers") if "lost" in (r["reason"] or "")]
+
+
+def test_unfinished_calls_at_the_end_are_named(manifest, caplog):
+    session = ScalableSession.from_yaml()
+    with session as client:
+        kept = [client.submit(time.sleep, 5, tag="post") for _ in range(4)]
+    assert "the session ends while 4 calls have not finished" in caplog.text
+    assert kept[0].status == "cancelled"
+
+
 def test_routing_keywords_that_a_function_wants_itself_are_refused(manifest):
     import functools
 
@@ -392,7 +434,7 @@ def test_objectives_are_refused_until_they_exist(manifest):
     assert session.plan(policy="manual") == session.plan()
 
 
-@pytest.mark.parametrize("provider", ["slurm", "kubernetes", "aws", "gcp"])
+@pytest.mark.parametrize("provider", ["kubernetes", "aws", "gcp"])
 def test_other_providers_validate_and_plan_but_do_not_build(tmp_path, provider, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "m.yaml"
@@ -441,6 +483,17 @@ def test_counts_that_cannot_hold_are_refused_with_their_place(manifest):
     with pytest.raises(ManifestError, match="least workable value is 10"):
         session.start()
     assert not (manifest.parent / ".scalable").exists()
+
+
+def test_what_has_no_effect_here_or_cannot_work_is_a_warning(manifest):
+    more = "    cpus: 2\n    slots: 3\n    image: a/b\n    memory: 40M\n"
+    manifest.write_text(MANIFEST.replace("    cpus: 2\n", more))
+    found = {w.dotted_path: w.code for w in ScalableSession.from_yaml().validate().warnings}
+    assert found == {
+        "components.demeter.slots": "W_NOT_APPLIED",
+        "components.demeter.image": "W_NOT_APPLIED",
+        "components.demeter.memory": "W_LITTLE_MEMORY",
+    }
 
 
 def test_what_is_not_acted_upon_yet_is_a_warning(manifest):

@@ -98,6 +98,4 @@ def test_a_manifest_error_shows_every_diagnostic_with_its_place():
 
 def test_what_is_not_available_yet_says_so():
     with pytest.raises(NotImplementedError, match="not available in this version"):
-        scalable.SlurmCluster(queue="batch")
-    with pytest.raises(NotImplementedError, match="not available in this version"):
         scalable.AdaptiveScaler()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,9 +154,8 @@ class HumanOutput(Output):
         _echo(f"{text}\n", err=True)
 
     def display(self) -> Display:
-        """A line that is drawn again and again on a terminal, few lines in a log."""
-        on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        return LiveDisplay() if on_terminal else LineDisplay()
+        """Few whole lines: the workflow prints to the same terminal, and may do so at any time."""
+        return LineDisplay()
 
 
 class JsonOutput(Output):
@@ -334,51 +332,3 @@ class LineDisplay(Display):
             return
         self._shown, self._shown_at = text, elapsed_s
         _echo(f"[{elapsed_s:4.0f} s] {text}\n", err=True)
-
-
-class LiveDisplay(Display):
-    """One line at the bottom of a terminal.
-
-    One, because the workflow prints on the same terminal: taking back more than the line that the
-    cursor is on would take away what the workflow said.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self._console = Console(stderr=True, highlight=False)
-        self._shown = ""
-
-    def update(self, elapsed_s: float, pools: Mapping[str, PoolCounts]) -> None:
-        """Draw the line again when something changed, or a second passed."""
-        from rich.text import Text
-
-        from scalable.cli.progress import render_pools
-
-        text = f"[{elapsed_s:4.0f} s] {render_pools(pools)}"
-        if not pools or text == self._shown:
-            return
-        self._shown = text
-        line = Text(text)
-        line.highlight_regex(r"^\[.*?\]", "dim")
-        line.highlight_words([f" {tag}:" for tag in pools], "bold")
-        line.highlight_regex(r"\d+ failed", "red")
-        self._erase()
-        # A terminal wraps after its last column, and then two lines would have to go.
-        line.truncate(max(1, self._console.width - 1), overflow="ellipsis")
-        self._console.print(line, end="", no_wrap=True, overflow="crop")
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._shown:
-            self._erase()
-
-    def _erase(self) -> None:
-        from rich.control import Control
-        from rich.segment import ControlType
-
-        self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))

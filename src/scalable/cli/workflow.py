@@ -19,7 +19,7 @@ STOP_GRACE_S = 20.0
 #: How often progress is looked at, in seconds.
 TICK_S = 0.5
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
 # The sender that Linux names for a key pressed on the terminal (siginfo's si_code).
@@ -123,7 +123,7 @@ class _Script:
         number, from_terminal = _next_signal(TICK_S)
         if number == signal.SIGINT and not from_terminal:
             self.interrupt()
-        elif number == signal.SIGTERM:
+        elif number in (signal.SIGTERM, signal.SIGHUP):
             self.interrupt()
             self.end_by(time.monotonic() + STOP_GRACE_S)
         if self._deadline is not None and time.monotonic() > self._deadline:

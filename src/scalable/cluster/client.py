@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import logging
@@ -29,6 +30,15 @@ class _DefaultSlots(int):
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
 _ROUTING = ("tag", "n", "task")
+
+
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """Whether asyncio's record is not one of Dask's own for each call of an interrupted gather."""
+    error = record.exc_info[0] if record.exc_info else None
+    return error is None or error.__name__ != "AllExit"
+
+
+logging.getLogger("asyncio").addFilter(_is_worth_saying)
 _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -178,8 +188,8 @@ class ScalableClient(Client):
         """The tag in force, the keywords for Dask, and what to annotate the call with."""
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         _refuse_hidden(func, [name for name in _ROUTING if given[name]])
-        if tag is None and task is not None:
-            tag = self._tasks.get(task)
+        if task is not None:
+            tag = self._tag_of_task(task, tag)
         annotations: dict[str, Any] = {}
         route: dict[str, Any] = {}
         if tag is None:
@@ -198,6 +208,19 @@ class ScalableClient(Client):
             return annotate(**annotations) if annotations else nullcontext()
 
         return tag, route, notes
+
+    def _tag_of_task(self, task: str, tag: str | None) -> str | None:
+        """The tag of a call that names a task: a slip would run it on workers of another shape."""
+        known = self._tasks.get(task)
+        if known is None and tag is None and self._tasks:
+            close = difflib.get_close_matches(task, self._tasks, 1)
+            raise ClusterError(
+                f"no task {task!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
+                hint=f"known tasks: {', '.join(map(repr, self._tasks))}; or give tag=",
+            )
+        if known is not None and tag is not None and tag != known:
+            raise ClusterError(f"task {task!r} belongs to component {known!r}, not to {tag!r}")
+        return tag or known
 
     def _check(self, tag: str, n: int) -> bool | None:
         """Whether the tag is known; None where it is, but the cluster's workers carry no tags.

@@ -23,6 +23,7 @@ TAG_ANNOTATION = "scalable_tag"
 CHECK_INTERVAL_S = 1.0
 WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
+REMEMBERED_LOSSES = 1000
 
 
 def describe_pools(pools: Mapping[str, Any]) -> str:
@@ -43,6 +44,8 @@ class Controller(SchedulerPlugin):
         self.scheduler = scheduler
         self._reports: dict[str, dict[str, dict[str, Any]]] = {}
         self._drains: dict[str, Drain] = {}
+        self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
+        self._lost_with: dict[str, tuple[Any, ...]] = {}
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         scheduler.handlers.update(
@@ -52,6 +55,7 @@ class Controller(SchedulerPlugin):
                 "scalable_load": self.load,
                 "scalable_drain": self.drain,
                 "scalable_resume": self.resume,
+                "scalable_forgive": self.forgive,
             }
         )
         # Clients look here first: asking a scheduler without us would put a traceback in its log.
@@ -67,11 +71,16 @@ class Controller(SchedulerPlugin):
 
     # For managers -------------------------------------------------------------------------------
 
-    def heartbeat(
-        self, manager: str, pools: dict[str, dict[str, Any]]
-    ) -> dict[str, dict[str, Any]]:
-        """Take a manager's report; answer with the connected workers by name."""
+    def heartbeat(self, manager: str, pools: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        """Take a manager's report; answer with the connected workers, by name."""
         self._reports[manager] = pools
+        prefixes = self.scheduler.task_prefixes.values()
+        return {
+            "workers": self._views(),
+            "longest_s": max((p.duration_average for p in prefixes), default=0.0),
+        }
+
+    def _views(self) -> dict[str, dict[str, Any]]:
         return {
             str(ws.name): {
                 "address": ws.address,
@@ -95,6 +104,30 @@ class Controller(SchedulerPlugin):
             drain = self._drains.get(ws.address)
             if drain is not None and drain.cancel():
                 del self._drains[ws.address]
+
+    def forgive(self, workers: Iterable[str]) -> None:
+        """Do not count the loss of these workers against the calls that ran on them.
+
+        Dask gives a call up at the fourth lost worker.
+        """
+        for name in workers:
+            for key in self._lost_with.pop(name, ()):
+                task = self.scheduler.tasks.get(key)
+                if task is not None and task.suspicious:
+                    task.suspicious -= 1
+
+    def log_event(self, topic: Any, msg: Any) -> None:
+        """Remember which calls a lost worker took with it."""
+        if topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
+            name = self._names.pop(msg["worker"], None)
+            if name is not None and not msg["expected"]:
+                self._lost_with[name] = tuple(msg["processing-tasks"])
+                while len(self._lost_with) > REMEMBERED_LOSSES:
+                    del self._lost_with[next(iter(self._lost_with))]
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Learn a worker's name: when it is lost only its address is known."""
+        self._names[worker] = str(scheduler.workers[worker].name)
 
     def _named(self, names: Iterable[str]) -> list[Any]:
         wanted = set(names)
@@ -191,7 +224,8 @@ def _shown(tag: str) -> str:
 
 def _why(tag: str, pool: Mapping[str, Any]) -> str:
     if pool["launching"]:
-        return f"{pool['launching']} of its workers are starting"
+        place = f" ({pool['waiting']})" if pool["waiting"] else ""
+        return f"{pool['launching']} of its workers are starting{place}"
     if pool["wanted"]:
         return f"none of its {pool['wanted']} workers is there yet"
     example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
@@ -204,4 +238,5 @@ def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         **{name: one[name] + other[name] for name in counts},
         "slots": max(one["slots"], other["slots"]),
         "reason": one["reason"] or other["reason"],
+        "waiting": one["waiting"] or other["waiting"],
     }

@@ -29,10 +29,16 @@ class Observation:
         Waiting for its resources, there, or gone.
     reason
         Why it waits or how it ended, fit for a user.
+    left_s
+        Seconds until its place ends it (a walltime), or None where it does not.
+    from_outside
+        Whether somebody or something else ended it, so that the calls which ran are not at fault.
     """
 
     state: UnitState
     reason: str | None = None
+    left_s: float | None = None
+    from_outside: bool = False
 
 
 class Launcher(Protocol):

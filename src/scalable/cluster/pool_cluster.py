@@ -17,8 +17,8 @@ from scalable.cluster.adapt import PoolAdaptive
 from scalable.cluster.controller import Controller
 from scalable.cluster.entries import EntryLauncher
 from scalable.cluster.launcher import Launcher, UnitName
+from scalable.cluster.link import RpcLink
 from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus
-from scalable.cluster.reconcile import WorkerView
 from scalable.cluster.reconciler import Event, Reconciler
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.errors import ClusterError
@@ -77,7 +77,7 @@ class PoolCluster(SpecCluster):
         self._scaling_listeners: list[Callable[[str, int, int, str], None]] = []
         self._adaptive_pools: dict[str, PoolAdaptive] = {}
         self._entries = EntryLauncher()
-        self.incarnation = secrets.token_hex(2)
+        self.incarnation = secrets.token_hex(3)
         self.reconciler = Reconciler(
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
@@ -129,6 +129,8 @@ class PoolCluster(SpecCluster):
         *,
         slots: int = 1,
         launcher: Launcher | None = None,
+        walltime_s: float | None = None,
+        task_s: float = 0.0,
     ) -> None:
         """Make a pool known; it starts empty.
 
@@ -142,10 +144,16 @@ class PoolCluster(SpecCluster):
             Calls that one worker runs at once, and the amount of the resource.
         launcher
             Provisions its units; by default the template's class is called in this process.
+        walltime_s
+            Seconds after which the place ends a unit, or None.
+        task_s
+            Expected running time of the pool's longest call in seconds; 0 to go by what ran.
         """
         if not tag:
             raise ClusterError("a pool needs a tag")
-        self.reconciler.add_pool(Pool(tag, launcher or self._entries, dict(template), slots))
+        pool = Pool(tag, launcher or self._entries, dict(template), slots)
+        pool.walltime_s, pool.task_s = walltime_s, task_s
+        self.reconciler.add_pool(pool)
 
     def scale(  # type: ignore[override]
         self,
@@ -273,6 +281,16 @@ class PoolCluster(SpecCluster):
         adaptive.start()
         return adaptive
 
+    def align(self) -> Any:
+        """Do now what is due instead of at the next look.
+
+        Raises
+        ------
+        ProviderError
+            When a place refuses a unit for good.
+        """
+        return self.sync(self._correct_state_internal)
+
     # Life ---------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
@@ -283,7 +301,7 @@ class PoolCluster(SpecCluster):
             contact = getattr(self.scheduler, "contact_address", None) or self.scheduler.address
             self._entries.scheduler_address = contact
             self._entries.security = self.security
-            self.reconciler.start(_RpcLink(self))
+            self.reconciler.start(RpcLink(self.scheduler_comm, self.incarnation))
 
     def __await__(self) -> Generator[Any, Any, Self]:
         async def aligned() -> Self:
@@ -326,26 +344,6 @@ class PoolCluster(SpecCluster):
     def on_scaling(self, listener: Callable[[str, int, int, str], None]) -> None:
         """Call the listener with (tag, before, after, reason) when a wanted count changes."""
         self._scaling_listeners.append(listener)
-
-
-class _RpcLink:
-    """Speaks with the scheduler over the connection that the cluster has."""
-
-    def __init__(self, cluster: PoolCluster) -> None:
-        self._comm = cluster.scheduler_comm
-        self._manager = cluster.incarnation
-
-    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerView]:
-        answer = await self._comm.scalable_heartbeat(
-            manager=self._manager, pools={tag: dict(pool) for tag, pool in pools.items()}
-        )
-        return {name: WorkerView(**view) for name, view in answer.items()}
-
-    async def drain(self, workers: Iterable[str]) -> None:
-        await self._comm.scalable_drain(workers=list(workers))
-
-    async def resume(self, workers: Iterable[str]) -> None:
-        await self._comm.scalable_resume(workers=list(workers))
 
 
 def _secured(

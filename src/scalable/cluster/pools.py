@@ -32,6 +32,13 @@ class Pool:
         Monotonic seconds before which nothing is started.
     degraded
         Why the pool was given up, or None. Scaling the pool tries again.
+    walltime_s, task_s
+        Length of a unit's life, None without limit; expected time of its longest call, 0 where
+        unknown.
+    wait_s
+        How long a unit took lately from being asked for until it was connected.
+    refused_since
+        Monotonic seconds since which its place refuses units for the moment, or None.
     """
 
     tag: str
@@ -41,6 +48,10 @@ class Pool:
     failures: int = 0
     retry_at: float = 0.0
     degraded: str | None = None
+    walltime_s: float | None = None
+    task_s: float = 0.0
+    wait_s: float = 30.0
+    refused_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,8 @@ class PoolStatus:
         Calls that one worker runs at once.
     reason
         Why the pool is degraded, or None.
+    waiting
+        Why units are not there yet, as their place says, or None.
     """
 
     wanted: int = 0
@@ -64,6 +77,7 @@ class PoolStatus:
     failed: int = 0
     slots: int = 1
     reason: str | None = None
+    waiting: str | None = None
 
     @property
     def degraded(self) -> bool:

@@ -18,6 +18,8 @@ CRASH_LOOP_WINDOW_S = 60.0
 #: restarts its own worker within it.
 LOST_WORKER_GRACE_S = 5.0
 MAX_BACKOFF_S = 15.0
+#: What a worker gets for handing over its results before its walltime is over.
+HAND_OVER_S = 10.0
 
 
 class Phase(Enum):
@@ -46,6 +48,12 @@ class Unit:
         When this unit and those that it replaces were started; monotonic seconds.
     addresses
         Of its connected workers.
+    waiting
+        Why it is not there yet, as its place says.
+    renewed
+        Whether the unit that takes its place was asked for.
+    leaving
+        Why it is wanted no more.
     """
 
     name: UnitName
@@ -57,6 +65,25 @@ class Unit:
     missing_since: float | None = None
     starts: tuple[float, ...] = ()
     addresses: frozenset[str] = frozenset()
+    waiting: str | None = None
+    renewed: bool = False
+    leaving: str = "scale-down"
+
+
+@dataclass(frozen=True)
+class Margin:
+    """How long before its walltime a unit has to be seen to.
+
+    Attributes
+    ----------
+    stop_s
+        It takes no more calls: what begins now would not end in time.
+    renew_s
+        The unit that takes its place is asked for, so that it is there by then.
+    """
+
+    stop_s: float
+    renew_s: float
 
 
 @dataclass(frozen=True)
@@ -90,6 +117,7 @@ class Loss:
 
     name: UnitName
     reason: str
+    from_outside: bool = False
 
 
 @dataclass
@@ -104,12 +132,17 @@ class Decision:
         Units to be emptied before they are stopped; units wanted again before that was over.
     stop
         Units that nobody wants and that hold nothing any more.
+    renew, leave
+        Units whose successor is to be asked for, and that are to take no more calls, because their
+        walltime is nearly over.
     """
 
     lost: list[Loss] = field(default_factory=list)
     drain: list[UnitName] = field(default_factory=list)
     resume: list[UnitName] = field(default_factory=list)
     stop: list[UnitName] = field(default_factory=list)
+    renew: list[UnitName] = field(default_factory=list)
+    leave: list[UnitName] = field(default_factory=list)
 
 
 def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
@@ -145,6 +178,7 @@ def decide(
     *,
     now: float,
     start_timeout: float,
+    margins: Mapping[str, Margin] | None = None,
 ) -> Decision:
     """Compare what is wanted with what is.
 
@@ -162,12 +196,15 @@ def decide(
         Monotonic seconds.
     start_timeout
         Seconds that a running unit may take until its workers are connected.
+    margins
+        Tag -> how long before their walltime its units have to be seen to.
     """
     decision = Decision()
     for name, unit in units.items():
         seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
         if name in wanted:
             _wanted(decision, unit, seen, now, start_timeout)
+            _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
         else:
             _unwanted(decision, unit, seen, workers)
     return decision
@@ -177,7 +214,7 @@ def _wanted(
     decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
 ) -> None:
     if seen.state is UnitState.ENDED:
-        decision.lost.append(Loss(unit.name, seen.reason or "it ended"))
+        decision.lost.append(Loss(unit.name, seen.reason or "it ended", seen.from_outside))
     elif unit.phase is Phase.DRAINING:
         decision.resume.append(unit.name)
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
@@ -188,6 +225,15 @@ def _wanted(
             decision.lost.append(Loss(unit.name, reason))
     elif now - unit.missing_since > LOST_WORKER_GRACE_S:
         decision.lost.append(Loss(unit.name, "it lost its connection to the scheduler"))
+
+
+def _walltime(decision: Decision, unit: Unit, seen: Observation, margin: Margin | None) -> None:
+    if margin is None or seen.left_s is None or seen.state is not UnitState.RUNNING:
+        return
+    if seen.left_s < margin.stop_s:
+        decision.leave.append(unit.name)
+    elif seen.left_s < margin.renew_s and not unit.renewed:
+        decision.renew.append(unit.name)
 
 
 def _unwanted(
@@ -237,3 +283,24 @@ def in_crash_loop(starts: Iterable[float], now: float) -> bool:
     """Whether these starts (monotonic seconds) are a crash loop."""
     recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
     return len(recent) >= CRASH_LOOP_STARTS
+
+
+def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
+    """When a unit with a walltime stops taking calls, and when its successor is asked for.
+
+    Parameters
+    ----------
+    task_s
+        Expected running time of the longest call, 0 where unknown.
+    wait_s
+        How long a unit took lately from being asked for until it was connected.
+    walltime_s
+        Length of a unit's life.
+
+    Notes
+    -----
+    A fifth is added for calls that take longer than expected, and ten seconds for handing over.
+    Half of a life is always left for work.
+    """
+    stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
+    return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))

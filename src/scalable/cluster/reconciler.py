@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
-from scalable.cluster.launcher import Observation, UnitName
+from scalable.cluster.launcher import Observation, UnitName, UnitState
+from scalable.cluster.link import SchedulerLink
 from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus, worker_names
 from scalable.cluster.reconcile import (
     CRASH_LOOP_STARTS,
+    Decision,
     Loss,
+    Margin,
     Phase,
     Unit,
     WorkerView,
@@ -27,6 +30,7 @@ from scalable.cluster.reconcile import (
     choose_victims,
     decide,
     in_crash_loop,
+    margin_for,
     refresh,
 )
 from scalable.cluster.wanted import Wanted
@@ -36,21 +40,10 @@ logger = logging.getLogger("scalable.cluster")
 
 INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
+#: A place that refuses units for the moment is asked again for so long.
+REFUSED_LIMIT_S = 600.0
 
 Event = dict[str, Any]
-
-
-class SchedulerLink(Protocol):
-    """How a reconciler speaks with the scheduler that its workers belong to."""
-
-    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, WorkerView]:
-        """Report the pools; learn of the workers, by name."""
-
-    async def drain(self, workers: Iterable[str]) -> None:
-        """Stop assigning work to these workers, and empty them."""
-
-    async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again."""
 
 
 class Reconciler:
@@ -80,7 +73,7 @@ class Reconciler:
         self.link: SchedulerLink | None = None
         self._on_event = on_event
         self._start_timeout = start_timeout
-        self._workers: dict[str, WorkerView] = {}
+        self._workers: Mapping[str, WorkerView] = {}
         self._stopping: set[UnitName] = set()
         self._background: set[asyncio.Task[None]] = set()
         self._changing = threading.RLock()
@@ -110,6 +103,7 @@ class Reconciler:
             if pool.degraded:
                 logger.info("pool %r is tried again: %s", tag, reason)
             pool.degraded, pool.failures, pool.retry_at = None, 0, 0.0
+            pool.refused_since = None
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
             if count > len(names) and pool.template is None:
@@ -137,7 +131,7 @@ class Reconciler:
         try:
             return self.pools[tag]
         except KeyError:
-            known = ", ".join(sorted(repr(t) for t in self.pools)) or "none"
+            known = ", ".join(sorted(repr(t) for t in self.pools if t != UNTAGGED)) or "none"
             raise ClusterError(f"no pool {tag!r}; known pools: {known}") from None
 
     # What is ----------------------------------------------------------------------------------
@@ -149,6 +143,7 @@ class Reconciler:
             for unit in self.units.values():
                 counts[unit.pool][unit.phase] += 1
             wanted = {tag: self.wanted.names(tag) for tag in self.pools}
+            waiting = {unit.pool: unit.waiting for unit in self.units.values() if unit.waiting}
             return {
                 tag: PoolStatus(
                     wanted=len(wanted[tag]),
@@ -158,6 +153,7 @@ class Reconciler:
                     failed=sum(n not in self.units for n in wanted[tag]) if pool.degraded else 0,
                     slots=pool.slots,
                     reason=pool.degraded,
+                    waiting=waiting.get(tag),
                 )
                 for tag, pool in self.pools.items()
             }
@@ -219,11 +215,11 @@ class Reconciler:
         assert self._lock is not None
         async with self._lock:
             report = {tag: asdict(status) for tag, status in self.status().items()}
-            self._workers = await self.link.heartbeat(report)
+            view = await self.link.heartbeat(report)
+            self._workers = view.workers
             now = time.monotonic()
             with self._changing:
-                for unit in refresh(self.units.values(), self._workers, now):
-                    self.pools[unit.pool].failures = 0
+                self._connected(refresh(self.units.values(), self._workers, now), now)
                 observed = self._observe()
                 self._give_up_crash_loops(now)
                 decision = decide(
@@ -233,22 +229,63 @@ class Reconciler:
                     self._workers,
                     now=now,
                     start_timeout=self._start_timeout,
+                    margins=self._margins(view.longest_s),
                 )
-                for loss in decision.lost:
-                    self._replace(loss, now)
-                self._end([self.units.pop(name) for name in decision.stop], "scale-down")
+                forgiven = self._lose(decision.lost, now)
+                self._pass_on(decision)
+                self._end([self.units.pop(name) for name in decision.stop])
                 draining = self._set_phase(decision.drain, Phase.DRAINING)
                 resumed = self._set_phase(decision.resume, Phase.RUNNING)
                 due = self._due(now)
+            if forgiven:
+                await self.link.forgive(forgiven)
             if draining:
                 await self.link.drain(draining)
             if resumed:
                 await self.link.resume(resumed)
             await self._launch(due)
 
+    def _connected(self, units: Iterable[Unit], now: float) -> None:
+        for unit in units:
+            pool = self.pools[unit.pool]
+            pool.failures = 0
+            pool.wait_s = now - unit.launched_at
+
+    def _margins(self, longest_s: float) -> dict[str, Margin]:
+        return {
+            tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
+            for tag, pool in self.pools.items()
+            if pool.walltime_s is not None
+        }
+
+    def _pass_on(self, decision: Decision) -> None:
+        """See to units whose walltime is nearly over."""
+        for name in (*decision.renew, *decision.leave):
+            unit = self.units.get(name)
+            if unit is not None and not unit.renewed:
+                self.wanted.renew(unit, self.pools[unit.pool])
+        for name in decision.leave:
+            if name in self.units:
+                self.units[name].leaving = "its walltime is nearly over"
+                self.wanted.remove(name)
+
+    def _lose(self, losses: Iterable[Loss], now: float) -> list[str]:
+        """Replace lost units; returns the workers whose calls are not at fault."""
+        forgiven: list[str] = []
+        for loss in losses:
+            if loss.from_outside:
+                forgiven += self.units[loss.name].worker_names
+            self._replace(loss, now)
+        return forgiven
+
     def _observe(self) -> dict[UnitName, Observation]:
         launchers = {id(pool.launcher): pool.launcher for pool in self.pools.values()}
-        return {n: o for launcher in launchers.values() for n, o in launcher.observe().items()}
+        observed = {n: o for one in launchers.values() for n, o in one.observe().items()}
+        for name, unit in self.units.items():
+            seen = observed.get(name)
+            pending = seen is not None and seen.state is UnitState.PENDING
+            unit.waiting = seen.reason if seen is not None and pending else None
+        return observed
 
     def _set_phase(self, names: Iterable[UnitName], phase: Phase) -> list[str]:
         workers: list[str] = []
@@ -272,7 +309,8 @@ class Reconciler:
             pool.failures += 1
             pool.retry_at = now + backoff_s(pool.failures)
         logger.warning("worker %s was lost: %s", unit.name, reason)
-        self._end([unit], f"lost: {loss.reason}")
+        unit.leaving = f"lost: {loss.reason}"
+        self._end([unit])
         if pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now):
             self._degrade(pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
             return
@@ -281,7 +319,9 @@ class Reconciler:
     def _with_log(self, pool: Pool, loss: Loss) -> str:
         lines = pool.launcher.logs(loss.name).splitlines()
         tail = [line for line in lines if line.strip() and " - INFO - " not in line][-5:]
-        return loss.reason + ("; its last output:\n  " + "\n  ".join(tail) if tail else "")
+        if not tail:
+            return loss.reason
+        return f"{loss.reason}: {tail[-1].strip()}; its last output:\n  " + "\n  ".join(tail)
 
     def _degrade(self, pool: Pool, reason: str) -> None:
         if pool.degraded is None:
@@ -320,6 +360,7 @@ class Reconciler:
                     self._worker_event("requested", worker, tag)
             try:
                 await pool.launcher.launch(entries)
+                pool.refused_since = None
             except ProviderError as error:
                 refused = self._refused(pool, entries, error) or refused
         if refused is not None:
@@ -330,25 +371,29 @@ class Reconciler:
     ) -> ProviderError | None:
         with self._changing:
             refused = [self.units.pop(name) for name in entries]
-            self._end(refused, f"refused: {error.message}")
+            for unit in refused:
+                unit.leaving = f"refused: {error.message}"
+            self._end(refused)
             if not error.transient:
                 self._degrade(pool, str(error))
                 return error
-            pool.failures += 1
-            pool.retry_at = time.monotonic() + backoff_s(pool.failures)
-            if pool.failures >= CRASH_LOOP_STARTS:
-                self._degrade(pool, f"{CRASH_LOOP_STARTS} requests failed; the last: {error}")
+            now = time.monotonic()
+            pool.refused_since = pool.refused_since or now
+            if now - pool.refused_since > REFUSED_LIMIT_S:
+                self._degrade(pool, f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}")
             else:
+                pool.failures += 1
+                pool.retry_at = now + backoff_s(pool.failures)
                 logger.warning("pool %r: %s; it is tried again", pool.tag, error)
         return None
 
-    def _end(self, units: Iterable[Unit], reason: str) -> None:
+    def _end(self, units: Iterable[Unit]) -> None:
         by_pool: dict[str, list[UnitName]] = {}
         for unit in units:
             by_pool.setdefault(unit.pool, []).append(unit.name)
             self._stopping.add(unit.name)
             for worker in unit.worker_names:
-                self._worker_event("removed", worker, unit.pool, reason)
+                self._worker_event("removed", worker, unit.pool, unit.leaving)
         for tag, names in by_pool.items():
             task = asyncio.ensure_future(self._stop(self.pools[tag], names))
             self._background.add(task)
@@ -387,6 +432,8 @@ class Reconciler:
         with self._changing:
             units, self.units = list(self.units.values()), {}
             self.wanted.spec.clear()
-        self._end(units, "closed")
+        for unit in units:
+            unit.leaving = "closed"
+        self._end(units)
         while self._background:
             await asyncio.gather(*self._background)

@@ -6,6 +6,7 @@ the recorder's bar is 5 % of the scheduler's CPU time on tasks that do nothing.
 
 from __future__ import annotations
 
+import ast
 import json
 import pickle
 import time
@@ -285,6 +286,15 @@ class Recorder(SchedulerPlugin):
         ]
 
 
+def _plain(shown: str) -> str:
+    """The text itself, where what is shown is one quoted text."""
+    try:
+        value = ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return shown
+    return value if isinstance(value, str) else shown
+
+
 def _failure_of(exception: Any, text: str | None) -> tuple[str, str]:
     """Class and message of a failed task.
 
@@ -293,7 +303,7 @@ def _failure_of(exception: Any, text: str | None) -> tuple[str, str]:
     """
     if text is not None:
         name, _, rest = text.partition("(")
-        return name, rest.removesuffix(")").strip("'\"") or name
+        return name, _plain(rest.removesuffix(")")) or name
     if isinstance(exception, bytes):
         error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
         return type(error).__name__, str(error)

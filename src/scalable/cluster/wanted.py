@@ -28,10 +28,18 @@ class Wanted:
         self._counters: dict[str, int] = {}
         self._generated: set[UnitName] = set()
         self._starts: dict[UnitName, tuple[float, ...]] = {}
+        self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
-        """Units that are wanted in a pool, in the order in which they were asked for."""
-        return [name for name, entry in self.spec.items() if entry.get("pool", UNTAGGED) == tag]
+        """Units that are wanted in a pool, in the order in which they were asked for.
+
+        Those whose successor was asked for already do not count.
+        """
+        return [
+            name
+            for name, entry in self.spec.items()
+            if entry.get("pool", UNTAGGED) == tag and name not in self._leaving
+        ]
 
     def starts(self, name: UnitName) -> tuple[float, ...]:
         """When the units that this one replaces were started; monotonic seconds."""
@@ -64,6 +72,13 @@ class Wanted:
         self.spec.pop(name, None)
         self._generated.discard(name)
         self._starts.pop(name, None)
+        self._leaving.discard(name)
+
+    def renew(self, unit: Unit, pool: Pool) -> None:
+        """Want a successor of a unit whose time is nearly over, beside it."""
+        unit.renewed = True
+        self._leaving.add(unit.name)
+        self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
         """Want another unit instead of one that was lost; under its own name if users chose it."""

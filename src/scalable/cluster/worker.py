@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 from distributed import Worker
 from distributed.metrics import context_meter
+from distributed.worker_state_machine import ExecuteFailureEvent
 
 from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.scheduler import QuietHttp
@@ -30,9 +31,17 @@ class PoolWorker(QuietHttp, Worker):
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a call, and send what it used along with its timings."""
         usage = self._begin()
-        with context_meter.add_callback(usage.observe):
-            event = await super().execute(key, stimulus_id=stimulus_id)
         task = self.state.tasks.get(key)
+        run_id = -1 if task is None else task.run_id
+        try:
+            with context_meter.add_callback(usage.observe):
+                event = await super().execute(key, stimulus_id=stimulus_id)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Left alone it would end the event loop: the worker, and with threads the session.
+            failure = RuntimeError(f"the call ended with {error!r}")
+            event = ExecuteFailureEvent.from_exception(
+                failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
+            )
         if task is not None:
             now = time.time()
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}

@@ -1,20 +1,27 @@
-"""The program of a worker process: ``python -m scalable.cluster.worker_process``.
+"""The program of a worker process: ``python -m scalable.cluster.worker_process [FILE NAME]``.
 
-It reads one line of JSON from standard input (see :class:`WorkerConfig`): credentials thus never
-appear in an argument, the environment or a file. Standard input then stays open as the lifeline:
-when it ends, its parent is gone, and the worker with all its children ends at once.
+Without arguments it reads one line of JSON from standard input (see :class:`WorkerConfig`):
+credentials thus never appear in an argument, the environment or a file. Standard input then stays
+open as the lifeline: when it ends, its parent is gone, and the worker with all its children ends.
+
+With a file and a name, for workers on other machines, the configuration comes from that file, which
+only its owner can read, and the worker lives as long as its scheduler does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import select
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -26,6 +33,8 @@ from distributed import Security
 
 CONNECT_TIMEOUT_S = 60.0
 PARENT_INTERVAL_S = 1.0
+HAND_OVER_TIMEOUT_S = 20.0
+ATTEMPTS = 4
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -48,13 +57,19 @@ class WorkerConfig:
     host
         Address to listen on.
     local_directory
-        Scratch directory of this worker alone; removed when it ends.
+        Scratch directory of this worker alone, in one of its cluster's; removed when it ends.
     preload
         Scripts to run before the worker starts.
     sys_path
         Entries that the module search path must have, so that the workflow's modules are found.
     security
         PEM texts of the cluster's authority and of the worker's own certificate and key.
+    interface
+        Network interface to listen on, instead of ``host``.
+    ports
+        Port or range of ports (``"40000:41000"``) to listen on; empty for any.
+    hand_over
+        Whether a worker that is told to end hands its results to others first.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     """
@@ -69,6 +84,9 @@ class WorkerConfig:
     preload: tuple[str, ...] = ()
     sys_path: tuple[str, ...] = ()
     security: Mapping[str, str] = field(default_factory=dict)
+    interface: str = ""
+    ports: str = ""
+    hand_over: bool = False
     dask_config: str = ""
 
     def to_line(self) -> bytes:
@@ -100,7 +118,9 @@ async def serve(config: WorkerConfig) -> None:
         nthreads=config.nthreads,
         resources=dict(config.resources),
         memory_limit=config.memory_limit,
-        host=config.host,
+        host=None if config.interface else config.host or None,
+        interface=config.interface or None,
+        port=config.ports or None,
         local_directory=config.local_directory,
         preload=list(config.preload),
         security=security,
@@ -110,11 +130,28 @@ async def serve(config: WorkerConfig) -> None:
     closing: list[asyncio.Task[Any]] = []
 
     def close() -> None:
-        closing.append(loop.create_task(worker.close(reason="terminated", nanny=False)))
+        if not closing:
+            closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
     await worker
     await worker.finished()
+
+
+async def _end(worker: Any, *, hand_over: bool) -> None:
+    if hand_over:
+        # Its calls begin again elsewhere at once, and count as nobody's fault.
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(
+                worker.scheduler.retire_workers(
+                    workers=[worker.address],
+                    close_workers=False,
+                    remove=True,
+                    stimulus_id=f"terminated-{worker.name}",
+                ),
+                HAND_OVER_TIMEOUT_S,
+            )
+    await worker.close(reason="terminated", nanny=False)
 
 
 def end_with_parent(lifeline: int, parent: int, scratch: str) -> None:
@@ -145,27 +182,70 @@ def remove_scratch(scratch: str) -> None:
             Path(scratch).parent.rmdir()
 
 
-def main() -> None:
-    """Read the configuration, hold the lifeline, serve."""
-    parent = os.getppid()
+def scheduler_is_there(address: str) -> bool:
+    """Whether anything listens at a scheduler's address; asks a few times, for 5 s at most."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    for _ in range(ATTEMPTS):
+        try:
+            socket.create_connection(
+                (host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S
+            ).close()
+        except ConnectionRefusedError:
+            time.sleep(1)
+        else:
+            return True
+    return False
+
+
+def read_lifeline() -> tuple[WorkerConfig, int]:
+    """Read the configuration from standard input, and take that away from what calls may read."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 65536)
         if not part:
             sys.exit("this program is started by scalable, with its configuration on stdin")
         line += part
-    values = json.loads(line)
-    config = WorkerConfig(**values)
-    # What a call reads from standard input must not be the lifeline.
     lifeline = os.dup(0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
-    threading.Thread(
-        target=end_with_parent, args=(lifeline, parent, config.local_directory), daemon=True
-    ).start()
+    return WorkerConfig(**json.loads(line)), lifeline
+
+
+def read_file(path: Path, name: str) -> WorkerConfig:
+    """Read the configuration that the workers of a pool share.
+
+    Raises
+    ------
+    SystemExit
+        When others than its owner may read the file, or its scheduler is gone.
+    """
+    if path.stat().st_mode & 0o077:
+        sys.exit(f"{path} can be read by others: it holds credentials, so it is not used")
+    scratch = tempfile.mkdtemp(prefix="scalable-")
+    config = WorkerConfig(
+        **{**json.loads(path.read_text()), "name": name, "local_directory": f"{scratch}/worker"}
+    )
+    if not scheduler_is_there(config.scheduler):
+        remove_scratch(config.local_directory)
+        sys.stderr.write(f"no scheduler at {config.scheduler} any more: nothing to do\n")
+        sys.exit(0)
+    return config
+
+
+def main() -> None:
+    """Read the configuration, hold the lifeline where there is one, serve."""
+    parent = os.getppid()
+    if len(sys.argv) == 3:
+        config = read_file(Path(sys.argv[1]), sys.argv[2])
+    else:
+        config, lifeline = read_lifeline()
+        arguments = (lifeline, parent, config.local_directory)
+        threading.Thread(target=end_with_parent, args=arguments, daemon=True).start()
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
     if config.dask_config:
         dask.config.update(dask.config.global_config, dask.config.deserialize(config.dask_config))
+    # Our scratch directory holds Dask's, and goes first: what Dask says of that is only noise.
+    logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:
         asyncio.run(serve(config))
     finally:

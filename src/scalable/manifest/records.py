@@ -32,6 +32,8 @@ Model = TypeVar("Model", bound=BaseModel)
 _SHOWN = 60
 _PLAIN_WORDS = {
     "bool_type": "Input should be true or false",
+    "tuple_type": "Input should be a list",
+    "list_type": "Input should be a list",
     "float_type": "Input should be a number",
     "int_type": "Input should be a whole number",
     "string_type": "Input should be text",

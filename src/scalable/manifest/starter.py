@@ -45,12 +45,12 @@ tasks:
   simulate:
     component: model
     count: 20
-    duration: 2s
+    duration: 200ms
     memory: 200M
   summarise:
     component: analysis
     count: 1
-    duration: 1s
+    duration: 10ms
     after: [simulate]
 """
 
@@ -78,8 +78,8 @@ def summarise(values):
 def main():
     """Run the workflow on the target that was chosen."""
     with ScalableSession.from_yaml() as client:
-        runs = [client.submit(simulate, seed, tag="model") for seed in range(20)]
-        summary = client.submit(summarise, runs, tag="analysis")
+        runs = [client.submit(simulate, seed, task="simulate") for seed in range(20)]
+        summary = client.submit(summarise, runs, task="summarise")
         print(summary.result())
 
 

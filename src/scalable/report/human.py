@@ -149,6 +149,9 @@ def _events(summary: Summary) -> Iterator[str]:
     if lost:
         shown = ", ".join(f"{count} of {on_one_line(tag)}" for tag, count in lost.items())
         yield shorten(f"Lost workers: {shown}", WIDTH)
+    for tag in lost:
+        for reason, count in summary.workers[tag].lost_reasons.items():
+            yield shorten(f"  {on_one_line(tag)}: {count} x {_first_line(reason)}", WIDTH)
     if summary.reruns:
         more = len(summary.reruns) - _SHOWN_RERUNS
         shown = ", ".join(on_one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])

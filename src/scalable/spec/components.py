@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+#: Variables by which numerical libraries choose their number of threads.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
 
 @dataclass(frozen=True)
 class WorkerRange:
@@ -63,6 +72,17 @@ class ComponentSpec:
     preload_script: str | None = None
     workers: WorkerRange | None = None
     tags: tuple[str, ...] = ()
+
+    def environment(self, slots: int) -> dict[str, str]:
+        """Variables of a worker: its share of the cores for numerical libraries, and its ``env``.
+
+        Parameters
+        ----------
+        slots
+            Calls that the worker runs at once.
+        """
+        threads = str(max(1, int(self.cpus // slots)))
+        return {**dict.fromkeys(THREAD_VARIABLES, threads), **self.env}
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     counts: dict[str, Counter[str]] = {}
     # A worker that is restarted keeps its name, so what counts is who is there, row by row.
     present: dict[str, str] = {}
+    reasons: dict[str, Counter[str]] = {}
     for row in rows:
         worker, event = row.get("worker"), row.get("event")
         if not isinstance(worker, str) or not isinstance(event, str):
@@ -151,7 +152,10 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
             del present[worker]
             reason = _text(row.get("reason")) or ""
             count["removed"] += reason != REASON_CLOSED
-            count["lost"] += reason.startswith(REASON_LOST)
+            if reason.startswith(REASON_LOST):
+                count["lost"] += 1
+                why = reason.removeprefix(REASON_LOST).lstrip(": ") or "no reason known"
+                reasons.setdefault(tag, Counter())[why] += 1
     return {
         tag: PoolSummary(
             started=count["started"],
@@ -159,6 +163,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
             final=count["started"] - count["removed"],
             requested=count["requested"],
             lost=count["lost"],
+            lost_reasons=dict(reasons.get(tag, {})),
         )
         for tag, count in counts.items()
     }

@@ -54,6 +54,8 @@ class PoolSummary:
         Workers that were asked for.
     lost
         Those of ``removed`` that went without being asked to.
+    lost_reasons
+        Why -> how many of ``lost``.
     """
 
     started: int = 0
@@ -61,6 +63,7 @@ class PoolSummary:
     final: int = 0
     requested: int = 0
     lost: int = 0
+    lost_reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -60,16 +60,16 @@ def test_it_validates_against_the_schema(models):
     jsonschema.validate(yaml.safe_load(starter_manifest("demo")), json_schema(models))
 
 
-def test_the_workflow_uses_the_tags_of_the_manifest(load):
+def test_the_workflow_uses_the_tasks_of_the_manifest(load):
     tree = ast.parse(starter_workflow())
-    tags = {
+    tasks = {
         keyword.value.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
-        if keyword.arg == "tag"
+        if keyword.arg == "task"
     }
-    assert tags == set(load(starter_manifest("demo").encode()).resolve("local").spec.tags)
+    assert tasks == set(load(starter_manifest("demo").encode()).resolve("local").spec.tasks)
 
 
 def test_the_workflow_runs_as_a_script(monkeypatch, capsys):
@@ -81,7 +81,7 @@ def test_the_workflow_runs_as_a_script(monkeypatch, capsys):
             return self.value
 
     class Client:
-        def submit(self, function, *args, tag):
+        def submit(self, function, *args, task):
             plain = [[f.value for f in a] if isinstance(a, list) else a for a in args]
             return Future(function(*plain))
 

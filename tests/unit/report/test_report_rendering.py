@@ -101,6 +101,7 @@ Workers:
   demeter: 5 started, 3 removed, 2 final
 Scaling events: 3 scale-up, 1 scale-down
 Lost workers: 1 of demeter
+  demeter: 1 x no reason known
 Tasks run more than once: 1 (simulate-3)
 
 Failures: 3

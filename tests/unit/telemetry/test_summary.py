@@ -103,14 +103,16 @@ def test_workers_that_were_there_at_the_end_are_not_removed():
         *worker("p0", "started", "removed:closed", tag="post"),
     ]
     assert of(workers=rows).workers == {
-        "demeter": PoolSummary(started=5, removed=3, final=2, requested=6, lost=1),
+        "demeter": PoolSummary(5, 3, 2, requested=6, lost=1, lost_reasons={"exit code -9": 1}),
         "post": PoolSummary(started=1, removed=0, final=1),
     }
 
 
 def test_a_worker_that_is_restarted_under_its_name_counts_again():
     rows = worker("w0", "started", "removed:lost", "removed:lost", "started", "started")
-    assert of(workers=rows).workers["demeter"] == PoolSummary(started=2, removed=1, final=1, lost=1)
+    assert of(workers=rows).workers["demeter"] == PoolSummary(
+        2, 1, 1, lost=1, lost_reasons={"no reason known": 1}
+    )
 
 
 def test_a_worker_without_tag_has_a_line_of_its_own():

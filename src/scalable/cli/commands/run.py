@@ -69,12 +69,16 @@ def command(
     from scalable.session import ScalableSession
 
     path = settings.manifest_path(manifest)
+    if path.suffix == ".py":
+        raise click.UsageError(f"{path} is no manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
     # What cannot work is to fail here, before anything has started.
-    plan = ScalableSession.from_yaml(path, target).plan(dry_run=dry_run)
+    session = ScalableSession.from_yaml(path, target)
+    plan = session.plan(dry_run=dry_run)
     if dry_run:
         output.show(plan_result(plan))
         return 0
+    session.refuse_what_cannot_run()
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
     code, runs = _follow(command_line, path, target, output)
     if code:

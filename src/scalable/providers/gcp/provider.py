@@ -14,6 +14,8 @@ class GCPProvider:
     name = "gcp"
     options_model = GCPOptions
 
+    builds_clusters = False
+
     def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
         """Accept what the option model accepted."""
         return ValidationReport()
@@ -22,7 +24,7 @@ class GCPProvider:
         """Refuse: not available yet."""
         raise NotImplementedError(
             f"target {spec.target_name!r}: provider 'gcp' validates and plans, "
-            "but cannot build clusters in this version; use a local target"
+            "but cannot build clusters in this version; use a local or slurm target"
         )
 
     def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:

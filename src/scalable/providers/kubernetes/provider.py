@@ -14,6 +14,8 @@ class KubernetesProvider:
     name = "kubernetes"
     options_model = KubernetesOptions
 
+    builds_clusters = False
+
     def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
         """Accept what the option model accepted."""
         return ValidationReport()
@@ -22,7 +24,7 @@ class KubernetesProvider:
         """Refuse: not available yet."""
         raise NotImplementedError(
             f"target {spec.target_name!r}: provider 'kubernetes' validates and plans, "
-            "but cannot build clusters in this version; use a local target"
+            "but cannot build clusters in this version; use a local or slurm target"
         )
 
     def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:

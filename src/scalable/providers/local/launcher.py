@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -51,18 +52,14 @@ class ProcessLauncher:
         Address that the workers connect to.
     security
         The cluster's credentials; workers get them through the pipe.
-    scratch
-        Directory for the workers' own directories.
     logs
         Directory for their output, or None to keep it only while they run.
     """
 
-    def __init__(
-        self, scheduler: str, security: Security | None, scratch: Path, logs: Path | None
-    ) -> None:
+    def __init__(self, scheduler: str, security: Security | None, logs: Path | None) -> None:
         self._scheduler = scheduler
         self._security = security
-        self._scratch = scratch
+        self._scratch: Path | None = None
         self._logs = logs
         self._units: dict[UnitName, _Unit] = {}
         self._ended: dict[UnitName, _End] = {}
@@ -74,7 +71,7 @@ class ProcessLauncher:
                 self._units[name] = self._spawn(str(name), entry["options"])
 
     def _spawn(self, name: str, options: Mapping[str, Any]) -> _Unit:
-        scratch = self._scratch / _file_name(name)
+        scratch = self._scratch_of(name)
         config = WorkerConfig(
             scheduler=self._scheduler,
             name=name,
@@ -109,6 +106,12 @@ class ProcessLauncher:
             process.stdin.write(config.to_line())
             process.stdin.flush()
         return _Unit(process, scratch, options["memory_limit"])
+
+    def _scratch_of(self, name: str) -> Path:
+        # The last worker to end removes the common directory; the next one needs a new one.
+        if self._scratch is None or not self._scratch.exists():
+            self._scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
+        return self._scratch / _file_name(name)
 
     def observe(self) -> dict[UnitName, Observation]:
         """Look at each process."""
@@ -167,7 +170,7 @@ class ProcessLauncher:
 
     def _log(self, name: str) -> Path:
         if self._logs is None:
-            return self._scratch / _file_name(name) / "worker.log"
+            return self._scratch_of(name) / "worker.log"
         return self._logs / f"{_file_name(name)}.log"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +51,7 @@ class LocalProvider:
                         )
                     )
         report.extend(_larger_than_machine(spec))
+        report.extend(_without_effect(spec))
         return report
 
     def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
@@ -121,11 +121,9 @@ def _add_process_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
     from scalable.providers.local.launcher import ProcessLauncher
 
     slots = spec.options["threads_per_worker"]
-    scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
     launcher = ProcessLauncher(
         cluster.scheduler.contact_address or cluster.scheduler.address,
         cluster.security,
-        scratch,
         None if spec.log_dir is None else Path(spec.log_dir),
     )
     for tag, component in spec.components.items():
@@ -151,6 +149,23 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
         message = "containers need processes, and this target runs workers as threads"
         found.append(Diagnostic("E_BAD_OPTION", (*target, "containers"), message, hint=hint))
     return found
+
+
+def _without_effect(spec: DeploymentSpec) -> list[Diagnostic]:
+    """What a manifest may say for other targets, and this one does not act upon."""
+    threads = spec.options["threads_per_worker"]
+    found = []
+    for tag, component in spec.components.items():
+        if component.slots not in (1, threads):
+            message = f"on local a worker has threads_per_worker slots, which is {threads} here"
+            found.append((tag, "slots", message, f"set threads_per_worker: {component.slots}"))
+        if component.image is not None and spec.options["containers"] == "none":
+            message = "the image is not used: this target runs workers without containers"
+            found.append((tag, "image", message, "set containers: auto to use it"))
+    return [
+        Diagnostic("W_NOT_APPLIED", ("components", tag, key), text, hint, severity="warning")
+        for tag, key, text, hint in found
+    ]
 
 
 def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:

@@ -12,15 +12,6 @@ from scalable.units import format_bytes, parse_bytes
 #: Exit code of a worker that ended itself for its memory (scalable.cluster.worker).
 OUT_OF_MEMORY = 71
 
-#: Variables by which numerical libraries choose their number of threads.
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
-
 
 def memory_limit(component: ComponentSpec) -> int:
     """Bytes that a worker may use; 0 for no limit."""
@@ -50,7 +41,7 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
         "resources": {component.name: slots},
         "memory_limit": memory_limit(component),
         "preload": [str(path) for path in preload],
-        "env": worker_environment(component, slots),
+        "env": component.environment(slots),
     }
 
 
@@ -58,12 +49,6 @@ def resolve(component: ComponentSpec, directory: Path | None) -> Path:
     """Path of a component's preload script; relative ones start at the manifest."""
     assert component.preload_script is not None
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
-
-
-def worker_environment(component: ComponentSpec, slots: int) -> dict[str, str]:
-    """Variables that the worker gets: its share of the cores, and what the component says."""
-    threads = str(max(1, int(component.cpus // slots)))
-    return {**dict.fromkeys(THREAD_VARIABLES, threads), **component.env}
 
 
 def end_of(returncode: int, limit: int) -> str:

@@ -1,8 +1,7 @@
-"""Slurm clusters: options and offline validation."""
+"""Slurm clusters: pools whose workers are jobs."""
 
-from scalable.providers.slurm.cluster import SlurmCluster
 from scalable.providers.slurm.provider import SlurmProvider
 
 PROVIDER = SlurmProvider
 
-__all__ = ["SlurmCluster", "SlurmProvider"]
+__all__ = ["SlurmProvider"]

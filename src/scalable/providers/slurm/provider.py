@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import re
+from typing import TYPE_CHECKING, Any
 
-from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
+from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.units import parse_walltime
+
+if TYPE_CHECKING:
+    from scalable.providers.slurm.cluster import SlurmCluster
 
 
 class SlurmProvider:
-    """Validates and plans targets on Slurm clusters; clusters cannot be built yet."""
+    """Runs each worker as a Slurm job, and the scheduler in the user's process."""
 
     name = "slurm"
     options_model = SlurmOptions
 
-    def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
-        """Accept what the option model accepted."""
-        return ValidationReport()
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:
+        """Check what needs no Slurm: expected durations against the walltime."""
+        report = ValidationReport()
+        walltime = spec.options.get("walltime")
+        if walltime is None:
+            return report
+        for task in spec.tasks.values():
+            if task.duration_s is not None and task.duration_s > parse_walltime(str(walltime)):
+                report.add(
+                    Diagnostic(
+                        "E_BAD_OPTION",
+                        ("tasks", task.name, "duration"),
+                        f"a call is expected to take longer than the walltime {walltime}",
+                        hint="raise the walltime of the target, or split the task",
+                    )
+                )
+        return report
 
-    def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
-        """Refuse: not available yet."""
-        raise NotImplementedError(
-            f"target {spec.target_name!r}: provider 'slurm' validates and plans, "
-            "but cannot build clusters in this version; use a local target"
+    def build_cluster(self, spec: DeploymentSpec) -> SlurmCluster:
+        """Start a scheduler in this process; its pools are empty."""
+        options = dict(spec.options)
+        if options["scheduler"] == "job":
+            raise NotImplementedError(
+                f"target {spec.target_name!r}: scheduler: job is not available in this version; "
+                "write scheduler: login"
+            )
+        from scalable.providers.slurm.cluster import SlurmCluster
+
+        slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
+        cluster = SlurmCluster(
+            name=slug,
+            log_dir=options["logs"] or spec.log_dir,
+            workflow_dir=spec.workflow_dir,
+            **{key: value for key, value in options.items() if key != "n_workers"},
         )
+        try:
+            for tag, component in spec.components.items():
+                durations = [
+                    task.duration_s or 0.0 for task in spec.tasks.values() if task.component == tag
+                ]
+                cluster.add_component(component, task_s=max(durations, default=0.0))
+        except BaseException:
+            cluster.close()
+            raise
+        return cluster
 
-    def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
-        """Refuse: there is no cluster."""
-        raise NotImplementedError("provider 'slurm' cannot scale clusters in this version")
+    def scale(self, cluster: Any, plan: ScalePlan) -> None:
+        """Submit or give back jobs until the pools are as large as the plan says.
 
-    def close(self, cluster: object) -> None:
-        """Do nothing: there is no cluster."""
+        Raises
+        ------
+        ProviderError
+            When Slurm refuses the jobs for good, in its own words.
+        """
+        cluster.scale(dict(plan.workers_by_tag))
+        cluster.align()
+
+    def close(self, cluster: Any) -> None:
+        """Cancel every job and end the scheduler."""
+        cluster.close()

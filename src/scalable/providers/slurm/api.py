@@ -1,0 +1,121 @@
+"""Talks to Slurm. Every command has a timeout; every refusal carries Slurm's own words."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+from scalable.errors import ProviderError
+from scalable.providers.slurm.queue import (
+    SQUEUE_FORMAT,
+    Element,
+    is_transient,
+    parse_config,
+    parse_queue,
+    parse_record,
+)
+
+COMMAND_TIMEOUT_S = 30.0
+#: Elements that one scancel names: the length of a command line is bounded.
+CANCEL_BATCH = 500
+DEFAULT_MAX_ARRAY_SIZE = 1001
+
+
+class Slurm:
+    """The commands of Slurm's client, as the user who runs them.
+
+    Attributes
+    ----------
+    commands
+        How many commands were run.
+    """
+
+    def __init__(self) -> None:
+        self.commands = 0
+        self._user = getpass.getuser()
+
+    async def submit(
+        self, script: str, *, array: str | None, comment: str, test_only: bool = False
+    ) -> int:
+        """Submit a batch script; returns the job's id.
+
+        Parameters
+        ----------
+        script
+            Its text.
+        array
+            Indices, or None for one job.
+        comment
+            Shown in squeue.
+        test_only
+            Only ask whether it would be accepted; returns 0.
+        """
+        arguments = ["sbatch", "--parsable", f"--comment={comment}"]
+        if array is not None:
+            arguments.append(f"--array={array}")
+        if test_only:
+            arguments.append("--test-only")
+        shown = await self._run(arguments, script)
+        return 0 if test_only else int(shown.strip().splitlines()[-1].split(";")[0])
+
+    async def queue(self) -> list[Element]:
+        """All of the user's jobs that Slurm still knows, one line for each array element."""
+        shown = await self._run(
+            [
+                "squeue",
+                f"--user={self._user}",
+                "--noheader",
+                "--array",
+                "--states=all",
+                f"--format={SQUEUE_FORMAT}",
+            ]
+        )
+        return parse_queue(shown)
+
+    async def cancel(self, elements: Sequence[str]) -> None:
+        """Cancel jobs and elements (``12_3``); those that are gone already do not matter."""
+        for start in range(0, len(elements), CANCEL_BATCH):
+            await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
+
+    async def max_array_size(self) -> int:
+        """Size that job arrays may have; their largest index is one less. 0 or 1: no arrays."""
+        value = parse_config(await self._run(["scontrol", "show", "config"]), "MaxArraySize")
+        return int(value) if value and value.isdigit() else DEFAULT_MAX_ARRAY_SIZE
+
+    async def partitions(self) -> list[dict[str, str]]:
+        """Every partition, as ``scontrol`` describes it."""
+        shown = await self._run(["scontrol", "show", "partition", "--oneliner"])
+        return [record for line in shown.splitlines() if (record := parse_record(line))]
+
+    async def nodes(self) -> list[dict[str, str]]:
+        """Every node, as ``scontrol`` describes it."""
+        shown = await self._run(["scontrol", "show", "node", "--oneliner"])
+        return [record for line in shown.splitlines() if (record := parse_record(line))]
+
+    async def _run(self, arguments: Sequence[str], standard_input: str | None = None) -> str:
+        name = arguments[0]
+        if shutil.which(name) is None:
+            raise ProviderError(f"{name} is not on the PATH", hint="is this a login node?")
+        self.commands += 1
+        try:
+            done = await asyncio.to_thread(
+                subprocess.run,
+                list(arguments),
+                input=standard_input,
+                stdin=None if standard_input is not None else subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ProviderError(
+                f"{name} did not answer within {COMMAND_TIMEOUT_S:g} s", transient=True
+            ) from None
+        if done.returncode:
+            words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            raise ProviderError(f"Slurm refused {name}: {words}", transient=is_transient(words))
+        return done.stdout

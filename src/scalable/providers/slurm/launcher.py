@@ -1,0 +1,258 @@
+"""Turns wanted workers into elements of job arrays, and looks after them with one poll for all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalable.cluster.launcher import Observation, UnitName, UnitState
+from scalable.errors import ProviderError
+from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.queue import FROM_OUTSIDE, Element, JobState
+from scalable.providers.slurm.render import array_indices
+
+logger = logging.getLogger("scalable.providers.slurm")
+
+FASTEST_POLL_S = 1.0
+SLOWEST_POLL_S = 15.0
+BACKOFF = 1.5
+#: A job that was just submitted may be missing from the queue for a moment.
+UNSEEN_GRACE_S = 15.0
+STOP_TIMEOUT_S = 90.0
+LOG_TAIL_BYTES = 8192
+
+
+@dataclass(frozen=True)
+class JobPool:
+    """What a launcher needs to know of one pool.
+
+    Attributes
+    ----------
+    name
+        Name of its jobs.
+    prefix
+        What the names of its workers begin with; a number follows.
+    script
+        ``script(first)`` is the batch script whose index 0 is the worker of that number.
+    log
+        ``log(job, index)`` is the path of an element's log.
+    """
+
+    name: str
+    prefix: str
+    script: Any
+    log: Any
+
+
+@dataclass
+class _Unit:
+    pool: JobPool
+    job: int
+    index: int | None
+    submitted_at: float
+    element: Element | None = None
+    seen_at: float = 0.0
+
+    @property
+    def job_id(self) -> str:
+        return f"{self.job}" if self.index is None else f"{self.job}_{self.index}"
+
+
+class SlurmLauncher:
+    """Each unit is an element of a job array: a job, and a worker.
+
+    Parameters
+    ----------
+    slurm
+        Slurm's commands.
+    pools
+        Tag -> pool; may grow.
+    """
+
+    def __init__(self, slurm: Slurm, pools: dict[str, JobPool]) -> None:
+        self._slurm = slurm
+        self._pools = pools
+        self._units: dict[UnitName, _Unit] = {}
+        self._max_array_size: int | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._poll_at = 0.0
+        self._interval = FASTEST_POLL_S
+        self._silent_since: float | None = None
+
+    def job_of(self, name: UnitName) -> str | None:
+        """Id of a unit's job element, such as ``12_3``."""
+        unit = self._units.get(name)
+        return None if unit is None else unit.job_id
+
+    # Launching ----------------------------------------------------------------------------------
+
+    async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Submit one array for all of them, or as few as the size of arrays allows."""
+        names = [name for name in entries if name not in self._units]
+        if not names:
+            return
+        pool = self._pools[entries[names[0]]["pool"]]
+        numbers = {int(str(name).removeprefix(pool.prefix)): name for name in names}
+        if self._max_array_size is None:
+            self._max_array_size = await self._slurm.max_array_size()
+        await self._adopt(pool, numbers)
+        size = self._max_array_size
+        by_first: dict[int, list[int]] = {}
+        for number in numbers:
+            first = number if size < 2 else number - number % size
+            by_first.setdefault(first, []).append(number)
+        for first, members in by_first.items():
+            await self._submit(pool, first, {n: numbers[n] for n in members}, array=size >= 2)
+        self._soon()
+
+    async def _submit(
+        self, pool: JobPool, first: int, numbers: Mapping[int, UnitName], *, array: bool
+    ) -> None:
+        indices = array_indices([number - first for number in numbers]) if array else None
+        comment = json.dumps({"scalable": pool.name, "first": first}, separators=(",", ":"))
+        job = await self._slurm.submit(pool.script(first), array=indices, comment=comment)
+        now = time.monotonic()
+        for number, name in numbers.items():
+            index = number - first if array else None
+            self._units[name] = _Unit(pool, job, index, submitted_at=now)
+
+    async def _adopt(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
+        """Take over what an earlier request submitted although its answer was lost."""
+        if self._silent_since is None:
+            return
+        for element in await self._slurm.queue():
+            number = _number(element)
+            if element.name == pool.name and number in numbers:
+                name = numbers.pop(number)
+                self._units[name] = _Unit(
+                    pool, element.job, element.index, submitted_at=time.monotonic()
+                )
+
+    # Looking ------------------------------------------------------------------------------------
+
+    def observe(self) -> dict[UnitName, Observation]:
+        """State of each unit as of the last poll; begins another one when it is time."""
+        now = time.monotonic()
+        idle = self._polling is None or self._polling.done()
+        if self._units and idle and now >= self._poll_at:
+            self._polling = asyncio.create_task(self._poll(), name="squeue")
+        return {name: self._observation(unit, now) for name, unit in self._units.items()}
+
+    def _observation(self, unit: _Unit, now: float) -> Observation:
+        element = unit.element
+        if element is None:
+            return Observation(UnitState.PENDING, "submitted")
+        if element.state is JobState.WAITING:
+            return Observation(UnitState.PENDING, element.reason)
+        if element.state is JobState.THERE:
+            left = element.left_s
+            return Observation(
+                UnitState.RUNNING, left_s=None if left is None else left - (now - unit.seen_at)
+            )
+        outside = element.raw_state.split()[0] in FROM_OUTSIDE
+        return Observation(UnitState.ENDED, element.reason, from_outside=outside)
+
+    async def _poll(self) -> None:
+        try:
+            elements = await self._slurm.queue()
+        except ProviderError as error:
+            self._no_answer(error)
+            return
+        now = time.monotonic()
+        if self._silent_since is not None:
+            logger.warning("Slurm answers again after %.0f s", now - self._silent_since)
+            self._silent_since = None
+        by_id = {(element.job, element.index): element for element in elements}
+        changed = False
+        for unit in list(self._units.values()):
+            element = by_id.get((unit.job, unit.index))
+            if element is None and now - unit.submitted_at > UNSEEN_GRACE_S:
+                element = _left_the_queue(unit)
+            if element is not None:
+                before = unit.element
+                changed |= before is None or before.state is not element.state
+                unit.element, unit.seen_at = element, now
+        self._interval = (
+            FASTEST_POLL_S if changed else min(SLOWEST_POLL_S, self._interval * BACKOFF)
+        )
+        self._poll_at = now + self._interval
+
+    def _no_answer(self, error: ProviderError) -> None:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+            logger.warning("%s; jobs go on, and are looked at again when it answers", error)
+        self._interval = min(SLOWEST_POLL_S, self._interval * BACKOFF)
+        self._poll_at = now + self._interval
+
+    def _soon(self) -> None:
+        self._interval = FASTEST_POLL_S
+        self._poll_at = min(self._poll_at, time.monotonic() + FASTEST_POLL_S)
+
+    # Ending -------------------------------------------------------------------------------------
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """Cancel units and wait until they are gone."""
+        units = {name: self._units[name] for name in names if name in self._units}
+        ended = {n for n, u in units.items() if u.element and u.element.state is JobState.ENDED}
+        remaining = {name: unit for name, unit in units.items() if name not in ended}
+        if remaining:
+            await self._slurm.cancel([unit.job_id for unit in remaining.values()])
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        pause = 0.2
+        while remaining:
+            queued = {(e.job, e.index): e for e in await self._slurm.queue()}
+            remaining = {
+                name: unit
+                for name, unit in remaining.items()
+                if (element := queued.get((unit.job, unit.index))) is not None
+                and element.state is not JobState.ENDED
+            }
+            if remaining and time.monotonic() > deadline:
+                shown = ", ".join(unit.job_id for unit in remaining.values())
+                raise ProviderError(f"jobs {shown} do not end although they were cancelled")
+            if remaining:
+                await asyncio.sleep(pause)
+                pause = min(5.0, pause * BACKOFF)
+        for name in units:
+            self._units.pop(name, None)
+
+    def logs(self, name: UnitName) -> str:
+        """The last 8 KiB of a job's output."""
+        unit = self._units.get(name)
+        if unit is None:
+            return ""
+        try:
+            path = Path(unit.pool.log(unit.job, unit.index))
+            with path.open("rb") as log:
+                log.seek(max(0, log.seek(0, 2) - LOG_TAIL_BYTES))
+                return log.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+
+def _number(element: Element) -> int:
+    """Number of the worker that an element becomes; only large ones need the comment."""
+    try:
+        first = int(json.loads(element.comment)["first"])
+    except (ValueError, KeyError, TypeError):
+        first = 0
+    return first + (element.index or 0)
+
+
+def _left_the_queue(unit: _Unit) -> Element:
+    return Element(
+        job=unit.job,
+        index=unit.index,
+        name=unit.pool.name,
+        state=JobState.ENDED,
+        reason="it left the queue",
+        left_s=None,
+        raw_state="UNKNOWN",
+    )

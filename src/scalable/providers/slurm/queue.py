@@ -1,0 +1,212 @@
+"""Reads what Slurm prints, and says it in sentences. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from scalable.units import parse_walltime
+
+#: Fields of ``squeue --format`` (man page of squeue): array job, index, name, state, reason, time
+#: left, node list, comment. Stable between versions, unlike the schema of ``--json``.
+SQUEUE_FORMAT = "%F|%K|%j|%T|%r|%L|%N|%k"
+_FIELDS = 8
+
+_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"})
+_THERE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+
+_STATES = {
+    "COMPLETED": "it ended by itself",
+    "CANCELLED": "it was cancelled",
+    "TIMEOUT": "it reached its walltime",
+    "PREEMPTED": "another job took its place",
+    "NODE_FAIL": "its node failed",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "DEADLINE": "its deadline passed",
+    "BOOT_FAIL": "its node did not boot",
+    "FAILED": "it failed",
+    "REVOKED": "another cluster took it",
+}
+#: Ends that say nothing about the calls that ran: somebody or something else ended the job.
+FROM_OUTSIDE = frozenset(
+    {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
+)
+
+_REASONS = {
+    "Priority": "jobs of higher priority come first",
+    "Resources": "it waits for nodes to become free",
+    "Dependency": "it waits for another job",
+    "BeginTime": "its begin time has not come",
+    "JobArrayTaskLimit": "the array runs as many elements at once as it may",
+    "JobHeldUser": "it is held by its owner; release it with scontrol release",
+    "JobHeldAdmin": "it is held by an administrator",
+    "Licenses": "it waits for a licence",
+    "NodeDown": "a node that it needs is down",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+    "PartitionTimeLimit": "it asks for more time than the partition allows; shorten the walltime",
+    "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
+    "Reservation": "it waits for its reservation",
+    "AssocGrpCpuLimit": "your account uses all the cores that it may",
+    "AssocGrpCPUMinutesLimit": "your account has used up its core minutes",
+    "AssocGrpMemLimit": "your account uses all the memory that it may",
+    "AssocGrpJobsLimit": "your account runs as many jobs at once as it may",
+    "AssocMaxJobsLimit": "your account allows you no more jobs at once",
+    "AssociationJobLimit": "your account allows no more jobs at once",
+    "InvalidAccount": "the account is not valid; change account",
+    "InvalidQOS": "the QOS is not valid; change qos",
+    "QOSGrpCpuLimit": "your QOS uses all the cores that it may",
+    "QOSGrpMemLimit": "your QOS uses all the memory that it may",
+    "QOSJobLimit": "your QOS allows no more jobs at once",
+    "QOSMaxJobsPerUserLimit": "your QOS allows no more jobs at once",
+    "QOSMaxCpuPerUserLimit": "your QOS allows you no more cores at once",
+    "QOSMaxMemoryPerUser": "your QOS allows you no more memory at once",
+    "QOSMaxWallDurationPerJobLimit": "your QOS allows no job of that length; shorten the walltime",
+    "QOSResourceLimit": "your QOS has reached a limit",
+    "QOSUsageThreshold": "your QOS has been used too much",
+}
+
+#: What sbatch and squeue say when the same request may succeed later.
+_TRANSIENT = (
+    "unable to contact slurm controller",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "connection reset",
+    "temporarily unable",
+    "slurm_persist_conn",
+    "zero bytes were transmitted",
+    "transport endpoint",
+    "try again",
+    "maxsubmitjob",
+    "maximum number of jobs",
+    "queue is full",
+    "reached the job limit",
+    "not responding",
+)
+
+
+class JobState(Enum):
+    """What matters about the state of a job."""
+
+    WAITING = "waiting"
+    THERE = "there"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of a job array, or one job.
+
+    Attributes
+    ----------
+    job
+        Id of the array. The id of an element alone is ambiguous: that of the element which started
+        last equals the array's.
+    index
+        Index in the array, or None.
+    name
+        Name of the job.
+    state
+        What matters of its state.
+    reason
+        Why it waits or how it ended, in a sentence; empty for one that is there.
+    left_s
+        Seconds until its walltime is over, None where that is unknown or without limit.
+    raw_state
+        As Slurm writes it.
+    comment
+        As Slurm writes it.
+    """
+
+    job: int
+    index: int | None
+    name: str
+    state: JobState
+    reason: str
+    left_s: float | None
+    raw_state: str
+    comment: str = ""
+
+
+def parse_queue(text: str) -> list[Element]:
+    """Read the lines of ``squeue --noheader --array --states=all --format=...``.
+
+    Lines that are no elements (warnings, other formats) are passed over.
+    """
+    elements = []
+    for line in text.splitlines():
+        parts = line.strip().split("|", _FIELDS - 1)
+        if len(parts) < _FIELDS or not parts[0].isdigit():
+            continue
+        job, index, name, state, reason, left, _, comment = parts
+        kind = _kind(state)
+        elements.append(
+            Element(
+                job=int(job),
+                index=int(index) if index.isdigit() else None,
+                name=name,
+                state=kind,
+                reason=_sentence(kind, state, reason),
+                left_s=parse_left(left) if kind is JobState.THERE else None,
+                raw_state=state,
+                comment="" if comment == "(null)" else comment,
+            )
+        )
+    return elements
+
+
+def _kind(state: str) -> JobState:
+    if state in _WAITING:
+        return JobState.WAITING
+    return JobState.THERE if state in _THERE else JobState.ENDED
+
+
+def _sentence(kind: JobState, state: str, reason: str) -> str:
+    if kind is JobState.WAITING:
+        return f"waiting: {explain_reason(reason)}"
+    return explain_end(state, reason) if kind is JobState.ENDED else ""
+
+
+def explain_reason(reason: str) -> str:
+    """Slurm's reason code, and a sentence where we know one."""
+    code = reason.strip("()").split(",")[0].split(":")[0].strip()
+    sentence = _REASONS.get(code)
+    return f"{reason}: {sentence}" if sentence else reason or "no reason given"
+
+
+def explain_end(state: str, reason: str = "") -> str:
+    """How a job ended, from its state."""
+    shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
+    detail = f", {reason}" if reason not in ("", "None", "(null)", "NonZeroExitCode") else ""
+    return f"{shown} ({state}{detail})"
+
+
+def parse_left(text: str) -> float | None:
+    """Seconds of ``squeue``'s time left; None for UNLIMITED, NOT_SET and INVALID."""
+    try:
+        return parse_walltime(text) if ":" in text else None
+    except ValueError:
+        return None
+
+
+def is_transient(words: str) -> bool:
+    """Whether what Slurm said means that the same request may succeed later."""
+    lowered = words.lower()
+    return any(sign in lowered for sign in _TRANSIENT)
+
+
+def parse_config(text: str, key: str) -> str | None:
+    """A value of ``scontrol show config``."""
+    for line in text.splitlines():
+        name, separator, value = line.partition("=")
+        if separator and name.strip().lower() == key.lower():
+            return value.strip()
+    return None
+
+
+def parse_record(line: str) -> dict[str, str]:
+    """The ``Key=Value`` pairs of one line of ``scontrol show ... --oneliner``."""
+    pairs = (part.partition("=") for part in line.split())
+    return {key: value for key, separator, value in pairs if separator}

@@ -1,0 +1,124 @@
+"""Batch scripts. Pure."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.spec import ComponentSpec
+from scalable.units import parse_bytes, parse_walltime
+
+MIB = 2**20
+#: Stands for the worker's name in a command; no quoting changes it.
+UNIT = "@UNIT@"
+
+
+@dataclass(frozen=True)
+class JobTemplate:
+    """What the jobs of one pool have in common.
+
+    Attributes
+    ----------
+    name
+        Name of the job: ``scalable-<cluster>-<tag>``. It can be filtered for on the server and
+        survives in accounting.
+    component
+        Resource profile of a worker.
+    options
+        Options of the target, by their names in the manifest.
+    environment
+        Variables of the worker.
+    log
+        Pattern for the log's path, with Slurm's ``%A`` and ``%a``.
+    prefix
+        What the names of the pool's workers begin with; a number follows.
+    command
+        Shell text that becomes the worker, with :data:`UNIT` in place of its name.
+    """
+
+    name: str
+    component: ComponentSpec
+    options: Mapping[str, Any]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    log: str = "slurm-%A_%a.log"
+    prefix: str = ""
+    command: str = "exec true"
+
+
+def slurm_time(walltime: str) -> str:
+    """A walltime as ``sbatch --time`` takes it: ``days-hours:minutes:seconds``."""
+    seconds = math.ceil(parse_walltime(walltime))
+    days, rest = divmod(seconds, 86400)
+    return f"{days}-{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
+
+
+def slurm_memory(memory: str) -> str:
+    """An amount of memory as ``sbatch --mem`` takes it: whole MiB, rounded up."""
+    return f"{math.ceil(parse_bytes(memory) / MIB)}M"
+
+
+def directives(template: JobTemplate) -> list[str]:
+    """The options of sbatch, one for each line of the script."""
+    component, options = template.component, template.options
+    made = [
+        f"--job-name={template.name}",
+        f"--output={template.log}",
+        "--open-mode=append",
+        "--ntasks=1",
+        f"--cpus-per-task={max(1, math.ceil(component.cpus))}",
+        # A job that Slurm queues again would come back under a name that was replaced already.
+        "--no-requeue",
+    ]
+    if component.memory is not None:
+        made.append(f"--mem={slurm_memory(component.memory)}")
+    if component.gpus:
+        made.append(f"--gres=gpu:{component.gpus}")
+    if options.get("walltime"):
+        made.append(f"--time={slurm_time(str(options['walltime']))}")
+    named = {"queue": "partition"}
+    chosen = [o for o in ("account", "queue", "qos", "constraint", "reservation") if options.get(o)]
+    made += [f"--{named.get(option, option)}={options[option]}" for option in chosen]
+    return [*made, *options.get("directives", ())]
+
+
+def batch_script(template: JobTemplate, first: int = 0) -> str:
+    """The whole script. It holds no secret: credentials are read from a file at run time.
+
+    Parameters
+    ----------
+    template
+        What the jobs of the pool have in common.
+    first
+        Number of the worker whose index in the array is 0.
+    """
+    lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
+    lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
+    lines += [unit_line(template.prefix, first), template.command.replace(UNIT, '"$UNIT"'), ""]
+    return "\n".join(lines)
+
+
+def unit_line(prefix: str, first: int) -> str:
+    """Shell text that puts the worker's name into ``UNIT``.
+
+    Parameters
+    ----------
+    prefix
+        What the names of the pool's workers begin with.
+    first
+        Number of the worker whose index is 0.
+    """
+    return f'UNIT={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
+
+
+def array_indices(indices: Sequence[int]) -> str:
+    """Indices as ``sbatch --array`` takes them, in runs: ``0-4,7``."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in runs)
