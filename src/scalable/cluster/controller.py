@@ -223,11 +223,11 @@ def _shown(tag: str) -> str:
 
 
 def _why(tag: str, pool: Mapping[str, Any]) -> str:
+    place = f" ({pool['waiting']})" if pool["waiting"] else ""
     if pool["launching"]:
-        place = f" ({pool['waiting']})" if pool["waiting"] else ""
         return f"{pool['launching']} of its workers are starting{place}"
     if pool["wanted"]:
-        return f"none of its {pool['wanted']} workers is there yet"
+        return f"none of its {pool['wanted']} workers is there yet{place}"
     example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
     return f"it has no workers; give it some, for example {example}"
 

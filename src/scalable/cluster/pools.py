@@ -39,6 +39,8 @@ class Pool:
         How long a unit took lately from being asked for until it was connected.
     refused_since
         Monotonic seconds since which its place refuses units for the moment, or None.
+    refusal
+        What it says.
     """
 
     tag: str
@@ -52,6 +54,7 @@ class Pool:
     task_s: float = 0.0
     wait_s: float = 30.0
     refused_since: float | None = None
+    refusal: str | None = None
 
 
 @dataclass(frozen=True)

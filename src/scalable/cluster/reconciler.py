@@ -103,7 +103,7 @@ class Reconciler:
             if pool.degraded:
                 logger.info("pool %r is tried again: %s", tag, reason)
             pool.degraded, pool.failures, pool.retry_at = None, 0, 0.0
-            pool.refused_since = None
+            pool.refused_since = pool.refusal = None
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
             if count > len(names) and pool.template is None:
@@ -153,7 +153,7 @@ class Reconciler:
                     failed=sum(n not in self.units for n in wanted[tag]) if pool.degraded else 0,
                     slots=pool.slots,
                     reason=pool.degraded,
-                    waiting=waiting.get(tag),
+                    waiting=waiting.get(tag) or pool.refusal,
                 )
                 for tag, pool in self.pools.items()
             }
@@ -360,7 +360,7 @@ class Reconciler:
                     self._worker_event("requested", worker, tag)
             try:
                 await pool.launcher.launch(entries)
-                pool.refused_since = None
+                pool.refused_since = pool.refusal = None
             except ProviderError as error:
                 refused = self._refused(pool, entries, error) or refused
         if refused is not None:
@@ -379,6 +379,7 @@ class Reconciler:
                 return error
             now = time.monotonic()
             pool.refused_since = pool.refused_since or now
+            pool.refusal = error.message
             if now - pool.refused_since > REFUSED_LIMIT_S:
                 self._degrade(pool, f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}")
             else:

@@ -17,12 +17,10 @@ import os
 import select
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,11 +28,13 @@ from typing import Any
 
 import dask
 from distributed import Security
+from distributed.comm.core import connect
 
 CONNECT_TIMEOUT_S = 60.0
 PARENT_INTERVAL_S = 1.0
 HAND_OVER_TIMEOUT_S = 20.0
 ATTEMPTS = 4
+ANSWER_TIMEOUT_S = 10.0
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -101,8 +101,13 @@ def security_fields(security: Security | None) -> dict[str, str]:
     return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
 
 
-async def serve(config: WorkerConfig) -> None:
-    """Run the worker until it is told to end.
+async def serve(config: WorkerConfig) -> bool:
+    """Run the worker until it ends.
+
+    Returns
+    -------
+    bool
+        Whether it was told to end, by a signal.
 
     Raises
     ------
@@ -111,7 +116,7 @@ async def serve(config: WorkerConfig) -> None:
     """
     from scalable.cluster.worker import ProcessWorker
 
-    security = Security(require_encryption=True, **config.security) if config.security else None
+    security = _security(config) if config.security else None
     worker = ProcessWorker(
         config.scheduler,
         name=config.name,
@@ -136,6 +141,7 @@ async def serve(config: WorkerConfig) -> None:
     loop.add_signal_handler(signal.SIGTERM, close)
     await worker
     await worker.finished()
+    return bool(closing)
 
 
 async def _end(worker: Any, *, hand_over: bool) -> None:
@@ -182,19 +188,23 @@ def remove_scratch(scratch: str) -> None:
             Path(scratch).parent.rmdir()
 
 
-def scheduler_is_there(address: str) -> bool:
-    """Whether anything listens at a scheduler's address; asks a few times, for 5 s at most."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    for _ in range(ATTEMPTS):
+async def scheduler_is_there(config: WorkerConfig) -> bool:
+    """Whether a worker's scheduler answers; asks a few times, with a second in between."""
+    arguments = _security(config).get_connection_args("worker") if config.security else {}
+    for attempt in range(ATTEMPTS):
         try:
-            socket.create_connection(
-                (host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S
-            ).close()
-        except ConnectionRefusedError:
-            time.sleep(1)
+            comm = await connect(config.scheduler, timeout=ANSWER_TIMEOUT_S, **arguments)
+        except OSError:
+            if attempt < ATTEMPTS - 1:
+                await asyncio.sleep(1)
         else:
+            await comm.close()
             return True
     return False
+
+
+def _security(config: WorkerConfig) -> Security:
+    return Security(require_encryption=True, **config.security)
 
 
 def read_lifeline() -> tuple[WorkerConfig, int]:
@@ -217,28 +227,49 @@ def read_file(path: Path, name: str) -> WorkerConfig:
     Raises
     ------
     SystemExit
-        When others than its owner may read the file, or its scheduler is gone.
+        When others than its owner may read the file.
     """
-    if path.stat().st_mode & 0o077:
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except FileNotFoundError:
+        sys.stderr.write(f"{path} is gone, and its cluster with it: nothing to do\n")
+        sys.exit(0)
+    if mode & 0o077:
         sys.exit(f"{path} can be read by others: it holds credentials, so it is not used")
     scratch = tempfile.mkdtemp(prefix="scalable-")
-    config = WorkerConfig(
-        **{**json.loads(path.read_text()), "name": name, "local_directory": f"{scratch}/worker"}
-    )
-    if not scheduler_is_there(config.scheduler):
-        remove_scratch(config.local_directory)
+    values = json.loads(text) | {"name": name, "local_directory": f"{scratch}/worker"}
+    return WorkerConfig(**values)
+
+
+async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> None:
+    """Run the worker; clear away what its cluster left behind where the scheduler is gone.
+
+    Parameters
+    ----------
+    config
+        What the worker needs to know.
+    shared
+        The cluster's private directory.
+    """
+    if await scheduler_is_there(config):
+        told = await serve(config)
+        if told or await scheduler_is_there(config):
+            return
+    else:
         sys.stderr.write(f"no scheduler at {config.scheduler} any more: nothing to do\n")
-        sys.exit(0)
-    return config
+    shutil.rmtree(shared, ignore_errors=True)
 
 
 def main() -> None:
     """Read the configuration, hold the lifeline where there is one, serve."""
     parent = os.getppid()
     if len(sys.argv) == 3:
-        config = read_file(Path(sys.argv[1]), sys.argv[2])
+        path = Path(sys.argv[1])
+        config = read_file(path, sys.argv[2])
+        work: Coroutine[Any, Any, object] = serve_while_scheduler_lives(config, path.parent)
     else:
         config, lifeline = read_lifeline()
+        work = serve(config)
         arguments = (lifeline, parent, config.local_directory)
         threading.Thread(target=end_with_parent, args=arguments, daemon=True).start()
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
@@ -247,7 +278,7 @@ def main() -> None:
     # Our scratch directory holds Dask's, and goes first: what Dask says of that is only noise.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:
-        asyncio.run(serve(config))
+        asyncio.run(work)
     finally:
         remove_scratch(config.local_directory)
 

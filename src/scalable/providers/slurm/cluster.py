@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -25,8 +24,8 @@ from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
-from scalable.providers.slurm.render import JobTemplate, batch_script
-from scalable.providers.slurm.worker import worker_command
+from scalable.providers.slurm.render import batch_script
+from scalable.providers.slurm.worker import file_name, job_template
 from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes, parse_walltime
 
@@ -148,7 +147,13 @@ class SlurmCluster(PoolCluster):
         """
         tag = component.name
         walltime = self.options["walltime"]
-        template = self.job_template(component)
+        template = job_template(
+            component,
+            self.options,
+            cluster_id=self.incarnation,
+            config=self._config_path(tag),
+            logs=self._logs(),
+        )
         pattern = template.log
         self._job_pools[tag] = JobPool(
             name=template.name,
@@ -166,19 +171,6 @@ class SlurmCluster(PoolCluster):
             launcher=self._launcher,
             walltime_s=None if walltime is None else parse_walltime(str(walltime)),
             task_s=task_s,
-        )
-
-    def job_template(self, component: ComponentSpec) -> JobTemplate:
-        """What the jobs of a component have in common."""
-        tag = component.name
-        return JobTemplate(
-            name=f"scalable-{self.incarnation}-{tag}",
-            component=component,
-            options=self.options,
-            environment=component.environment(component.slots),
-            log=str(self._logs() / f"{_file_name(tag)}-%A_%a.log"),
-            prefix=f"{tag}-{self.incarnation}-",
-            command=worker_command(component, self.options, self._config_path(tag)),
         )
 
     def _write_config(self, component: ComponentSpec) -> None:
@@ -214,7 +206,7 @@ class SlurmCluster(PoolCluster):
         return self._directory
 
     def _config_path(self, tag: str) -> Path:
-        return self._private_directory() / f"{_file_name(tag)}.json"
+        return self._private_directory() / f"{file_name(tag)}.json"
 
     def _logs(self) -> Path:
         logs = Path(self._log_dir) if self._log_dir else self._private_directory() / "logs"
@@ -271,7 +263,3 @@ class SlurmCluster(PoolCluster):
     def scripts(self) -> Mapping[str, str]:
         """Tag -> the batch script of its jobs."""
         return {tag: pool.script(0) for tag, pool in self._job_pools.items()}
-
-
-def _file_name(tag: str) -> str:
-    return re.sub(r"[^\w.-]", "_", tag)

@@ -84,6 +84,8 @@ _TRANSIENT = (
     "queue is full",
     "reached the job limit",
     "not responding",
+    "required partition not available",
+    "required node not available",
 )
 
 

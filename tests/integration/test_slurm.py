@@ -1,0 +1,334 @@
+"""Pools whose workers are jobs of a real Slurm."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from scalable import ClusterError, ProviderError, ScalableClient, ScalableSession, SlurmCluster
+from scalable.providers.slurm.api import Slurm
+
+
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path, monkeypatch):
+    """An empty directory, and a state directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+def double(x):
+    time.sleep(0.2)
+    return 2 * x, os.environ["SLURM_JOB_ID"]
+
+
+def leave_a_mark(directory, i, seconds):
+    """Leaves a file for each start, to count them."""
+    with open(os.path.join(directory, f"{i}-{os.getpid()}-{time.time_ns()}"), "w"):
+        time.sleep(seconds)
+    return i, os.urandom(8)
+
+
+def starts(directory):
+    return sorted(int(name.split("-")[0]) for name in os.listdir(directory))
+
+
+@pytest.fixture
+def cluster(on_slurm):
+    """A cluster without pools."""
+    made = SlurmCluster(queue="batch", walltime="00:30:00", interface="lo")
+    yield made
+    made.close()
+
+
+def test_the_imperative_interface(on_slurm, empty_directory):
+    cluster = SlurmCluster(queue="batch", account="GCIMS", walltime="04:00:00", interface="lo")
+    cluster.add_container(tag="demeter", cpus=10, memory="20G", dirs={"/tmp": "/work"})
+    cluster.add_workers(n=5, tag="demeter")
+    client = ScalableClient(cluster)
+    futures = [client.submit(double, s, tag="demeter") for s in range(50)]
+    results = client.gather(futures)
+    assert [value for value, _ in results] == [2 * s for s in range(50)]
+    assert len({job for _, job in results}) > 1
+    cluster.remove_workers(n=3, tag="demeter")
+    assert cluster.pools["demeter"].wanted == 2
+    client.close()
+    cluster.close()
+    cluster.close()
+    assert not [p for p in empty_directory.rglob("*") if p.is_file()]
+
+
+def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
+    cluster.add_container(tag="a")
+    cluster.add_workers(n=3, tag="a")
+    eventually(lambda: cluster.pools["a"].running == 3)
+    elements = {
+        f"{e.job}_{e.index}": e for e in cluster.sync(Slurm().queue) if e.name.endswith("-a")
+    }
+    for name in cluster.reconciler.wanted.names("a"):
+        element = elements[cluster.job_of(name)]
+        assert f"{element.name.removeprefix('scalable-').rsplit('-', 1)[0]}" == cluster.incarnation
+        assert name == f"a-{cluster.incarnation}-{element.index}"
+
+
+def test_a_hundred_workers_are_one_array(cluster, eventually):
+    cluster.add_container(tag="a")
+    before = cluster.slurm.commands
+    cluster.add_workers(n=100, tag="a")
+    assert cluster.slurm.commands - before <= 3  # one sbatch, the array size, perhaps a poll
+    jobs = {cluster.job_of(name).split("_")[0] for name in cluster.reconciler.wanted.names("a")}
+    assert len(jobs) == 1
+    cluster.scale("a", 2)
+    eventually(lambda: cluster.pools["a"].running == 2)
+
+
+def test_pools_of_different_shape_and_prefix_do_not_touch_each_other(cluster, eventually):
+    cluster.add_container(tag="gcam", cpus=2)
+    cluster.add_container(tag="gcam-large", cpus=8)
+    cluster.add_workers(n=2, tag="gcam")
+    cluster.add_workers(n=1, tag="gcam-large")
+    eventually(lambda: cluster.pools["gcam-large"].running == 1)
+    kept = cluster.reconciler.wanted.names("gcam-large")
+    cluster.remove_workers(n=2, tag="gcam")
+    eventually(lambda: cluster.pools["gcam"].running == 0)
+    assert cluster.reconciler.wanted.names("gcam-large") == kept
+    assert cluster.pools["gcam-large"].running == 1
+    with pytest.raises(ClusterError, match="unknown tag 'gca'; known tags: 'gcam', 'gcam-large'"):
+        cluster.remove_workers(n=1, tag="gca")
+
+
+def test_those_that_wait_in_the_queue_go_first(cluster, eventually):
+    cluster.add_container(tag="wide", cpus=64)
+    cluster.add_workers(n=6, tag="wide")
+    eventually(lambda: cluster.pools["wide"].running == 4)
+    waiting = eventually(lambda: cluster.pools["wide"].waiting)
+    assert "waiting: Resources: it waits for nodes" in waiting or "Priority" in waiting
+    alive = {n for n, u in cluster.reconciler.existing().items() if u.connected_at is not None}
+    cluster.remove_workers(n=2, tag="wide")
+    eventually(lambda: cluster.pools["wide"].launching == 0)
+    assert set(cluster.reconciler.wanted.names("wide")) == alive
+
+
+MANIFEST = """
+version: 1
+project: {name: forecast}
+targets:
+  hpc: {provider: slurm, queue: batch, walltime: "00:20:00", interface: lo}
+components:
+  model: {cpus: 4, memory: 2G, workers: 2, env: {GREETING: "it's here"}}
+  post: {workers: 1}
+"""
+
+
+def greeting(_):
+    return os.environ["GREETING"], os.environ["OMP_NUM_THREADS"], os.environ["SLURM_JOB_ID"]
+
+
+def test_a_session_on_slurm_is_the_same_workflow(on_slurm, empty_directory):
+    (empty_directory / "scalable.yaml").write_text(MANIFEST)
+    session = ScalableSession.from_yaml(target="hpc")
+    with session as client:
+        model = [client.submit(greeting, i, tag="model") for i in range(8)]
+        count = client.submit(len, model, tag="post")
+        assert count.result(timeout=120) == 8
+        assert {r[:2] for r in client.gather(model)} == {("it's here", "4")}
+    rows = (session.run_path / "workers.jsonl").read_text()
+    assert rows.count('"started"') == 3
+    assert len(list((session.run_path / "logs").iterdir())) == 3
+    assert not list((empty_directory / "state" / "scalable" / "clusters").iterdir())
+
+
+# What goes wrong on a cluster ---------------------------------------------------------------------
+
+
+def test_cancelling_a_busy_worker_s_job_four_times_loses_nothing(cluster, on_slurm, eventually):
+    cluster.add_container(tag="a")
+    cluster.add_workers(n=2, tag="a")
+    with ScalableClient(cluster) as client:
+        future = client.submit(time.sleep, 8, tag="a")
+        cancelled = set()
+        for _ in range(4):
+            busy = eventually(lambda: busy_worker(cluster) - cancelled)
+            (name,) = busy
+            on_slurm.command("scancel", cluster.job_of(name))
+            cancelled.add(name)
+            eventually(lambda: name not in cluster.reconciler.existing())  # noqa: B023
+        assert future.result(timeout=120) is None
+        assert len(cancelled) == 4
+        eventually(lambda: cluster.pools["a"].running == 2)
+
+
+def busy_worker(cluster):
+    return {str(ws.name) for ws in cluster.scheduler.workers.values() if ws.executing}
+
+
+def test_a_node_that_goes_down_is_survived(own_slurm, tmp_path, eventually):
+    slurm = own_slurm()
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="a", cpus=40)  # one worker a node
+        cluster.add_workers(n=3, tag="a")
+        with ScalableClient(cluster) as client:
+            eventually(lambda: cluster.pools["a"].running == 3)
+            futures = client.map(leave_a_mark, [str(marks)] * 12, range(12), [1.0] * 12, tag="a")
+            time.sleep(1.5)
+            slurm.node_down("node1")
+            assert [i for i, _ in client.gather(futures)] == list(range(12))
+            eventually(lambda: cluster.pools["a"].running == 3)
+    assert set(starts(marks)) == set(range(12))
+
+
+def test_a_controller_that_is_away_for_a_while_costs_nothing(
+    own_slurm, tmp_path, eventually, caplog
+):
+    slurm = own_slurm()
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=2, tag="a")
+        with ScalableClient(cluster) as client:
+            eventually(lambda: cluster.pools["a"].running == 2)
+            futures = client.map(leave_a_mark, [str(marks)] * 60, range(60), [0.7] * 60, tag="a")
+            slurm.stop_controller()
+            cluster.scale("a", 3)
+            time.sleep(20)
+            assert cluster.pools["a"].reason is None
+            slurm.start_controller()
+            assert [i for i, _ in client.gather(futures)] == list(range(60))
+            eventually(lambda: cluster.pools["a"].running == 3, timeout=120)
+        assert len(cluster.reconciler.existing()) == 3
+        assert len(slurm.jobs()) == 3
+    assert starts(marks) == list(range(60))
+    assert "it is tried again" in caplog.text or "looked at again" in caplog.text
+
+
+def test_a_drained_partition_is_named_while_calls_wait(own_slurm, eventually, caplog):
+    slurm = own_slurm()
+    slurm.drain("batch")
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=1, tag="a")
+        with ScalableClient(cluster) as client:
+            future = client.submit(double, 4, tag="a")
+            eventually(lambda: "1 calls wait for pool 'a'" in caplog.text)
+            assert "Required partition not available" in caplog.text
+            slurm.undrain("batch")
+            assert future.result(timeout=120)[0] == 8
+
+
+def test_two_clusters_of_one_user_do_not_mix(on_slurm, eventually):
+    with (
+        SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as one,
+        SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as two,
+    ):
+        assert one.scheduler_address != two.scheduler_address
+        for cluster in (one, two):
+            cluster.add_container(tag="a")
+            cluster.add_workers(n=2, tag="a")
+        for cluster in (one, two):
+            eventually(lambda: cluster.pools["a"].running == 2)  # noqa: B023
+        one.close()
+        time.sleep(2)
+        assert two.pools["a"].running == 2
+        assert len(on_slurm.jobs()) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "component", "words"),
+    [
+        ({"queue": "nowhere"}, {}, "invalid partition"),
+        ({}, {"memory": "900G"}, "node configuration is not available"),
+        ({"directives": ("--no-such-option",)}, {}, "no-such-option"),
+    ],
+)
+def test_what_slurm_refuses_fails_at_once_in_its_own_words(on_slurm, options, component, words):
+    given = {"queue": "batch", "walltime": "00:30:00", "interface": "lo"} | options
+    with SlurmCluster(**given) as cluster:
+        cluster.add_container(tag="a", **component)
+        with pytest.raises(ProviderError, match=words):
+            cluster.add_workers(n=3, tag="a")
+        assert cluster.pools["a"].wanted == 0
+        assert on_slurm.jobs() == []
+
+
+def test_a_missing_interface_lists_those_that_exist(on_slurm):
+    with pytest.raises(ProviderError, match=r"no network interface 'ib9'.*there are: .*lo \(127"):
+        SlurmCluster(interface="ib9")
+
+
+def test_without_slurm_the_question_is_where_we_are(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with SlurmCluster(interface="lo") as cluster:
+        cluster.add_container(tag="a")
+        with pytest.raises(ProviderError, match="not on the PATH.*is this a login node"):
+            cluster.add_workers(n=1, tag="a")
+
+
+SCRIPT = """
+import os, time
+from scalable import ScalableClient, SlurmCluster
+cluster = SlurmCluster(queue="batch", walltime="00:30:00", interface="lo")
+cluster.add_container(tag="wide", cpus=64)
+cluster.add_workers(n=5, tag="wide")
+while cluster.pools["wide"].running < 4:
+    time.sleep(0.1)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_killed_client_leaves_no_job_and_no_secret(own_slurm, empty_directory, eventually):
+    slurm = own_slurm()
+    client = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, text=True)
+    try:
+        assert client.stdout.readline() == "up\n"
+        assert len(slurm.jobs()) == 5
+        client.send_signal(signal.SIGKILL)
+        # The fifth starts when the others are gone, finds no scheduler, and ends without work.
+        eventually(lambda: not slurm.jobs(), timeout=120)
+    finally:
+        client.kill()
+        client.communicate(timeout=30)
+    eventually(lambda: not list(empty_directory.glob("state/scalable/clusters/*")))
+
+
+def test_the_scripts_and_logs_hold_no_secret(cluster, eventually):
+    cluster.add_container(tag="a")
+    cluster.add_workers(n=1, tag="a")
+    eventually(lambda: cluster.pools["a"].running == 1)
+    needle = cluster.security.tls_worker_key.splitlines()[5]
+    script = cluster.scripts()["a"]
+    assert needle not in script
+    config = next(word for word in script.split() if word.endswith("a.json"))
+    assert os.stat(config).st_mode & 0o077 == 0
+    assert os.stat(os.path.dirname(config)).st_mode & 0o077 == 0
+    with open(config) as file:
+        assert needle in json.load(file)["security"]["tls_worker_key"]
+
+
+@pytest.mark.slow
+def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventually):
+    """One minute, calls of 15 s: each is executed once, on several generations of workers."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    (tmp_path / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: wall}\n"
+        'targets: {hpc: {provider: slurm, queue: batch, walltime: "00:01:00", interface: lo}}\n'
+        "components: {model: {workers: 2}}\n"
+        "tasks: {run: {component: model, count: 16, duration: 15s}}\n"
+    )
+    session = ScalableSession.from_yaml()
+    with session as client:
+        futures = client.map(leave_a_mark, [str(marks)] * 16, range(16), [15.0] * 16, task="run")
+        results = client.gather(futures)
+    assert [i for i, _ in results] == list(range(16))
+    assert starts(marks) == list(range(16))
+    workers = (session.run_path / "workers.jsonl").read_text()
+    assert workers.count("its walltime is nearly over") >= 2
+    assert "lost" not in workers
