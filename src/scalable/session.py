@@ -56,6 +56,7 @@ class ScalableSession:
         self._client: ScalableClient | None = None
         self._record: SessionRecord | None = None
         self._history: list[dict[str, Any]] = []
+        self._process = os.getpid()
 
     # Making one ---------------------------------------------------------------------------------
 
@@ -151,6 +152,40 @@ class ScalableSession:
         found = self._provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
         return report
+
+    def check(self) -> ValidationReport:
+        """Check the request against the place as it is now; nothing is started.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider has nothing to ask.
+        ProviderError
+            When the place does not answer.
+        """
+        if not hasattr(self._provider, "check"):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self._provider.name!r} has no live check"
+            )
+        report = ValidationReport()
+        found = self._provider.check(self.spec)
+        report.extend(self._resolved.locate(d) for d in [*found.errors, *found.warnings])
+        return report
+
+    def scripts(self) -> Mapping[str, str]:
+        """Tag -> the script that starts one of its workers.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider submits none.
+        """
+        if not hasattr(self._provider, "render_scripts"):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self._provider.name!r} submits no scripts"
+            )
+        found: Mapping[str, str] = self._provider.render_scripts(self.spec)
+        return found
 
     def plan(
         self, dry_run: bool = False, objective: str | None = None, policy: str | None = None
@@ -345,6 +380,8 @@ class ScalableSession:
 
     def _close(self, error: BaseException | None) -> None:
         _open_sessions.discard(self)
+        if os.getpid() != self._process:
+            return  # a fork of the process that the session belongs to
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
         if error is None and client is not None:

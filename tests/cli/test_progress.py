@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from scalable.cli import output
 from scalable.cli.output import LineDisplay, open_output
 from scalable.cli.progress import Followed, PoolCounts, RunProgress, render_pools
 

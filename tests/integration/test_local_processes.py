@@ -144,7 +144,6 @@ def test_the_record_and_the_scratch_space_are_closed_to_others(session):
     directories = session.client.run(lambda dask_worker: dask_worker.local_directory)
     for directory in directories.values():
         assert Path(directory).parents[1].stat().st_mode & 0o077 == 0
-        assert Path(directory).parents[2].stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize("telemetry", ["1", "0"])
@@ -154,8 +153,52 @@ def test_the_scratch_space_is_gone_after_the_end(telemetry, monkeypatch):
     with session as client:
         (scratch,) = client.run(lambda dask_worker: dask_worker.local_directory).values()
         assert Path(scratch).is_dir()
-    assert Path(scratch).parents[2].name.startswith("scalable-")
-    assert not Path(scratch).parents[2].exists()
+    assert Path(scratch).parents[1].name.startswith("scalable-")
+    assert not Path(scratch).parents[1].exists()
+
+
+def test_a_pool_without_workers_makes_no_directory(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with ScalableSession.local({"a": 0}, processes=True):
+        assert not list(tmp_path.glob("scalable-*"))
+
+
+def test_ending_workers_while_they_start_fails_no_call(eventually):
+    session = ScalableSession.local({"a": 0, "b": 0}, processes=True)
+    with session as client:
+        futures = client.map(sleep_and_return, range(30), [0.1] * 30, tag="a")
+        for pause in (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6):
+            session.scale("a", 1)
+            time.sleep(pause)
+            session.scale("a", 0)
+            time.sleep(0.3)
+        session.scale("a", 1)
+        assert client.gather(futures) == list(range(30))
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, 40])
+def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(session, eventually, number):
+    client = session.client
+    pid = client.submit(getpid, tag="post").result(timeout=60)
+    os.kill(pid, number)
+    future = client.submit(sleep_and_return, "done", 0.0, tag="post")
+    assert future.result(timeout=120) == "done"
+    eventually(lambda: not alive(pid))
+
+
+def test_a_fork_of_the_script_leaves_the_session_alone(session):
+    child = os.fork()
+    if child == 0:
+        session.close()
+        os._exit(17)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert session.client.submit(getpid, tag="post").result(timeout=60) > 0
+
+
+def test_a_resource_that_nobody_offers_is_named(session, caplog, eventually):
+    future = session.client.submit(getpid, tag="post", resources={"GPU": 1})
+    eventually(lambda: "calls wait for resource 'GPU', which no worker offers" in caplog.text)
+    future.cancel()
 
 
 def test_a_component_s_environment_memory_and_threads_reach_its_workers():

@@ -146,8 +146,21 @@ def test_a_killed_script_leaves_no_scratch_space(script, eventually, telemetry, 
     assert len(directories) == 3
     assert all(os.path.isdir(d) for d in directories)
     process.kill()
-    cluster = os.path.dirname(os.path.dirname(os.path.dirname(directories[0])))
-    eventually(lambda: not os.path.exists(cluster), "the end of the scratch space")
+    scratch = [os.path.dirname(os.path.dirname(d)) for d in directories]
+    assert all("scalable-" in os.path.basename(d) for d in scratch)
+    eventually(lambda: not any(map(os.path.exists, scratch)), "the end of the scratch space")
+
+
+def test_a_killed_script_whose_worker_holds_python_s_lock(script, eventually):
+    process = script(
+        f"with session as client:\n    {SHOW}"
+        "    futures = client.map(sum, [range(4 * 10**9)] * 3)\n"
+        "    time.sleep(600)\n"
+    )
+    pids = pids_from(process)
+    eventually(lambda: any(psutil.Process(p).cpu_percent(0.2) > 50 for p in pids), "busy workers")
+    process.kill()
+    eventually(lambda: all(gone(pid) for pid in pids), "the workers' end")
 
 
 def test_a_script_without_a_guard_and_its_own_modules(script, tmp_path):

@@ -24,6 +24,7 @@ CHECK_INTERVAL_S = 1.0
 WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
 REMEMBERED_LOSSES = 1000
+SILENT_S = 30.0
 
 
 def describe_pools(pools: Mapping[str, Any]) -> str:
@@ -46,6 +47,8 @@ class Controller(SchedulerPlugin):
         self._drains: dict[str, Drain] = {}
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
+        self._barred: set[str] = set()
+        self._silent: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         scheduler.handlers.update(
@@ -54,6 +57,8 @@ class Controller(SchedulerPlugin):
                 "scalable_pools": self.pools,
                 "scalable_load": self.load,
                 "scalable_drain": self.drain,
+                "scalable_bar": self.bar,
+                "scalable_admit": self.admit,
                 "scalable_resume": self.resume,
                 "scalable_forgive": self.forgive,
             }
@@ -98,6 +103,20 @@ class Controller(SchedulerPlugin):
             if ws.address not in self._drains:
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
+    def bar(self, workers: Iterable[str]) -> list[str]:
+        """Give these workers nothing to run if they connect after all; returns those that did.
+
+        A unit that is ended while it starts may still connect. It would be given the whole queue,
+        and its end would count against every call in it.
+        """
+        names = set(workers)
+        self._barred |= names
+        return [str(ws.name) for ws in self._named(names)]
+
+    def admit(self, workers: Iterable[str]) -> None:
+        """Let workers of these names connect again."""
+        self._barred.difference_update(workers)
+
     def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again, where it is not too late."""
         for ws in self._named(workers):
@@ -127,7 +146,9 @@ class Controller(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Learn a worker's name: when it is lost only its address is known."""
-        self._names[worker] = str(scheduler.workers[worker].name)
+        name = self._names[worker] = str(scheduler.workers[worker].name)
+        if name in self._barred:
+            self.drain([name])
 
     def _named(self, names: Iterable[str]) -> list[Any]:
         wanted = set(names)
@@ -163,22 +184,44 @@ class Controller(SchedulerPlugin):
 
     def _look_at_waiting(self) -> None:
         waiting: dict[str, list[TaskState]] = {}
-        for task in self.scheduler.unrunnable:
-            tag = (task.annotations or {}).get(TAG_ANNOTATION) or next(
-                iter(task.resource_restrictions or ()), UNTAGGED
-            )
-            waiting.setdefault(tag, []).append(task)
-        now = time.monotonic()
-        self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
         pools = self.pools()
+        for task in self.scheduler.unrunnable:
+            waiting.setdefault(self._tag_of(task, pools), []).append(task)
+        now = time.monotonic()
+        self._name_silent_workers()
+        self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
         for tag, tasks in waiting.items():
             if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
                 self._explain(tag, tasks, pools, now)
+
+    @staticmethod
+    def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
+        """The pool that a call waits for; else what it asks for that no pool is named after."""
+        asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
+        asked += [str(resource) for resource in task.resource_restrictions or ()]
+        return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
+
+    def _name_silent_workers(self) -> None:
+        """Say which workers have not been heard of: they are stopped, or a call holds the GIL."""
+        now = time.time()
+        silent = {
+            str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S
+        }
+        for name in silent - self._silent:
+            logger.warning(
+                "worker %s has been silent for %g s; a call that holds Python's lock does that",
+                name,
+                SILENT_S,
+            )
+        self._silent = silent
 
     def _explain(
         self, tag: str, tasks: list[TaskState], pools: Mapping[str, Mapping[str, Any]], now: float
     ) -> None:
         pool = pools.get(tag)
+        for resource in sorted(self._not_offered(tasks, pools)):
+            words = f"calls wait for resource {resource!r}, which no worker offers"
+            self._say(resource, words, now)
         if pool is None:
             asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
             self._fail(asked, f"no pool {tag!r}; known tags: {describe_pools(pools)}")
@@ -188,9 +231,21 @@ class Controller(SchedulerPlugin):
         alive = pool["running"] + pool["launching"]
         if pool["reason"] is not None and not alive:
             self._fail(tasks, f"{_shown(tag)} is degraded: {pool['reason']}")
-        elif not pool["running"] and now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
+        elif not pool["running"]:
+            self._say(tag, f"{len(tasks)} calls wait for {_shown(tag)}: {_why(tag, pool)}", now)
+
+    def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
+        return {
+            str(resource)
+            for task in tasks
+            for resource in task.resource_restrictions or ()
+            if resource not in pools and not self.scheduler.resources.get(resource)
+        }
+
+    def _say(self, tag: str, words: str, now: float) -> None:
+        if now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
             self._said_at[tag] = now
-            logger.warning("%d calls wait for %s: %s", len(tasks), _shown(tag), _why(tag, pool))
+            logger.warning("%s", words)
 
     def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
         error = ClusterError(message)

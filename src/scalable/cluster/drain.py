@@ -69,6 +69,8 @@ class Drain:
         self._retiring = False
         # Beside cancelling the task: Dask's comms may swallow that.
         self._abandoned = False
+        # At once, so that a worker which connected just now is given nothing to run.
+        self._set_status(Status.closing_gracefully)
         self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
         self._task.add_done_callback(self._ended)
 
@@ -95,10 +97,13 @@ class Drain:
         return self._scheduler.workers.get(self._worker.address) is self._worker
 
     async def _run(self) -> None:
-        self._set_status(Status.closing_gracefully)
         while self._present and not self._abandoned:
+            if self._worker.status is not Status.closing_gracefully:
+                self._set_status(Status.closing_gracefully)  # it was still starting
             self._hand_over()
-            if await self._idle() and not self._abandoned:
+            if self._holds_what_nobody_can_take():
+                self.state = "holding"
+            elif await self._idle() and not self._abandoned:
                 self._retiring = True
                 retired = await self._scheduler.retire_workers(workers=[self._worker.address])
                 self._retiring = False
@@ -108,6 +113,11 @@ class Drain:
                 await asyncio.sleep(RETRY_HOLDING_S)
             await asyncio.sleep(POLL_S)
         self.state = "done"
+
+    def _holds_what_nobody_can_take(self) -> bool:
+        others = self._scheduler.running - {self._worker}
+        sole = any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
+        return bool(self._worker.actors) or (sole and not others)
 
     def _set_status(self, status: Status) -> None:
         stimulus = f"scalable-drain-{next(_serial)}"

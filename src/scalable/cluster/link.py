@@ -34,6 +34,12 @@ class SchedulerLink(Protocol):
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""
 
+    async def bar(self, workers: Iterable[str]) -> list[str]:
+        """Give these workers nothing to run if they connect after all; returns those that did."""
+
+    async def admit(self, workers: Iterable[str]) -> None:
+        """Let workers of these names connect again."""
+
     async def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again."""
 
@@ -67,6 +73,14 @@ class RpcLink:
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""
         await self._comm.scalable_drain(workers=list(workers))
+
+    async def bar(self, workers: Iterable[str]) -> list[str]:
+        """Give these workers nothing to run if they connect after all; returns those that did."""
+        return list(await self._comm.scalable_bar(workers=list(workers)))
+
+    async def admit(self, workers: Iterable[str]) -> None:
+        """Let workers of these names connect again."""
+        await self._comm.scalable_admit(workers=list(workers))
 
     async def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again."""

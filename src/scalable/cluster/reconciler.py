@@ -233,10 +233,10 @@ class Reconciler:
                 )
                 forgiven = self._lose(decision.lost, now)
                 self._pass_on(decision)
-                self._end([self.units.pop(name) for name in decision.stop])
                 draining = self._set_phase(decision.drain, Phase.DRAINING)
                 resumed = self._set_phase(decision.resume, Phase.RUNNING)
                 due = self._due(now)
+            await self._stop_unwanted(decision.stop)
             if forgiven:
                 await self.link.forgive(forgiven)
             if draining:
@@ -244,6 +244,18 @@ class Reconciler:
             if resumed:
                 await self.link.resume(resumed)
             await self._launch(due)
+
+    async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
+        """End units that hold nothing; one that connected in this moment is drained instead."""
+        assert self.link is not None
+        units = [self.units[name] for name in names]
+        starting = [w for u in units if u.connected_at is None for w in u.worker_names]
+        connected = set(await self.link.bar(starting)) if starting else set()
+        with self._changing:
+            ending = [unit for unit in units if not connected & set(unit.worker_names)]
+            for unit in ending:
+                self.units.pop(unit.name, None)
+            self._end(ending)
 
     def _connected(self, units: Iterable[Unit], now: float) -> None:
         for unit in units:
@@ -352,7 +364,13 @@ class Reconciler:
         return due
 
     async def _launch(self, due: Mapping[str, Mapping[UnitName, Mapping[str, Any]]]) -> None:
+        assert self.link is not None
         refused: ProviderError | None = None
+        again = [
+            w for entries in due.values() for n, e in entries.items() for w in worker_names(n, e)
+        ]
+        if again:
+            await self.link.admit(again)
         for tag, entries in due.items():
             pool = self.pools[tag]
             for name, entry in entries.items():
@@ -437,4 +455,6 @@ class Reconciler:
             unit.leaving = "closed"
         self._end(units)
         while self._background:
-            await asyncio.gather(*self._background)
+            done = await asyncio.gather(*self._background, return_exceptions=True)
+            for error in filter(None, done):
+                logger.error("a worker could not be stopped", exc_info=error)

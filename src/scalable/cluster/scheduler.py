@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dask
 from distributed import Scheduler
 
 
@@ -26,4 +27,12 @@ class QuietHttp:
 
 
 class PoolScheduler(QuietHttp, Scheduler):
-    """Dask's scheduler, without an HTTP server that nobody asked for."""
+    """Dask's scheduler, without an HTTP server that nobody asked for.
+
+    It does not give up workers that are silent: a call that holds Python's lock for longer than
+    Dask's worker-ttl would be run twice. Whether a worker lives is what its place says.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        with dask.config.set({"distributed.scheduler.worker-ttl": None}):
+            super().__init__(*args, **kwargs)

@@ -1,8 +1,10 @@
 """The program of a worker process: ``python -m scalable.cluster.worker_process [FILE NAME]``.
 
 Without arguments it reads one line of JSON from standard input (see :class:`WorkerConfig`):
-credentials thus never appear in an argument, the environment or a file. Standard input then stays
-open as the lifeline: when it ends, its parent is gone, and the worker with all its children ends.
+credentials thus never appear in an argument or the environment. (Python's ssl module takes them
+from files only, so Dask writes them to a private directory for the moment of loading.) Standard
+input then stays open as the lifeline: when it ends, its parent is gone, and the worker with all its
+children ends.
 
 With a file and a name, for workers on other machines, the configuration comes from that file, which
 only its owner can read, and the worker lives as long as its scheduler does.
@@ -17,6 +19,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +32,9 @@ from typing import Any
 import dask
 from distributed import Security
 from distributed.comm.core import connect
+from distributed.core import Status
+
+logger = logging.getLogger("scalable.cluster")
 
 CONNECT_TIMEOUT_S = 60.0
 PARENT_INTERVAL_S = 1.0
@@ -57,7 +63,7 @@ class WorkerConfig:
     host
         Address to listen on.
     local_directory
-        Scratch directory of this worker alone, in one of its cluster's; removed when it ends.
+        Scratch directory of this worker alone; removed when it ends.
     preload
         Scripts to run before the worker starts.
     sys_path
@@ -101,6 +107,15 @@ def security_fields(security: Security | None) -> dict[str, str]:
     return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
 
 
+def serialized_config() -> str:
+    """Dask's configuration in this process, for workers; empty where it holds live objects."""
+    try:
+        return str(dask.config.serialize(dask.config.config))
+    except TypeError as error:
+        logger.warning("workers start with Dask's default configuration: %s", error)
+        return ""
+
+
 async def serve(config: WorkerConfig) -> bool:
     """Run the worker until it ends.
 
@@ -135,6 +150,10 @@ async def serve(config: WorkerConfig) -> bool:
     closing: list[asyncio.Task[Any]] = []
 
     def close() -> None:
+        if worker.status is not Status.running and not closing:
+            # Dask's worker would go on to register, and be given work that dies with it.
+            remove_scratch(config.local_directory)
+            os._exit(0)
         if not closing:
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
@@ -172,6 +191,7 @@ def end_with_parent(lifeline: int, parent: int, scratch: str) -> None:
     scratch
         Directory to remove first.
     """
+    watch_from_outside(lifeline, scratch)
     while os.getppid() == parent:
         readable, _, _ = select.select([lifeline], [], [], PARENT_INTERVAL_S)
         if readable and not os.read(lifeline, 4096):
@@ -180,12 +200,29 @@ def end_with_parent(lifeline: int, parent: int, scratch: str) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
+def watch_from_outside(lifeline: int, scratch: str) -> None:
+    """Have a small process do the same: a call that holds Python's lock stops every thread here.
+
+    It leaves this process's children, so that it is not counted among a call's, but not its group.
+    """
+    # A shell gives what it runs in the background no standard input: hence another number.
+    script = (
+        "exec 3<&0 >/dev/null 2>&1; "
+        '( while read -r _ <&3; do :; done; rm -rf -- "$1"; kill -s KILL -- "-$2" ) &'
+    )
+    with suppress(FileNotFoundError):  # an image without a shell
+        subprocess.run(
+            ["/bin/sh", "-c", script, "watch", scratch, str(os.getpgrp())],
+            stdin=lifeline,
+            check=False,
+            timeout=10,
+        )
+
+
 def remove_scratch(scratch: str) -> None:
-    """Remove a worker's directory, and the cluster's around it if it was the last one."""
+    """Remove a worker's own directory."""
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)
-        with suppress(OSError):
-            Path(scratch).parent.rmdir()
 
 
 async def scheduler_is_there(config: WorkerConfig) -> bool:
@@ -237,7 +274,7 @@ def read_file(path: Path, name: str) -> WorkerConfig:
     if mode & 0o077:
         sys.exit(f"{path} can be read by others: it holds credentials, so it is not used")
     scratch = tempfile.mkdtemp(prefix="scalable-")
-    values = json.loads(text) | {"name": name, "local_directory": f"{scratch}/worker"}
+    values = json.loads(text) | {"name": name, "local_directory": scratch}
     return WorkerConfig(**values)
 
 

@@ -1,1 +1,41 @@
-"""containers room."""
+"""How a command runs inside apptainer, docker or podman, and how its container is removed.
+
+Rendering is pure (`request`, `render`); what is read from this machine is apart: which runtimes are
+installed (`choose`), whether image and mounts are there (`check`), where this Python lies
+(`host_python`), which versions are installed (`versions`).
+
+Not in here: starting and watching the process that the rendered command makes, which is the
+providers' business, and what a worker is told, which is the cluster's.
+"""
+
+from scalable.containers.check import (
+    check_image,
+    check_mounts,
+    probe_versions,
+    run_bounded,
+)
+from scalable.containers.choose import RUNTIMES, choose_runtime
+from scalable.containers.host_python import HostPython, read_host_python
+from scalable.containers.render import render_batch, render_command, render_removal
+from scalable.containers.request import ContainerRequest, Runtime, container_name
+from scalable.containers.versions import Versions, describe_mismatch, read_versions
+
+__all__ = [
+    "RUNTIMES",
+    "ContainerRequest",
+    "HostPython",
+    "Runtime",
+    "Versions",
+    "check_image",
+    "check_mounts",
+    "choose_runtime",
+    "container_name",
+    "describe_mismatch",
+    "probe_versions",
+    "read_host_python",
+    "read_versions",
+    "render_batch",
+    "render_command",
+    "render_removal",
+    "run_bounded",
+]

@@ -85,15 +85,22 @@ class SessionRecord:
             code = error.code if isinstance(error, SystemExit) else 1
             self.run.close(
                 "failed",
-                error=f"{type(error).__name__}: {error}",
+                error=f"{type(error).__name__}: {_text(error)}",
                 exit_code=code if isinstance(code, int) else 1,
             )
+
+
+def _text(error: BaseException) -> str:
+    """The error's own words; an error of the user's may fail to say any."""
+    lines = traceback.format_exception_only(error)
+    own = next((line for line in lines if type(error).__name__ in line), lines[-1])
+    return own.strip().partition(": ")[2]
 
 
 def _workflow_failure(error: BaseException) -> dict[str, Any]:
     return {
         "failure_class": type(error).__name__,
-        "message": str(error),
+        "message": _text(error),
         "timestamp": time.time(),
         "details": {
             "phase": "workflow",

@@ -17,11 +17,19 @@ from scalable.spec import Diagnostic, ValidationReport
 @click.command()
 @manifest_argument
 @target_option("Check this target only; by default all of them.")
+@click.option(
+    "--check",
+    "live",
+    is_flag=True,
+    help="Ask the place too, for example Slurm for its limits. Nothing is started.",
+)
 @output_options
-def command(manifest: Path | None, target: str | None, output: Output) -> int:
+def command(manifest: Path | None, target: str | None, *, live: bool, output: Output) -> int:
     """Check a manifest: every fault, with its place and a way out."""
     path = settings.manifest_path(manifest)
     report, targets = check(path, target)
+    if live and report.ok:
+        report.extend(_live(path, target))
     output.show(validation_result(path, report, targets))
     return 0 if report.ok else ManifestError.exit_code
 
@@ -59,6 +67,14 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
         report.extend(error.diagnostics or (_as_diagnostic(error, path),))
         return report, ()
     return report, targets
+
+
+def _live(path: Path, target: str | None) -> list[Diagnostic]:
+    """What the place of a target, by default the one that would be run on, says."""
+    from scalable.session import ScalableSession
+
+    found = ScalableSession.from_yaml(path, target).check()
+    return [*found.errors, *found.warnings]
 
 
 def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:

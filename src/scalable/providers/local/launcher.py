@@ -16,11 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask
+import psutil
 from distributed import Security
 
 from scalable.cluster.launcher import Observation, UnitName, UnitState
-from scalable.cluster.worker_process import WorkerConfig, remove_scratch, security_fields
+from scalable.cluster.worker_process import (
+    WorkerConfig,
+    remove_scratch,
+    security_fields,
+    serialized_config,
+)
 from scalable.errors import ProviderError
 from scalable.providers.local.render import end_of
 
@@ -28,13 +33,16 @@ COMMAND = (sys.executable, "-m", "scalable.cluster.worker_process")
 TERMINATE_S = 3.0
 KILL_S = 5.0
 LOG_TAIL_BYTES = 8192
+STOPPED_GRACE_S = 10.0
 
 
 @dataclass
 class _Unit:
     process: subprocess.Popen[bytes]
     scratch: Path
+    log: Path
     limit: int
+    stopped_since: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,6 @@ class ProcessLauncher:
     def __init__(self, scheduler: str, security: Security | None, logs: Path | None) -> None:
         self._scheduler = scheduler
         self._security = security
-        self._scratch: Path | None = None
         self._logs = logs
         self._units: dict[UnitName, _Unit] = {}
         self._ended: dict[UnitName, _End] = {}
@@ -71,7 +78,8 @@ class ProcessLauncher:
                 self._units[name] = self._spawn(str(name), entry["options"])
 
     def _spawn(self, name: str, options: Mapping[str, Any]) -> _Unit:
-        scratch = self._scratch_of(name)
+        # A directory for each: a common one that comes and goes could be put there by others.
+        scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
         config = WorkerConfig(
             scheduler=self._scheduler,
             name=name,
@@ -82,12 +90,12 @@ class ProcessLauncher:
             preload=tuple(options["preload"]),
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             security=security_fields(self._security),
-            dask_config=dask.config.serialize(dask.config.config),
+            dask_config=serialized_config(),
         )
+        log_path = self._log(name, scratch)
         try:
-            scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._log(name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._log(name).open("ab") as log:
+            log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with log_path.open("ab") as log:
                 process = subprocess.Popen(
                     COMMAND,
                     stdin=subprocess.PIPE,
@@ -97,21 +105,16 @@ class ProcessLauncher:
                     # A group of its own: Ctrl-C is ours to handle, and its children end with it.
                     start_new_session=True,
                 )
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            remove_scratch(str(scratch))
             raise ProviderError(
-                f"worker {name} cannot be started: {error}", transient=True
+                f"worker {name} cannot be started: {error}", transient=isinstance(error, OSError)
             ) from error
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
             process.stdin.write(config.to_line())
             process.stdin.flush()
-        return _Unit(process, scratch, options["memory_limit"])
-
-    def _scratch_of(self, name: str) -> Path:
-        # The last worker to end removes the common directory; the next one needs a new one.
-        if self._scratch is None or not self._scratch.exists():
-            self._scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
-        return self._scratch / _file_name(name)
+        return _Unit(process, scratch, log_path, options["memory_limit"])
 
     def observe(self) -> dict[UnitName, Observation]:
         """Look at each process."""
@@ -120,7 +123,7 @@ class ProcessLauncher:
     def _observe(self, name: UnitName, unit: _Unit) -> Observation:
         if name not in self._ended:
             if not _has_exited(unit.process):
-                return Observation(UnitState.RUNNING)
+                return _running(unit)
             self._reap(name, unit)
         return Observation(UnitState.ENDED, self._ended[name].reason)
 
@@ -136,7 +139,7 @@ class ProcessLauncher:
         with suppress(BrokenPipeError):
             unit.process.stdin.close()
         reason = end_of(unit.process.returncode, unit.limit)
-        self._ended[name] = _End(reason, self._tail(name))
+        self._ended[name] = _End(reason, _tail(unit.log))
         remove_scratch(str(unit.scratch))
 
     async def stop(self, names: Sequence[UnitName]) -> None:
@@ -157,21 +160,33 @@ class ProcessLauncher:
 
     def logs(self, name: UnitName) -> str:
         """The last 8 KiB of a process's output."""
-        end = self._ended.get(name)
-        return self._tail(name) if end is None else end.last_output
+        if name in self._ended:
+            return self._ended[name].last_output
+        return _tail(self._units[name].log) if name in self._units else ""
 
-    def _tail(self, name: UnitName) -> str:
-        try:
-            with self._log(str(name)).open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-                return log.read().decode(errors="replace")
-        except OSError:
-            return ""
+    def _log(self, name: str, scratch: Path) -> Path:
+        return (
+            scratch / "worker.log" if self._logs is None else self._logs / f"{_file_name(name)}.log"
+        )
 
-    def _log(self, name: str) -> Path:
-        if self._logs is None:
-            return self._scratch_of(name) / "worker.log"
-        return self._logs / f"{_file_name(name)}.log"
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _running(unit: _Unit) -> Observation:
+    """A process that is there; one that was stopped by a signal for too long is as good as gone."""
+    now = time.monotonic()
+    stopped = psutil.Process(unit.process.pid).status() == psutil.STATUS_STOPPED
+    unit.stopped_since = (unit.stopped_since or now) if stopped else None
+    if unit.stopped_since is not None and now - unit.stopped_since > STOPPED_GRACE_S:
+        return Observation(UnitState.ENDED, f"it was stopped by a signal for {STOPPED_GRACE_S:g} s")
+    return Observation(UnitState.RUNNING)
 
 
 def _file_name(name: str) -> str:

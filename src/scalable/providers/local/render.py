@@ -64,5 +64,6 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {format_bytes(limit)})"
     if returncode < 0:
-        return f"it was killed by {signal.Signals(-returncode).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"it was killed by {names.get(-returncode, f'signal {-returncode}')}"
     return f"it ended with exit code {returncode}"

@@ -12,13 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import dask
-
 from scalable import settings
 from scalable.cluster.pool_cluster import PoolCluster
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.cluster.worker import ProcessWorker
-from scalable.cluster.worker_process import WorkerConfig, security_fields
+from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
 from scalable.errors import ClusterError
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
@@ -188,7 +186,7 @@ class SlurmCluster(PoolCluster):
             preload=() if preload is None else (str(self._workflow_dir / preload),),
             sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
             security=security_fields(self.security),
-            dask_config=dask.config.serialize(dask.config.config),
+            dask_config=serialized_config(),
         )
         path = self._config_path(component.name)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

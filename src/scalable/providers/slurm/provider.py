@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalable import settings
+from scalable.errors import ProviderError
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
+from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.check import findings
+from scalable.providers.slurm.network import address_of
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.providers.slurm.render import batch_script
+from scalable.providers.slurm.worker import file_name, job_template
+from scalable.spec import ComponentSpec
 from scalable.units import parse_walltime
 
 if TYPE_CHECKING:
@@ -36,6 +47,35 @@ class SlurmProvider:
                     )
                 )
         return report
+
+    def check(self, spec: DeploymentSpec) -> ValidationReport:
+        """Compare the request with the live Slurm: partition, limits, nodes, interface, mounts.
+
+        Nothing is submitted: in the end Slurm is asked whether it would accept each script.
+
+        Raises
+        ------
+        ProviderError
+            When Slurm does not answer.
+        """
+        return asyncio.run(_check(spec, self.render_scripts(spec)))
+
+    def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
+        directory = settings.state_dir() / "clusters" / "ID"
+        logs = spec.options["logs"] or spec.log_dir or directory / "logs"
+        return {
+            tag: batch_script(
+                job_template(
+                    component,
+                    spec.options,
+                    cluster_id="ID",
+                    config=directory / f"{file_name(tag)}.json",
+                    logs=Path(logs).absolute(),
+                )
+            )
+            for tag, component in spec.components.items()
+        }
 
     def build_cluster(self, spec: DeploymentSpec) -> SlurmCluster:
         """Start a scheduler in this process; its pools are empty."""
@@ -79,3 +119,43 @@ class SlurmProvider:
     def close(self, cluster: Any) -> None:
         """Cancel every job and end the scheduler."""
         cluster.close()
+
+
+async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
+    slurm, report = Slurm(), ValidationReport()
+    report.extend(findings(spec, await slurm.partitions(), await slurm.nodes()))
+    interface = spec.options["interface"]
+    if interface is not None:
+        try:
+            address_of(interface)
+        except ProviderError as error:
+            path = ("targets", spec.target_name, "interface")
+            report.add(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
+    for tag, component in spec.components.items():
+        report.extend(_missing_mounts(component))
+        if report.ok:
+            report.extend(await _asked(slurm, tag, scripts[tag]))
+    return report
+
+
+def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            "E_BAD_OPTION",
+            ("components", component.name, "mounts", host),
+            f"there is no {host} here to mount",
+        )
+        for host in component.mounts
+        if not Path(host).expanduser().exists()
+    ]
+
+
+async def _asked(slurm: Slurm, tag: str, script: str) -> list[Diagnostic]:
+    """What Slurm says to a component's script, when asked without submitting it."""
+    try:
+        await slurm.submit(script, array=None, comment="scalable validate", test_only=True)
+    except ProviderError as error:
+        if error.transient:
+            raise
+        return [Diagnostic("E_BAD_OPTION", ("components", tag), error.message)]
+    return []

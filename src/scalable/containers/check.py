@@ -1,0 +1,164 @@
+"""Is everything there that a container needs, before many are asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from scalable.containers.render import render_command
+from scalable.containers.request import ContainerRequest
+from scalable.containers.versions import PACKAGES, Versions
+from scalable.errors import ProviderError
+
+INSPECT_S = 30.0
+PULL_S = 1800.0
+PROBE_S = 120.0
+SAID_LINES = 5
+
+Run: TypeAlias = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
+
+# For an image without this package: its standard library must do.
+_REPORT = """
+import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = None
+print(json.dumps({"python": platform.python_version(), "packages": found}))
+"""
+
+
+def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and keep what it says.
+
+    Raises
+    ------
+    ProviderError
+        When it cannot be started, or has not ended after ``timeout_s`` seconds.
+    """
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProviderError(
+            f"{_verb(command)} did not end within {timeout_s:g} s", transient=True
+        ) from error
+    except OSError as error:
+        raise ProviderError(f"{_verb(command)} cannot be started: {error}") from error
+
+
+def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
+    """See that an image is there; one that is not is fetched once, so that workers find it.
+
+    Parameters
+    ----------
+    request
+        The container.
+    run
+        Runs a command within a number of seconds.
+
+    Raises
+    ------
+    ProviderError
+        When a file does not exist, or a reference is neither on this machine nor can be fetched,
+        with the runtime's words.
+    """
+    runtime, reference = request.runtime, request.reference
+    if runtime == "apptainer":
+        if request.image_file is None:
+            # Fetched and converted into the cache, where each worker finds it.
+            _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
+        elif not Path(request.image_file).exists():
+            raise ProviderError(
+                f"there is no image {request.image_file}",
+                hint="build it with apptainer build, or write a reference such as "
+                "docker://ghcr.io/site/model:1",
+            )
+    elif request.image_file is not None:
+        raise ProviderError(
+            f"image {request.image_file} is a file for apptainer, and {runtime} is to run it",
+            hint="ask for the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
+        )
+    elif run([runtime, "image", "inspect", reference], INSPECT_S).returncode:
+        _require(request, run([runtime, "pull", reference], PULL_S))
+
+
+def check_mounts(mounts: Mapping[str, str]) -> list[str]:
+    """Say what is wrong with mounts.
+
+    Parameters
+    ----------
+    mounts
+        Path on the host -> path in the container.
+
+    Returns
+    -------
+    list of str
+        A sentence for each fault; empty where all can be mounted on this machine.
+    """
+    faults = []
+    for outside, inside in mounts.items():
+        if not outside.startswith("/"):
+            faults.append(f"host path {outside!r} is not absolute")
+        elif not Path(outside).exists():
+            faults.append(f"host path {outside} does not exist")
+        if not inside.startswith("/"):
+            faults.append(f"container path {inside!r} is not absolute")
+    counts = Counter(mounts.values())
+    return faults + [f"container path {p} is given twice" for p, n in counts.items() if n > 1]
+
+
+def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
+    """Start the container once and ask its Python what is installed.
+
+    Everything that would end each worker at once shows here: a runtime that may not run, a mount
+    that is refused, an image without Python.
+
+    Raises
+    ------
+    ProviderError
+        When the container cannot be started, or its Python does not answer.
+    """
+    answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
+    try:
+        said = json.loads(answer.stdout.splitlines()[-1])
+        return Versions(said["python"], said["packages"])
+    except (ValueError, LookupError, TypeError):
+        raise ProviderError(
+            f"Python does not start in image {request.image!r}: {_said(answer)}",
+            hint="an image needs python3 with scalable and distributed; or mount this machine's "
+            "with runtime: host",
+        ) from None
+
+
+def _require(request: ContainerRequest, answer: subprocess.CompletedProcess[str]) -> None:
+    if answer.returncode:
+        raise ProviderError(
+            f"image {request.image!r} is not on this machine and cannot be fetched: "
+            f"{_said(answer)}",
+            hint="check its name, or that you are logged in to its registry",
+        )
+
+
+def _said(answer: subprocess.CompletedProcess[str]) -> str:
+    """The last words of a command."""
+    lines = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-SAID_LINES:]
+    return "; ".join(line.strip() for line in lines) or f"exit code {answer.returncode}"
+
+
+def _verb(command: Sequence[str]) -> str:
+    return " ".join(command[:2])

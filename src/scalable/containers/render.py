@@ -1,0 +1,198 @@
+"""Command lines and shell text for each runtime. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from scalable.containers.request import ContainerRequest
+
+#: How long a container may take to end by itself before it is killed, in seconds.
+STOP_S = 3
+
+#: Chooses among the GPUs that are visible; Slurm sets it for a job.
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def render_command(request: ContainerRequest, command: Sequence[str]) -> list[str]:
+    """The command line that runs a command in a container.
+
+    It stays in the foreground, hands on its standard input and SIGTERM, and returns the command's
+    exit code.
+
+    Parameters
+    ----------
+    request
+        The container.
+    command
+        Program inside, and its arguments.
+
+    Returns
+    -------
+    list of str
+        For :class:`subprocess.Popen`; nothing in it goes through a shell.
+    """
+    if request.runtime == "apptainer":
+        return _apptainer(request, command)
+    options = ["--interactive", "--name", request.name]
+    return [request.runtime, "run", *options, *_run_options(request, command)]
+
+
+def render_removal(request: ContainerRequest) -> list[str] | None:
+    """The command line that ends a container and removes it; it is no error if there is none.
+
+    Returns
+    -------
+    list of str or None
+        None for apptainer, whose container is a process that ends with its parent.
+    """
+    if request.runtime == "apptainer":
+        return None
+    patience = ["--time", str(STOP_S)] if request.runtime == "podman" else []
+    return [request.runtime, "rm", "--force", *patience, request.name]
+
+
+def render_batch(
+    request: ContainerRequest,
+    command: Sequence[str],
+    *,
+    inherit: Sequence[str] = (),
+    grace_s: int = STOP_S,
+) -> str:
+    """The last lines of a batch script: run a command in a container and exit as it does.
+
+    A container of docker or podman is no child of the job, and would outlive it: the script waits,
+    and on SIGTERM stops the container and removes it. Each job appends its number to the
+    container's name, since the elements of an array share the script.
+
+    Parameters
+    ----------
+    request
+        The container.
+    command
+        Program inside, and its arguments.
+    inherit
+        Names of variables that the container gets from the job where they are set there. With
+        ``gpus`` CUDA_VISIBLE_DEVICES always is one of them.
+    grace_s
+        Seconds that the command has after SIGTERM.
+
+    Returns
+    -------
+    str
+        Text for bash or sh, also under ``set -eu``. Nothing after it is reached.
+    """
+    names = list(dict.fromkeys([*inherit, *([GPU_VARIABLE] if request.gpus else [])]))
+    if request.runtime == "apptainer":
+        passed = [
+            f'[ -z "${{{name}+set}}" ] || export APPTAINERENV_{name}="${name}"' for name in names
+        ]
+        return "\n".join([*passed, f"exec {shlex.join(_apptainer(request, command))}", ""])
+    passed = [word for name in names for word in ("--env", name)]
+    return _WATCHED.format(
+        runtime=request.runtime,
+        name=request.name,
+        options=shlex.join([*passed, *_run_options(request, command)]),
+        grace_s=grace_s,
+    )
+
+
+# The trap is set before the container is started, and does nothing until its client is known: a
+# signal at any moment finds either. While the image is still being fetched there is no container
+# to stop, and the client ends only when it is killed.
+_WATCHED = """\
+container={name}-"${{SLURM_JOB_ID:-$$}}"
+client=
+stopping=
+end_container() {{
+    stopping=1
+    [ -n "$client" ] || return 0
+    trap '' TERM INT
+    {runtime} stop -t {grace_s} "$container" >/dev/null 2>&1 || :
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        kill -0 "$client" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$client" 2>/dev/null || :
+}}
+trap end_container TERM INT
+{runtime} run --name "$container" {options} &
+client=$!
+[ -z "$stopping" ] || end_container
+wait "$client" && code=0 || code=$?
+# A wait that the trap cut short says nothing of the command.
+[ -z "$stopping" ] || {{ wait "$client" && code=0 || code=$?; }}
+{runtime} rm --force "$container" >/dev/null 2>&1 || :
+exit "$code"
+"""
+
+
+def _apptainer(request: ContainerRequest, command: Sequence[str]) -> list[str]:
+    # Through the environment a value arrives as it is; --env would split it at commas, and without
+    # --no-eval a shell would expand it. A clean environment keeps the modules that are loaded
+    # outside (PYTHONPATH, LD_PRELOAD) out of the image's Python, as the other runtimes do.
+    variables = [f"APPTAINERENV_{name}={value}" for name, value in request.env.items()]
+    return [
+        *(["env", *variables] if variables else []),
+        *("apptainer", "exec", "--cleanenv", "--no-eval"),
+        *(["--nv"] if request.gpus else []),
+        *_mount_options(request),
+        *(["--pwd", request.workdir] if request.workdir else []),
+        request.reference,
+        *request.entry,
+        *command,
+    ]
+
+
+def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]:
+    """What follows ``docker run`` and ``podman run``: options, image and command."""
+    program, *arguments = [*request.entry, *command]
+    all_gpus = (
+        ("--gpus", "all") if request.runtime == "docker" else ("--device", "nvidia.com/gpu=all")
+    )
+    return [
+        "--rm",
+        # Without an init the command has process id 1, which no signal from inside can end.
+        "--init",
+        *("--network", "host"),
+        # Its output goes to whoever started it; the runtime need not keep it a second time.
+        *("--log-driver", "none"),
+        *(all_gpus if request.gpus else ()),
+        *(["--user", request.user] if request.user else []),
+        *_mount_options(request),
+        *(word for item in request.env.items() for word in ("--env", "=".join(item))),
+        *(["--workdir", request.workdir] if request.workdir else []),
+        # As with apptainer, the image's own entry point has no say.
+        *("--entrypoint", program),
+        request.reference,
+        *arguments,
+    ]
+
+
+def _mount_options(request: ContainerRequest) -> list[str]:
+    """Mounts, the outer ones first: one that comes later would cover what lies below it."""
+    mounts = [(inside, outside, False) for outside, inside in request.mounts.items()]
+    if request.host_python is not None:
+        mounts += [
+            (path, path, True)
+            for path in request.host_python.paths
+            if not any(_provides(*mount, path) for mount in request.mounts.items())
+        ]
+    mounts.sort(key=lambda mount: PurePath(mount[0]).parts)
+    return [word for mount in mounts for word in ("--mount", _mount(*mount))]
+
+
+def _provides(outside: str, inside: str, path: str) -> bool:
+    """Whether a mount puts a path of the host where the host has it, or something else there."""
+    return inside == path or (outside == inside and PurePath(path).is_relative_to(inside))
+
+
+def _mount(inside: str, outside: str, read_only: bool) -> str:
+    """One bind mount: a line of CSV to all three, so that commas and quotes survive."""
+    line = io.StringIO()
+    fields = ["type=bind", f"source={outside}", f"target={inside}", *(["ro"] if read_only else [])]
+    csv.writer(line, lineterminator="\n").writerow(fields)
+    return line.getvalue().removesuffix("\n")

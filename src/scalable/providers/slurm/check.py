@@ -1,0 +1,97 @@
+"""Compares a request with what a live Slurm says of itself. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from scalable.providers.slurm.queue import parse_left
+from scalable.spec import DeploymentSpec, Diagnostic
+from scalable.units import format_bytes, parse_bytes, parse_walltime
+
+Record = Mapping[str, str]
+MIB = 2**20
+
+
+def findings(
+    spec: DeploymentSpec, partitions: Sequence[Record], nodes: Sequence[Record]
+) -> list[Diagnostic]:
+    """What this Slurm cannot give.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    partitions, nodes
+        As ``scontrol show partition`` and ``scontrol show node`` describe them.
+    """
+    target = ("targets", spec.target_name)
+    partition = chosen_partition(spec.options.get("queue"), partitions)
+    if partition is None:
+        known = ", ".join(sorted(p.get("PartitionName", "?") for p in partitions))
+        queue = spec.options.get("queue")
+        message = f"there is no partition {queue!r}" if queue else "there is no default partition"
+        return [_bad((*target, "queue"), message, f"there are: {known}")]
+    found = _walltime(spec, partition)
+    name = partition["PartitionName"]
+    here = [node for node in nodes if name in node.get("Partitions", "").split(",")]
+    for tag, component in spec.components.items():
+        found += _too_large(("components", tag, "cpus"), component.cpus, _cpus(here), name)
+        if component.memory is not None:
+            asked = parse_bytes(component.memory)
+            found += _too_large(
+                ("components", tag, "memory"), asked, _memory(here), name, format_bytes
+            )
+    return found
+
+
+def chosen_partition(queue: str | None, partitions: Sequence[Record]) -> Record | None:
+    """The partition of a name, the site's default without one; None where there is none."""
+    for partition in partitions:
+        named = partition.get("PartitionName")
+        if (queue is None and partition.get("Default") == "YES") or named == queue:
+            return partition
+    return None
+
+
+def _walltime(spec: DeploymentSpec, partition: Record) -> list[Diagnostic]:
+    walltime, limit = spec.options.get("walltime"), parse_left(partition.get("MaxTime", ""))
+    if walltime is None or limit is None or parse_walltime(str(walltime)) <= limit:
+        return []
+    return [
+        _bad(
+            ("targets", spec.target_name, "walltime"),
+            f"walltime {walltime} is more than partition {partition['PartitionName']} allows",
+            f"its limit is {partition['MaxTime']}",
+        )
+    ]
+
+
+def _cpus(nodes: Iterable[Record]) -> float:
+    return max((float(n["CPUTot"]) for n in nodes if n.get("CPUTot", "").isdigit()), default=0.0)
+
+
+def _memory(nodes: Iterable[Record]) -> float:
+    sizes = (float(n["RealMemory"]) for n in nodes if n.get("RealMemory", "").isdigit())
+    return max(sizes, default=0.0) * MIB
+
+
+def _plain(number: float) -> str:
+    return f"{number:g}"
+
+
+def _too_large(
+    path: tuple[str, ...],
+    asked: float,
+    most: float,
+    partition: str,
+    show: Callable[[float], str] = _plain,
+) -> list[Diagnostic]:
+    if asked <= most or not most or not math.isfinite(most):
+        return []
+    message = f"{path[-1]} {show(asked)} is more than any node of partition {partition} has"
+    return [_bad(path, message, f"the largest has {show(most)}")]
+
+
+def _bad(path: tuple[str, ...], message: str, hint: str) -> Diagnostic:
+    return Diagnostic("E_BAD_OPTION", path, message, hint)

@@ -1,0 +1,129 @@
+"""Command lines, word by word."""
+
+import csv
+import io
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.containers import (
+    ContainerRequest,
+    HostPython,
+    render_batch,
+    render_command,
+    render_removal,
+)
+
+COMMAND = ("python3", "-m", "model")
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+PATHS = TEXT.filter(lambda text: "\r" not in text).map(lambda text: f"/{text}")
+REMOVAL = {
+    "podman": ["podman", "rm", "--force", "--time", "3", "scalable-trial-gcam-0"],
+    "docker": ["docker", "rm", "--force", "scalable-trial-gcam-0"],
+    "apptainer": None,
+}
+HEAD = ("--interactive", "--name", "scalable-trial-gcam-0", "--rm", "--init")
+HOST = ("--network", "host", "--log-driver", "none")
+
+
+@pytest.mark.parametrize("runtime", ["docker", "podman"])
+def test_a_bare_container(request_for, runtime):
+    assert render_command(request_for(runtime), COMMAND) == [
+        *(runtime, "run", *HEAD, *HOST),
+        *("--entrypoint", "python3", "ghcr.io/site/model:1", "-m", "model"),
+    ]
+
+
+def test_a_bare_container_of_apptainer(request_for):
+    assert render_command(request_for("apptainer", image="/images/model.sif"), COMMAND) == [
+        *("apptainer", "exec", "--cleanenv", "--no-eval", "/images/model.sif"),
+        *COMMAND,
+    ]
+
+
+EVERYTHING = {
+    "mounts": {"/qfs/ann/work": "/work"},
+    "env": {"YEAR": "2050", "MODE": "a,b=c"},
+    "gpus": 2,
+    "workdir": "/work",
+    "host_python": HostPython("/venv/bin/python", ("/venv",)),
+    "entry": ("/entry", "-q"),
+    "user": "1000:100",
+}
+MOUNTS = (
+    *("--mount", "type=bind,source=/venv,target=/venv,ro"),
+    *("--mount", "type=bind,source=/qfs/ann/work,target=/work"),
+)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "gpus"),
+    [("docker", ("--gpus", "all")), ("podman", ("--device", "nvidia.com/gpu=all"))],
+)
+def test_a_container_with_everything(request_for, runtime, gpus):
+    assert render_command(request_for(runtime, **EVERYTHING), COMMAND) == [
+        *(runtime, "run", *HEAD, *HOST, *gpus, "--user", "1000:100", *MOUNTS),
+        *("--env", "YEAR=2050", "--env", "MODE=a,b=c", "--workdir", "/work"),
+        *("--entrypoint", "/entry", "ghcr.io/site/model:1", "-q", *COMMAND),
+    ]
+
+
+def test_a_container_of_apptainer_with_everything(request_for):
+    assert render_command(request_for("apptainer", **EVERYTHING), COMMAND) == [
+        *("env", "APPTAINERENV_YEAR=2050", "APPTAINERENV_MODE=a,b=c"),
+        *("apptainer", "exec", "--cleanenv", "--no-eval", "--nv", *MOUNTS, "--pwd", "/work"),
+        *("docker://ghcr.io/site/model:1", "/entry", "-q", *COMMAND),
+    ]
+
+
+@pytest.mark.parametrize(("runtime", "command"), REMOVAL.items())
+def test_removal(request_for, runtime, command):
+    assert render_removal(request_for(runtime)) == command
+
+
+def targets(request):
+    words = render_command(request, COMMAND)
+    return [words[at + 1].split("target=")[1] for at, word in enumerate(words) if word == "--mount"]
+
+
+def test_outer_mounts_come_before_what_lies_below_them(request_for):
+    mounts = {"/c": "/work/in/deep", "/a": "/work", "/b": "/work/in", "/d": "/work-2"}
+    request = request_for("apptainer", mounts=mounts)
+    assert targets(request) == ["/work", "/work/in", "/work/in/deep", "/work-2"]
+
+
+def test_a_mount_that_has_the_python_already_stays_writable(request_for):
+    python = HostPython("/home/ann/venv/bin/python", ("/home/ann/venv", "/opt/py", "/src"))
+    mounts = {"/home/ann": "/home/ann", "/other": "/src", "/opt": "/data"}
+    request = request_for("podman", mounts=mounts, host_python=python)
+    assert targets(request) == ["/data", "/home/ann", "/opt/py,ro", "/src"]
+
+
+@given(outside=PATHS, inside=PATHS)
+def test_any_path_can_be_mounted(outside, inside):
+    request = ContainerRequest("docker", "image", "name", mounts={outside: inside})
+    words = render_command(request, COMMAND)
+    line = words[words.index("--mount") + 1]
+    fields = next(csv.reader(io.StringIO(line, newline="")))
+    assert fields == ["type=bind", f"source={outside}", f"target={inside}"]
+
+
+@given(value=TEXT, argument=TEXT, program=TEXT)
+def test_any_value_and_argument_reaches_the_batch_script_whole(value, argument, program):
+    request = ContainerRequest("podman", "image", "name", env={"V": value})
+    script = render_batch(request, [program, argument])
+    line = script.split('run --name "$container" ')[1].rsplit(" &\nclient=$!", 1)[0]
+    assert shlex.split(line)[-6:] == [
+        *("--env", f"V={value}", "--entrypoint", program, "image", argument)
+    ]
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "docker", "podman"])
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_the_batch_script_is_a_script(request_for, runtime, shell):
+    script = render_batch(request_for(runtime, **EVERYTHING), COMMAND, inherit=["SLURM_JOB_ID"])
+    done = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

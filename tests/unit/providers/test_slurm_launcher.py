@@ -1,0 +1,575 @@
+"""What the launcher says to Slurm, and what it makes of the answers.
+
+Slurm's commands are stand-ins on the PATH: they note what they were called with, and answer what
+the test wrote down for them.
+"""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from scalable.cluster.launcher import UnitState
+from scalable.errors import ProviderError
+from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.launcher import (
+    FASTEST_POLL_S,
+    SLOWEST_POLL_S,
+    UNSEEN_GRACE_S,
+    JobPool,
+    SlurmLauncher,
+)
+
+STAND_IN = """\
+#!{python} -IS
+import json, os, sys
+directory, name = {directory!r}, os.path.basename(sys.argv[0])
+text = sys.stdin.read() if name == "sbatch" else ""
+with open(os.path.join(directory, "calls"), "a") as calls:
+    calls.write(json.dumps([name, sys.argv[1:], text]) + chr(10))
+answers = sorted(f for f in os.listdir(directory) if f.startswith(name + "-"))
+with open(os.path.join(directory, answers[0])) as file:
+    code, out, err = json.load(file)
+if len(answers) > 1:
+    os.unlink(os.path.join(directory, answers[0]))
+sys.stdout.buffer.write(out.encode("utf-8", "surrogateescape"))
+sys.stderr.write(err)
+sys.exit(code)
+"""
+NO_CONTACT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
+LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+BAD_ACCOUNT = (
+    "sbatch: error: Batch job submission failed: "
+    "Invalid account or account/partition combination specified\n"
+)
+
+
+class FakeSlurm:
+    """Stand-ins for Slurm's commands, and what they were called with."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self._answers = 0
+        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+            path = directory / "bin" / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(STAND_IN.format(python=sys.executable, directory=str(directory)))
+            path.chmod(0o755)
+            self.answer(name)
+
+    def answer(self, name, out="", *, err="", code=None):
+        """The only answer from now on."""
+        for old in self.directory.glob(f"{name}-*"):
+            old.unlink()
+        self.then(name, out, err=err, code=code)
+
+    def then(self, name, out="", *, err="", code=None):
+        """The answer after those that were given before; the last one is repeated."""
+        self._answers += 1
+        answer = [int(bool(err)) if code is None else code, out, err]
+        (self.directory / f"{name}-{self._answers:06d}").write_text(json.dumps(answer))
+
+    def calls(self, name):
+        path = self.directory / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [call for call in map(json.loads, lines) if call[0] == name]
+
+    def count(self):
+        return {name: len(self.calls(name)) for name in ("sbatch", "squeue", "scancel")}
+
+    def arrays(self):
+        """What was submitted: the script's first number, and the indices."""
+        found = []
+        for _, arguments, script in self.calls("sbatch"):
+            indices = [a.removeprefix("--array=") for a in arguments if a.startswith("--array=")]
+            found.append((script, indices[0] if indices else None))
+        return found
+
+    def cancelled(self):
+        return [e for _, arguments, _ in self.calls("scancel") for e in arguments[1:]]
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """Arrays of up to 1001, job ids from 101, and an empty queue."""
+    made = FakeSlurm(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    made.answer("scontrol", "MaxArraySize            = 1001\n")
+    made.answer("sbatch", "101\n")
+    for number in range(102, 110):
+        made.then("sbatch", f"{number}\n")
+    return made
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """A launcher with the pool ``a``."""
+    pool = JobPool(
+        name="scalable-c1-a",
+        prefix="a-c1-",
+        script=lambda first: f"first={first}",
+        log=lambda job, index: str(tmp_path / f"log-{job}-{index}"),
+    )
+    return SlurmLauncher(Slurm(), {"a": pool})
+
+
+def entries(*numbers):
+    return {f"a-c1-{number}": {"pool": "a"} for number in numbers}
+
+
+def names(*numbers):
+    return list(entries(*numbers))
+
+
+def line(job, index, state, reason="None", left="1:00:00", *, name="scalable-c1-a", first=0):
+    comment = json.dumps({"scalable": name, "first": first}, separators=(",", ":"))
+    return f"{job}|{'N/A' if index is None else index}|{name}|{state}|{reason}|{left}|n|{comment}\n"
+
+
+async def look(launcher):
+    """Have a poll made now, and say what it brought."""
+    launcher._poll_at = 0.0
+    launcher.observe()
+    await launcher._polling
+    return launcher.observe()
+
+
+async def settled(launcher):
+    """The state of each unit after a poll."""
+    return {name: seen.state for name, seen in (await look(launcher)).items()}
+
+
+# Launching --------------------------------------------------------------------------------------
+
+
+def test_a_scale_up_is_one_array_and_the_next_another(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(*range(200)))
+        await launcher.launch(entries(200, 201, 205))
+
+    asyncio.run(scenario())
+    assert slurm.arrays() == [("first=0", "0-199"), ("first=0", "200-201,205")]
+    assert launcher.job_of("a-c1-7") == "101_7"
+    assert launcher.job_of("a-c1-205") == "102_205"
+    assert launcher.job_of("a-c1-206") is None
+    assert len(slurm.calls("scontrol")) == 1
+
+
+def test_what_is_there_is_not_submitted_again(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0, 1))
+        await launcher.launch(entries(0, 1, 2))
+        await launcher.launch(entries(0, 1, 2))
+
+    asyncio.run(scenario())
+    assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
+
+
+def test_arguments_of_sbatch(slurm, launcher):
+    asyncio.run(launcher.launch(entries(3)))
+    ((_, arguments, _),) = slurm.calls("sbatch")
+    assert arguments == [
+        "--parsable",
+        '--comment={"scalable":"scalable-c1-a","first":0}',
+        "--array=3",
+    ]
+
+
+def test_the_size_of_arrays_is_respected(slurm, launcher):
+    slurm.answer("scontrol", "MaxArraySize            = 10\n")
+    asyncio.run(launcher.launch(entries(*range(8, 13))))
+    assert slurm.arrays() == [("first=0", "8-9"), ("first=10", "0-2")]
+    assert launcher.job_of("a-c1-9") == "101_9"
+    assert launcher.job_of("a-c1-12") == "102_2"
+    comments = [json.loads(call[1][1].removeprefix("--comment=")) for call in slurm.calls("sbatch")]
+    assert [comment["first"] for comment in comments] == [0, 10]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_where_arrays_are_not_allowed_each_worker_is_a_job(slurm, launcher, size):
+    slurm.answer("scontrol", f"MaxArraySize            = {size}\n")
+    slurm.answer("squeue", line(101, None, "RUNNING", first=4) + line(102, None, "PENDING"))
+
+    async def scenario():
+        await launcher.launch(entries(4, 5))
+        return await settled(launcher)
+
+    states = asyncio.run(scenario())
+    assert slurm.arrays() == [("first=4", None), ("first=5", None)]
+    assert launcher.job_of("a-c1-5") == "102"
+    assert states == {"a-c1-4": UnitState.RUNNING, "a-c1-5": UnitState.PENDING}
+
+
+def test_where_the_size_is_not_told_slurm_s_own_default_holds(slurm, launcher):
+    slurm.answer("scontrol", "Configuration data\n")
+    asyncio.run(launcher.launch(entries(1000, 1001)))
+    assert slurm.arrays() == [("first=0", "1000"), ("first=1001", "0")]
+
+
+def test_an_answer_with_the_cluster_s_name_is_understood(slurm, launcher):
+    slurm.answer("sbatch", "a notice of the site\n4711;testbed\n")
+    asyncio.run(launcher.launch(entries(0)))
+    assert launcher.job_of("a-c1-0") == "4711_0"
+
+
+@pytest.mark.parametrize(
+    ("words", "transient"), [(BAD_ACCOUNT, False), (LOST, True), (NO_CONTACT, True)]
+)
+def test_a_refusal_has_slurm_s_words_and_says_whether_it_may_pass(
+    slurm, launcher, words, transient
+):
+    slurm.answer("sbatch", err=words)
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(launcher.launch(entries(0)))
+    assert words.strip() in caught.value.message
+    assert caught.value.transient is transient
+    assert launcher.observe() == {}
+
+
+def test_what_was_submitted_before_a_refusal_stays_known_so_that_it_can_be_cancelled(
+    slurm, launcher
+):
+    slurm.answer("scontrol", "MaxArraySize            = 10\n")
+    slurm.answer("sbatch", "101\n")
+    slurm.then("sbatch", err=BAD_ACCOUNT)
+
+    async def scenario():
+        with pytest.raises(ProviderError):
+            await launcher.launch(entries(8, 9, 10))
+        assert set(launcher.observe()) == set(names(8, 9))
+        await launcher.stop(names(8, 9, 10))
+
+    asyncio.run(scenario())
+    assert slurm.cancelled() == ["101_8", "101_9"]
+
+
+def test_a_missing_command_is_a_lasting_refusal(launcher, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ProviderError, match="scontrol is not on the PATH") as caught:
+        asyncio.run(launcher.launch(entries(0)))
+    assert not caught.value.transient
+
+
+@pytest.mark.xfail(strict=True, reason="an unexpected error ends the reconciler")
+@pytest.mark.parametrize("out", ["", "Thank you for your submission\n"])
+def test_an_answer_that_is_no_job_is_shown(slurm, launcher, out):
+    slurm.answer("sbatch", out)
+    with pytest.raises(ProviderError, match="sbatch"):
+        asyncio.run(launcher.launch(entries(0)))
+
+
+# What was submitted although its answer was lost
+
+
+def test_after_silence_what_was_submitted_is_taken_over_and_not_doubled(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", err=NO_CONTACT)
+        await look(launcher)
+        slurm.answer("sbatch", err=LOST)
+        slurm.answer("scontrol", "MaxArraySize = 1001\n")
+        slurm.answer("squeue", line(101, 0, "RUNNING") + line(105, 1, "PENDING", "Resources"))
+        await launcher.launch(entries(0, 1))
+
+    asyncio.run(scenario())
+    assert len(slurm.calls("sbatch")) == 1
+    assert launcher.job_of("a-c1-1") == "105_1"
+
+
+def test_what_is_taken_over_is_found_by_name_and_number(slurm, launcher):
+    """Two of five were submitted; other pools' jobs have the same indices."""
+
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", err=NO_CONTACT)
+        await look(launcher)
+        slurm.answer(
+            "squeue",
+            line(105, 1, "RUNNING", first=10)
+            + line(105, 3, "PENDING", first=10)
+            + line(106, 12, "RUNNING", name="scalable-c1-ab")
+            + line(107, 12, "RUNNING", name="scalable-c2-a"),
+        )
+        await launcher.launch(entries(10, 11, 12, 13, 14))
+
+    asyncio.run(scenario())
+    assert launcher.job_of("a-c1-11") == "105_1"
+    assert launcher.job_of("a-c1-13") == "105_3"
+    assert slurm.arrays()[1:] == [("first=0", "10,12,14")]
+
+
+@pytest.mark.xfail(strict=True, reason="the queue is asked only after a poll had failed")
+def test_a_lost_answer_alone_does_not_double_a_job(slurm, launcher):
+    async def scenario():
+        slurm.answer("sbatch", err=LOST)
+        with pytest.raises(ProviderError):
+            await launcher.launch(entries(0, 1))
+        slurm.answer("sbatch", "102\n")
+        slurm.answer("squeue", line(101, 0, "PENDING") + line(101, 1, "PENDING"))
+        await launcher.launch(entries(0, 1))
+
+    asyncio.run(scenario())
+    assert len(slurm.calls("sbatch")) == 1
+    assert launcher.job_of("a-c1-0") == "101_0"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="a poll that is answered makes the lost submission forgotten"
+)
+def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("sbatch", err=LOST)
+        with pytest.raises(ProviderError):
+            await launcher.launch(entries(1))
+        slurm.answer("squeue", line(101, 0, "PENDING") + line(102, 1, "PENDING"))
+        await look(launcher)
+        slurm.answer("sbatch", "103\n")
+        await launcher.launch(entries(1))
+
+    asyncio.run(scenario())
+    assert launcher.job_of("a-c1-1") == "102_1"
+
+
+@pytest.mark.xfail(strict=True, reason="elements that ended are taken over too")
+def test_what_has_ended_is_not_taken_over(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", err=NO_CONTACT)
+        await look(launcher)
+        slurm.answer("squeue", line(105, 1, "CANCELLED"))
+        await launcher.launch(entries(1))
+
+    asyncio.run(scenario())
+    assert launcher.job_of("a-c1-1") == "102_1"
+
+
+# Looking ----------------------------------------------------------------------------------------
+
+
+def test_states_come_from_one_poll_for_all(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(*range(6)))
+        assert {seen.reason for seen in launcher.observe().values()} == {"submitted"}
+        slurm.answer(
+            "squeue",
+            line(101, 0, "RUNNING", left="30:00")
+            + line(101, 1, "PENDING", "Resources")
+            + line(101, 2, "FAILED", "NonZeroExitCode")
+            + line(101, 3, "NODE_FAIL", "NodeDown")
+            + line(101, 4, "RUNNING", left="UNLIMITED")
+            + line(999, 5, "RUNNING"),
+        )
+        return await look(launcher)
+
+    seen = asyncio.run(scenario())
+    states = [seen[name].state.value for name in names(*range(6))]
+    assert states == ["running", "pending", "ended", "ended", "running", "pending"]
+    assert 1790 < seen["a-c1-0"].left_s <= 1800
+    assert seen["a-c1-4"].left_s is None
+    assert seen["a-c1-1"].reason == "waiting: Resources: it waits for nodes to become free"
+    assert (seen["a-c1-2"].from_outside, seen["a-c1-3"].from_outside) == (False, True)
+    assert seen["a-c1-3"].reason == "its node failed (NODE_FAIL, NodeDown)"
+    assert seen["a-c1-5"].reason == "submitted"
+
+
+def test_the_element_that_has_the_array_s_id_is_not_mistaken_for_another(slurm, launcher):
+    """Slurm gives the element that started last the id of the array; the index decides."""
+
+    async def scenario():
+        await launcher.launch(entries(0, 1))
+        slurm.answer("squeue", line(101, 1, "RUNNING") + line(101, None, "FAILED"))
+        return await settled(launcher)
+
+    assert asyncio.run(scenario()) == {"a-c1-0": UnitState.PENDING, "a-c1-1": UnitState.RUNNING}
+
+
+def test_the_queue_is_not_asked_while_nothing_is_launched(slurm, launcher):
+    async def scenario():
+        launcher.observe()
+        assert launcher._polling is None
+
+    asyncio.run(scenario())
+    assert slurm.calls("squeue") == []
+
+
+def test_looking_often_asks_slurm_seldom(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", line(101, 0, "RUNNING"))
+        await look(launcher)
+        for _ in range(100):
+            launcher.observe()
+            await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    assert len(slurm.calls("squeue")) == 1
+
+
+def test_while_slurm_does_not_answer_states_are_kept_and_it_is_said_once(slurm, launcher, caplog):
+    async def scenario():
+        await launcher.launch(entries(0, 1))
+        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+        before = await settled(launcher)
+        slurm.answer("squeue", err=NO_CONTACT)
+        for unit in launcher._units.values():
+            unit.submitted_at -= 2 * UNSEEN_GRACE_S
+        assert [await settled(launcher) for _ in range(3)] == [before] * 3
+        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+        assert await settled(launcher) == before
+
+    asyncio.run(scenario())
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == 2
+    assert "Unable to contact slurm controller" in texts[0]
+    assert "answers again" in texts[1]
+
+
+def test_the_pause_between_polls_grows_and_begins_anew_with_a_change(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", line(101, 0, "PENDING"))
+        pauses = []
+        for _ in range(9):
+            await look(launcher)
+            pauses.append(launcher._interval)
+        assert pauses[0] == FASTEST_POLL_S
+        assert pauses == sorted(pauses)
+        assert pauses[1] < pauses[3] < pauses[5]
+        assert pauses[-1] == SLOWEST_POLL_S
+        slurm.answer("squeue", line(101, 0, "RUNNING"))
+        await look(launcher)
+        assert launcher._interval == FASTEST_POLL_S
+        slurm.answer("squeue", err=NO_CONTACT)
+        await look(launcher)
+        await look(launcher)
+        assert launcher._interval > 2 * FASTEST_POLL_S
+        slurm.answer("squeue", line(101, 0, "RUNNING"))
+        await launcher.launch(entries(1))
+        assert launcher._interval == FASTEST_POLL_S
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        assert await settled(launcher) == {"a-c1-0": UnitState.PENDING}
+        launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
+        seen = (await look(launcher))["a-c1-0"]
+        assert seen.state is UnitState.ENDED
+        assert seen.reason == "it left the queue"
+        assert not seen.from_outside
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.xfail(strict=True, reason="one byte of another job's name ends the poll")
+def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer(
+            "squeue", "7|N/A|caf\udce9|RUNNING|None|1:00|n|(null)\n" + line(101, 0, "RUNNING")
+        )
+        return await settled(launcher)
+
+    assert asyncio.run(scenario()) == {"a-c1-0": UnitState.RUNNING}
+
+
+@pytest.mark.parametrize("variable", ["SQUEUE_PARTITION", "SQUEUE_NAMES", "SQUEUE_ACCOUNT"])
+@pytest.mark.xfail(strict=True, reason="a filter of the user's hides the jobs; they are replaced")
+def test_the_user_s_filters_for_squeue_do_not_reach_it(slurm, launcher, monkeypatch, variable):
+    """Seen on a real Slurm: with them the queue looks empty, and no option takes them back."""
+    monkeypatch.setenv(variable, "nothing")
+    stand_in = slurm.directory / "bin" / "squeue"
+    text = stand_in.read_text().replace("sys.exit(code)", f"sys.exit({variable!r} in os.environ)")
+    stand_in.write_text(text)
+
+    async def scenario():
+        await launcher._slurm.queue()
+
+    asyncio.run(scenario())
+
+
+# Ending -----------------------------------------------------------------------------------------
+
+
+def test_stopping_is_one_scancel_and_waits_until_they_are_gone(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(*range(20)))
+        still = "".join(line(101, i, "COMPLETING") for i in range(20))
+        slurm.answer("squeue", still)
+        slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "COMPLETING"))
+        slurm.then("squeue", line(101, 0, "CANCELLED") + line(101, 1, "CANCELLED"))
+        await launcher.stop(names(*range(20)))
+        assert launcher.observe() == {}
+
+    asyncio.run(scenario())
+    assert slurm.cancelled() == [f"101_{i}" for i in range(20)]
+    assert slurm.count() == {"sbatch": 1, "squeue": 3, "scancel": 1}
+
+
+def test_so_many_that_a_command_line_might_not_hold_them_are_cancelled_in_parts(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(*range(750)))
+        await launcher.stop(names(*range(750)))
+
+    asyncio.run(scenario())
+    assert sorted(slurm.cancelled()) == sorted(f"101_{i}" for i in range(750))
+    assert len(slurm.calls("scancel")) == 2
+
+
+def test_only_what_is_named_is_cancelled(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0, 1, 2))
+        await launcher.stop(names(1))
+        assert set(launcher.observe()) == set(names(0, 2))
+
+    asyncio.run(scenario())
+    assert slurm.cancelled() == ["101_1"]
+
+
+def test_what_has_ended_already_needs_no_command(slurm, launcher):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", line(101, 0, "FAILED"))
+        await look(launcher)
+        before = slurm.count()
+        await launcher.stop(names(0))
+        await launcher.stop(names(0))
+        await launcher.stop(["never heard of"])
+        assert launcher.observe() == {}
+        assert slurm.count() == before
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.xfail(strict=True, reason="one failed command ends it; the jobs are never cancelled")
+@pytest.mark.parametrize("command", ["scancel", "squeue"])
+def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
+    """Nobody asks a second time: a job that waits would start later, and belong to nobody."""
+
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer(command, err=NO_CONTACT)
+        slurm.then(command)
+        await launcher.stop(names(0))
+        assert launcher.observe() == {}
+
+    asyncio.run(scenario())
+    assert "101_0" in slurm.cancelled()
+
+
+# Logs -------------------------------------------------------------------------------------------
+
+
+def test_the_end_of_a_log(slurm, launcher, tmp_path):
+    asyncio.run(launcher.launch(entries(0, 1)))
+    Path(tmp_path / "log-101-0").write_bytes(b"x" * 20_000 + b"\xff the end\n")
+    shown = launcher.logs("a-c1-0")
+    assert len(shown) <= 8192
+    assert shown.endswith("\N{REPLACEMENT CHARACTER} the end\n")
+    assert launcher.logs("a-c1-1") == ""
+    assert launcher.logs("never heard of") == ""

@@ -1,0 +1,392 @@
+"""What Slurm prints, as a real Slurm 22.05 printed it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.providers.slurm.queue import (
+    FROM_OUTSIDE,
+    SQUEUE_FORMAT,
+    JobState,
+    explain_end,
+    explain_reason,
+    is_transient,
+    parse_config,
+    parse_left,
+    parse_queue,
+    parse_record,
+)
+
+#: The user's other jobs are in it too, whatever they are called.
+PRINTED = """\
+1|1|run|CANCELLED|None|59:59|node1|{"scalable":"scalable-ab12cd-gcam","first":0}
+2|3|wide|PENDING|Resources|1-00:00:00||a|b|c
+2|5|wide|CANCELLED|Resources|1-00:00:00||a|b|c
+3|N/A|done|COMPLETED|None|1:00:00|node1|(null)
+4|N/A|bad|FAILED|NonZeroExitCode|1:00:00|node1|(null)
+5|N/A|held|PENDING|JobHeldUser|1:00:00||(null)
+6|N/A|later|PENDING|BeginTime|1:00:00||(null)
+8|N/A|ünï|RUNNING|None|59:57|node1|{"x":"ü"}
+10|N/A|tight|RUNNING|None|0:58|node1|(null)
+11|N/A|lim|PENDING|PartitionTimeLimit|2:00:00||(null)
+12|N/A|unl|RUNNING|None|UNLIMITED|node1|(null)
+13|N/A|over|TIMEOUT|TimeLimit|INVALID|node1|(null)
+14|N/A|mem|FAILED|BadConstraints|1:00:00||(null)
+27|N/A|nf|NODE_FAIL|NodeDown|59:57|node2|(null)
+28|0|end|COMPLETING|None|58:10|node1|(null)
+"""
+
+
+def printed():
+    return {(e.job, e.index): e for e in parse_queue(PRINTED)}
+
+
+def test_every_line_of_a_real_queue_is_read():
+    assert len(parse_queue(PRINTED)) == len(PRINTED.splitlines())
+
+
+def test_there_are_as_many_fields_as_the_format_asks_for():
+    """The line that the format itself is has all fields, each at its place."""
+    fields = SQUEUE_FORMAT.split("|")
+    assert fields == ["%F", "%K", "%j", "%T", "%r", "%L", "%N", "%k"]
+    (element,) = parse_queue("|".join(["7", *fields[1:]]))
+    assert (element.name, element.raw_state, element.comment) == ("%j", "%T", "%k")
+
+
+@pytest.mark.parametrize(
+    ("key", "state"),
+    [
+        ((1, 1), JobState.ENDED),
+        ((2, 3), JobState.WAITING),
+        ((3, None), JobState.ENDED),
+        ((4, None), JobState.ENDED),
+        ((5, None), JobState.WAITING),
+        ((10, None), JobState.THERE),
+        ((13, None), JobState.ENDED),
+        ((27, None), JobState.ENDED),
+        ((28, 0), JobState.THERE),
+    ],
+)
+def test_states(key, state):
+    assert printed()[key].state is state
+
+
+@pytest.mark.parametrize("raw", ["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"])
+def test_what_has_not_begun_waits(raw):
+    assert parse_queue(f"7|0|x|{raw}|None|1:00||(null)")[0].state is JobState.WAITING
+
+
+@pytest.mark.parametrize("raw", ["RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT"])
+def test_what_holds_a_node_is_there(raw):
+    assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is JobState.THERE
+
+
+@pytest.mark.xfail(strict=True, reason="such a job counts as ended, and nothing cancels it then")
+@pytest.mark.parametrize("raw", ["RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
+def test_what_is_in_the_queue_has_not_ended(raw):
+    assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is not JobState.ENDED
+
+
+def test_array_elements_have_an_index_and_single_jobs_have_none():
+    assert {(e.job, e.index) for e in parse_queue(PRINTED)} >= {(1, 1), (2, 3), (3, None)}
+
+
+def test_a_comment_is_kept_as_it_is_and_none_is_empty():
+    assert printed()[1, 1].comment == '{"scalable":"scalable-ab12cd-gcam","first":0}'
+    assert printed()[2, 3].comment == "a|b|c"
+    assert printed()[8, None].comment == '{"x":"ü"}'
+    assert printed()[3, None].comment == ""
+
+
+def test_time_is_left_only_for_what_is_there():
+    assert printed()[10, None].left_s == 58
+    assert printed()[8, None].left_s == 59 * 60 + 57
+    assert printed()[12, None].left_s is None
+    assert printed()[2, 3].left_s is None
+    assert printed()[3, None].left_s is None
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ((2, 3), "waiting: Resources: it waits for nodes to become free"),
+        (
+            (5, None),
+            "waiting: JobHeldUser: it is held by its owner; release it with scontrol release",
+        ),
+        ((10, None), ""),
+        ((1, 1), "it was cancelled (CANCELLED)"),
+        ((3, None), "it ended by itself (COMPLETED)"),
+        ((4, None), "it failed (FAILED)"),
+        ((13, None), "it reached its walltime (TIMEOUT, TimeLimit)"),
+        ((14, None), "it failed (FAILED, BadConstraints)"),
+        ((27, None), "its node failed (NODE_FAIL, NodeDown)"),
+    ],
+)
+def test_why_it_waits_or_how_it_ended(key, reason):
+    assert printed()[key].reason == reason
+
+
+@pytest.mark.xfail(strict=True, reason="why it had waited is shown as part of how it ended")
+def test_a_job_that_was_cancelled_while_it_waited_does_not_name_what_it_waited_for():
+    assert printed()[2, 5].reason == "it was cancelled (CANCELLED)"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "|||||||",
+        "CLUSTER: testbed",
+        "squeue: error: something",
+        "JOBID|PARTITION|NAME",
+        "ARRAY_JOB_ID|ARRAY_TASK_ID|NAME|STATE|REASON|TIME_LEFT|NODELIST|COMMENT",
+        "12|0|name|RUNNING|None|1:00|node1",  # one field short
+        "-1|0|name|RUNNING|None|1:00|node1|(null)",
+        "12_3|3|name|RUNNING|None|1:00|node1|(null)",
+    ],
+)
+def test_what_is_no_element_is_passed_over(line):
+    text = f"{line}\n7|0|x|RUNNING|None|1:00|n|(null)\n{line}\n"
+    assert [e.job for e in parse_queue(text)] == [7]
+
+
+def test_an_odd_name_of_another_job_disturbs_no_other_line():
+    elements = parse_queue("7|N/A|odd | name|RUNNING|None|59:57|node1|(null)\n" + PRINTED)
+    assert elements[0].job == 7
+    assert elements[1:] == parse_queue(PRINTED)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_nothing_that_is_printed_is_an_error(text):
+    for element in parse_queue(text + "\n" + "7|0|" + text):
+        assert element.job >= 0
+
+
+# Ends and reasons -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "outside"),
+    [
+        ("CANCELLED", True),
+        ("TIMEOUT", True),
+        ("PREEMPTED", True),
+        ("NODE_FAIL", True),
+        ("DEADLINE", True),
+        ("BOOT_FAIL", True),
+        ("COMPLETED", False),
+        ("FAILED", False),
+        ("OUT_OF_MEMORY", False),
+    ],
+)
+def test_who_ended_it(raw, outside):
+    """A call whose worker ran out of memory may be at fault; one whose node failed is not."""
+    assert (raw in FROM_OUTSIDE) is outside
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "sentence"),
+    [
+        ("OUT_OF_MEMORY", "OutOfMemory", "more memory than it had asked for (OUT_OF_MEMORY, Out"),
+        ("PREEMPTED", "None", "another job took its place (PREEMPTED)"),
+        ("CANCELLED by 1000", "None", "it was cancelled (CANCELLED by 1000)"),
+        ("UNHEARD_OF", "(null)", "it is gone (UNHEARD_OF)"),
+        ("", "", "it is gone ()"),
+    ],
+)
+def test_ends(state, reason, sentence):
+    assert sentence in explain_end(state, reason)
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (
+            "QOSMaxJobsPerUserLimit",
+            "QOSMaxJobsPerUserLimit: your QOS allows no more jobs at once",
+        ),
+        (
+            "(QOSMaxJobsPerUserLimit)",
+            "(QOSMaxJobsPerUserLimit): your QOS allows no more jobs at once",
+        ),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:node[1-2]",
+            (
+                "ReqNodeNotAvail, UnavailableNodes:node[1-2]: "
+                "a node that it needs is down, drained or reserved"
+            ),
+        ),
+        ("ReqNodeNotAvail(Unavailable:node1)", "ReqNodeNotAvail(Unavailable:node1)"),
+        ("PartitionConfig", "PartitionConfig"),
+        ("", "no reason given"),
+    ],
+)
+def test_reasons(reason, sentence):
+    """Those that we do not know are shown as Slurm wrote them."""
+    assert explain_reason(reason) == sentence
+
+
+# Single values ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:58", 58),
+        ("59:57", 3597),
+        ("1:00:00", 3600),
+        ("23:59:58", 86398),
+        ("1-00:00:00", 86400),
+        ("7-12:30:01", 7 * 86400 + 12 * 3600 + 30 * 60 + 1),
+        ("0:00", 0),
+        ("UNLIMITED", None),
+        ("NOT_SET", None),
+        ("INVALID", None),
+        ("N/A", None),
+        ("", None),
+        ("a:b", None),
+        ("-1:30", None),
+    ],
+)
+def test_time_left(text, seconds):
+    assert parse_left(text) == seconds
+
+
+TRANSIENT = [
+    (
+        "sbatch: error: Batch job submission failed: "
+        "Unable to contact slurm controller (connect failure)"
+    ),
+    "slurm_load_jobs error: Unable to contact slurm controller (receive failure)",
+    "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+    "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received",
+    "sbatch: error: Batch job submission failed: Transport endpoint is not connected",
+    "sbatch: error: Batch job submission failed: Unable to create job record, try again",
+    "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+    (
+        "sbatch: error: Batch job submission failed: "
+        "Required partition not available (inactive or drain)"
+    ),
+    (
+        "sbatch: error: Batch job submission failed: "
+        "Required node not available (down, drained or reserved)"
+    ),
+    (
+        "sbatch: error: QOSMaxSubmitJobPerUserLimit\n"
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+        "(job submit limit, user's size and/or time limits)"
+    ),
+    (
+        "sbatch: error: AssocMaxSubmitJobLimit\n"
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+        "(job submit limit, user's size and/or time limits)"
+    ),
+]
+PERMANENT = [
+    (
+        "sbatch: error: Batch job submission failed: "
+        "Invalid account or account/partition combination specified"
+    ),
+    (
+        "sbatch: error: invalid partition specified: nowhere\n"
+        "sbatch: error: Batch job submission failed: Invalid partition name specified"
+    ),
+    "sbatch: error: Batch job submission failed: Invalid qos specification",
+    "sbatch: error: Batch job submission failed: Invalid feature specification",
+    "sbatch: error: Invalid generic resource (gres) specification",
+    (
+        "sbatch: error: Memory specification can not be satisfied\n"
+        "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+    ),
+    "sbatch: error: Batch job submission failed: Requested reservation is invalid",
+    "sbatch: error: Batch job submission failed: Access denied to requested reservation",
+    (
+        "sbatch: error: Batch job submission failed: "
+        "Requested time limit is invalid (missing or exceeds some limit)"
+    ),
+    (
+        "sbatch: error: AssocMaxWallDurationPerJobLimit\n"
+        "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy "
+        "(job submit limit, user's size and/or time limits)"
+    ),
+    "sbatch: error: Batch job submission failed: Invalid job array specification",
+    "sbatch: error: Batch job submission failed: User's group not permitted to use this partition",
+    "sbatch: error: Batch job submission failed: Access/permission denied",
+    "sbatch: error: Invalid --time specification",
+    "sbatch: unrecognized option '--no-such-option'\nTry \"sbatch --help\" for more information",
+    "sbatch: error: Invalid directive found in batch script: runs/x.log",
+    "exit code 1",
+]
+
+
+@pytest.mark.parametrize("words", TRANSIENT)
+def test_what_may_succeed_later(words):
+    assert is_transient(words)
+
+
+@pytest.mark.parametrize("words", PERMANENT)
+def test_what_will_never_succeed(words):
+    assert not is_transient(words)
+
+
+@pytest.mark.xfail(strict=True, reason="they are taken for permanent")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sbatch: error: AssocGrpSubmitJobsLimit",
+        "sbatch: error: QOSGrpSubmitJobsLimit",
+        "sbatch: error: Batch job submission failed: Slurm backup controller in standby mode",
+        "slurm_load_jobs error: Controller is in standby mode, try a different controller",
+        (
+            "sbatch: error: Munge encode failed: Failed to access "
+            '"/run/munge/munge.socket.2": No such file or directory (Did you start munged?)\n'
+            "sbatch: error: Batch job submission failed: Protocol authentication error"
+        ),
+    ],
+)
+def test_other_limits_and_absences_that_pass(words):
+    assert is_transient(words)
+
+
+CONFIG = """\
+Configuration data as of 2026-11-21T00:26:30
+KillWait                = 2 sec
+MailProg                = /bin/true
+MaxArraySize            = 1001
+MaxJobCount             = 10000
+SchedulerParameters     = bf_interval=2,batch_sched_delay=0
+
+Slurmctld(primary) at vm is UP
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("MaxArraySize", "1001"),
+        ("maxarraysize", "1001"),
+        ("SchedulerParameters", "bf_interval=2,batch_sched_delay=0"),
+        ("KillWait", "2 sec"),
+        ("MaxArray", None),
+        ("", None),
+    ],
+)
+def test_a_value_of_the_configuration(key, value):
+    assert parse_config(CONFIG, key) == value
+
+
+def test_a_record():
+    line = (
+        "NodeName=node1 CPUTot=64 Gres=gpu:a100:4(S:0-1) OS=Linux 6.1 #1 SMP @0  "
+        "RealMemory=200000 Partitions=batch,short  CfgTRES=cpu=64,mem=200000M AllocTRES= "
+        "Reason=Not responding [root@2026-11-21]"
+    )
+    record = parse_record(line)
+    assert record["NodeName"] == "node1"
+    assert record["Gres"] == "gpu:a100:4(S:0-1)"
+    assert record["RealMemory"] == "200000"
+    assert record["CfgTRES"] == "cpu=64,mem=200000M"
+    assert record["AllocTRES"] == ""
+    assert "SMP" not in record
+    assert parse_record("") == {}
