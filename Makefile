@@ -32,13 +32,13 @@ docs-options: $(VENV)/.dev
 # What the tests on a real Slurm need, where it may be installed: root on Debian or Ubuntu. Elsewhere
 # those tests skip and say so. While policy-rc.d says 101, no package starts its daemon.
 SYSTEM_PROGRAMS := sbatch slurmctld slurmd munged podman runc newuidmap
-SYSTEM_PACKAGES := slurm-wlm slurmctld slurmd slurm-client munge podman runc uidmap
+SYSTEM_PACKAGES := slurm-wlm slurmctld slurmd slurm-client munge podman runc uidmap catatonit
 POLICY := /usr/sbin/policy-rc.d
 APT := DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq -o DPkg::Lock::Timeout=300
 
 system-packages:
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 0; \
-	type $(SYSTEM_PROGRAMS) >/dev/null 2>&1 && exit 0; \
+	type $(SYSTEM_PROGRAMS) >/dev/null 2>&1 && dpkg -s catatonit >/dev/null 2>&1 && exit 0; \
 	echo "installing $(SYSTEM_PACKAGES) ..."; \
 	log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	if [ ! -e $(POLICY) ]; then \

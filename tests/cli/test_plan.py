@@ -96,3 +96,20 @@ def test_warnings_do_not_mix_with_the_plan(invoke, project):
     assert "W_LARGER_THAN_MACHINE" in result.err
     assert result.out.startswith("Target: local")
     assert invoke("plan", "--format", "json").err == ""
+
+
+def test_the_script_of_a_job_is_shown_on_request(invoke, project):
+    result = invoke("plan", "--target", "cluster", "--show-script")
+    assert result.code == 0
+    assert result.out.count("\n#!/bin/bash\n") == 2
+    assert "#SBATCH --job-name=scalable-ID-model\n" in result.out
+    shown = json.loads(
+        invoke("plan", "--target", "cluster", "--show-script", "--format", "json").out
+    )
+    assert set(shown["scripts"]) == {"model", "analysis"}
+
+
+def test_a_place_without_scripts_says_so(invoke, project):
+    result = invoke("plan", "--target", "local", "--show-script")
+    assert result.code == 4
+    assert "submits no scripts" in result.err

@@ -15,6 +15,7 @@ import time
 import distributed
 import pytest
 
+from scalable import ScalableClient, ScalableSession, SlurmCluster
 from scalable.cluster.worker_process import WorkerConfig
 from scalable.containers import (
     ContainerRequest,
@@ -286,3 +287,83 @@ def test_a_job_hands_on_variables_and_exit_code(request_for, start, monkeypatch)
     )  # fmt: skip
     read_line(process, b"4711 none\n")
     assert process.wait(timeout=30) == 5
+
+
+def where_am_i(_):
+    with open("/proc/1/comm") as init:
+        return init.read().strip(), os.environ.get("GREETING"), os.listdir("/given")
+
+
+@pytest.fixture
+def component(image, tmp_path):
+    """A component that runs in the image, with this machine's libraries and Python."""
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "input.csv").touch()
+    return {
+        "image": image,
+        "runtime": "host",
+        "env": {"GREETING": "from outside"},
+        "mounts": {"/usr": "/usr", "/etc": "/etc", str(given): "/given"},
+        "workers": 2,
+    }
+
+
+def all_containers():
+    return podman("ps", "--all", "--format", "{{.Names}}").stdout.split()
+
+
+def test_local_workers_run_in_containers_that_end_with_them(component, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manifest = {
+        "version": 1,
+        "project": {"name": "boxed"},
+        "targets": {"local": {"provider": "local", "processes": True, "containers": "podman"}},
+        "components": {"model": component, "post": {}},
+    }
+    (tmp_path / "scalable.json").write_text(json.dumps(manifest))
+    before = set(all_containers())
+    with ScalableSession.from_yaml(tmp_path / "scalable.json") as client:
+        seen = set(client.gather(client.map(where_am_i_flat, range(6), tag="model")))
+        assert len(seen) == 1
+        (init, greeting, files) = seen.pop()
+        assert init in ("podman-init", "catatonit", "tini")
+        assert (greeting, files) == ("from outside", ("input.csv",))
+        assert client.submit(os.getpid, tag="post").result(timeout=60) > 0
+        assert len(set(all_containers()) - before) == 2
+    assert set(all_containers()) == before
+
+
+def where_am_i_flat(i):
+    init, greeting, files = where_am_i(i)
+    return init, greeting, tuple(files)
+
+
+def test_an_image_that_is_missing_is_named_before_there_is_any_worker(component, tmp_path):
+    pools = {"model": {**component, "image": "localhost/no-such-image:1"}}
+    session = ScalableSession.local(pools, processes=True)
+    session._resolved.spec.options["containers"] = "podman"
+    with pytest.raises(ProviderError, match="no-such-image"):
+        session.start()
+
+
+def test_jobs_run_in_containers_that_end_with_them(
+    component, on_slurm, tmp_path, monkeypatch, eventually
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = set(all_containers())
+    mounts = component["mounts"]
+    with SlurmCluster(
+        queue="batch", walltime="00:30:00", interface="lo", container_runtime="podman"
+    ) as cluster:
+        cluster.add_container(
+            tag="model", image=component["image"], runtime="host", dirs=mounts, env=component["env"]
+        )
+        cluster.add_workers(n=2, tag="model")
+        with ScalableClient(cluster) as client:
+            seen = {
+                client.submit(where_am_i_flat, i, tag="model").result(timeout=120) for i in range(3)
+            }
+            assert seen == {(next(iter(seen))[0], "from outside", ("input.csv",))}
+            assert len(set(all_containers()) - before) >= 1
+    eventually(lambda: set(all_containers()) == before)

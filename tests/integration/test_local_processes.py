@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from scalable import ClusterError, ManifestError, ScalableSession
+from scalable import ClusterError, ManifestError, ProviderError, ScalableSession
 
 
 def getpid(*_):
@@ -253,12 +253,13 @@ def test_what_needs_a_process_is_refused_for_threads(tmp_path):
         session.start()
 
 
-def test_containers_are_not_available_yet(tmp_path):
+def test_a_container_runtime_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "m.yaml").write_text(
         "version: 1\nproject: {name: p}\ncomponents: {a: {image: x}}\n"
-        "targets: {local: {provider: local, processes: true, containers: podman}}\n"
+        "targets: {local: {provider: local, processes: true, containers: apptainer}}\n"
     )
-    with pytest.raises(NotImplementedError, match="containers: podman"):
+    with pytest.raises(ProviderError, match="apptainer"):
         ScalableSession.from_yaml(tmp_path / "m.yaml").start()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -332,3 +333,56 @@ def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventual
     workers = (session.run_path / "workers.jsonl").read_text()
     assert workers.count("its walltime is nearly over") >= 2
     assert "lost" not in workers
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "words"),
+    [
+        ("queue: batch", "queue: nowhere", "targets.hpc.queue", "there are: batch, short, tight"),
+        ('"00:20:00"', '"8-00:00:00"', "targets.hpc.walltime", "its limit is 7-00:00:00"),
+        ("memory: 2G", "memory: 900G", "components.model.memory", "the largest has"),
+        ("cpus: 4", "cpus: 400", "components.model.cpus", "the largest has 64"),
+        ("interface: lo", "interface: ib7", "targets.hpc.interface", "there are:.*lo"),
+        ("cpus: 4", "mounts: {/no/such/place: /x}", "components.model.mounts", "no /no/such/place"),
+    ],
+)
+def test_a_live_check_finds_what_this_slurm_cannot_give(
+    on_slurm, empty_directory, old, new, place, words
+):
+    (empty_directory / "scalable.yaml").write_text(MANIFEST.replace(old, new))
+    session = ScalableSession.from_yaml()
+    assert session.validate().ok
+    (found,) = session.check().errors
+    assert found.dotted_path.startswith(place)
+    assert re.search(words, found.render())
+    assert found.line is not None
+
+
+def test_a_live_check_finds_nothing_in_a_good_request(on_slurm, empty_directory):
+    (empty_directory / "scalable.yaml").write_text(MANIFEST)
+    assert ScalableSession.from_yaml().check().ok
+    done = subprocess.run(
+        [sys.executable, "-m", "scalable", "validate", "--check"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "scalable.yaml is valid for target hpc\n"), (
+        done.stderr
+    )
+
+
+def test_the_same_script_runs_on_slurm_from_the_command_line(on_slurm, empty_directory):
+    (empty_directory / "scalable.yaml").write_text(MANIFEST)
+    (empty_directory / "mymodel.py").write_text("def run(x):\n    return 2 * x\n")
+    (empty_directory / "workflow.py").write_text(
+        "import mymodel\nfrom scalable import ScalableSession\n"
+        "with ScalableSession.from_yaml() as client:\n"
+        "    doubled = [client.submit(mymodel.run, i, tag='model') for i in range(4)]\n"
+        "    print(client.submit(sum, doubled, tag='post').result())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "scalable", "run", "--target", "hpc"],
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("12\n")
+    assert "model: 2 started, 0 removed, 2 final" in done.stdout

@@ -15,6 +15,7 @@ from scalable.containers.check import (
     run_bounded,
 )
 from scalable.containers.choose import RUNTIMES, choose_runtime
+from scalable.containers.component import prove, request_for
 from scalable.containers.host_python import HostPython, read_host_python
 from scalable.containers.render import render_batch, render_command, render_removal
 from scalable.containers.request import ContainerRequest, Runtime, container_name
@@ -32,10 +33,12 @@ __all__ = [
     "container_name",
     "describe_mismatch",
     "probe_versions",
+    "prove",
     "read_host_python",
     "read_versions",
     "render_batch",
     "render_command",
     "render_removal",
+    "request_for",
     "run_bounded",
 ]

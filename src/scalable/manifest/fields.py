@@ -29,6 +29,7 @@ from pydantic_core import PydanticCustomError
 from scalable.units import parse_bytes, parse_duration, parse_walltime
 
 __all__ = [
+    "ComponentRuntime",
     "ContainerRuntime",
     "Duration",
     "Environment",
@@ -227,6 +228,8 @@ Walltime: TypeAlias = Annotated[
 """Length of a job as Slurm writes it; a bare number is minutes."""
 
 ContainerRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer"]
+#: ``host``: the target's container runtime, with the host's Python mounted.
+ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer", "host"]
 
 
 class Record(BaseModel):

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from scalable.manifest.fields import (
-    ContainerRuntime,
+    ComponentRuntime,
     Duration,
     Environment,
     Memory,
@@ -103,8 +103,10 @@ class Component(Record):
     """A resource profile; every key may be left out."""
 
     image: Text | None = Field(default=None, description="Container image of the workers.")
-    runtime: ContainerRuntime | None = Field(
-        default=None, description="Container runtime, where it is not the target's."
+    runtime: ComponentRuntime | None = Field(
+        default=None,
+        description="Container runtime, where it is not the target's; or host, to mount the "
+        "machine's Python into the image.",
     )
     cpus: PositiveFloat = Field(default=1, description="Cores that one worker reserves.")
     memory: Memory | None = Field(

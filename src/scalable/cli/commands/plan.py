@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -21,6 +22,9 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @click.option("--dry-run", is_flag=True, help="Contact nothing and write nothing but --output.")
 @click.option("--objective", metavar="TEXT", help="What to aim for, such as 'minimize cost'.")
 @click.option("--policy", metavar="NAME", help="How far to go for it: safe, aggressive or manual.")
+@click.option(
+    "--show-script", is_flag=True, help="Show the script that starts a worker of each tag."
+)
 @output_options
 def command(
     manifest: Path | None,
@@ -29,6 +33,7 @@ def command(
     dry_run: bool,
     objective: str | None,
     policy: str | None,
+    show_script: bool,
     output: Output,
 ) -> int:
     """Say what a run will take: workers for each tag, and their cost.
@@ -41,16 +46,18 @@ def command(
     plan = session.plan(dry_run=dry_run, objective=objective, policy=policy)
     for warning in session.validate().warnings:
         output.note(warning.render())
-    output.show(plan_result(plan))
+    output.show(plan_result(plan, session.scripts() if show_script else {}))
     return 0
 
 
-def plan_result(plan: Plan) -> Result:
-    """Show a plan."""
+def plan_result(plan: Plan, scripts: Mapping[str, str] | None = None) -> Result:
+    """Show a plan, and the scripts of its workers by tag."""
     document = plan.to_dict()
+    shown = [f"\nScript of {tag}:\n{text}" for tag, text in (scripts or {}).items()]
+    more = {"scripts": dict(scripts)} if scripts else {}
     return Result(
-        render_plan(plan),
-        {"version": VERSION, "plan": document},
+        render_plan(plan) + "".join(shown),
+        {"version": VERSION, "plan": document, **more},
         document=document,
         companions={LOCK_FILE: f"{plan.manifest_lock}\n"},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import signal
@@ -26,6 +27,13 @@ from scalable.cluster.worker_process import (
     security_fields,
     serialized_config,
 )
+from scalable.containers import (
+    ContainerRequest,
+    container_name,
+    render_command,
+    render_removal,
+    run_bounded,
+)
 from scalable.errors import ProviderError
 from scalable.providers.local.render import end_of
 
@@ -34,6 +42,7 @@ TERMINATE_S = 3.0
 KILL_S = 5.0
 LOG_TAIL_BYTES = 8192
 STOPPED_GRACE_S = 10.0
+REMOVAL_S = 15.0
 
 
 @dataclass
@@ -42,6 +51,7 @@ class _Unit:
     scratch: Path
     log: Path
     limit: int
+    removal: list[str] | None = None
     stopped_since: float | None = None
 
 
@@ -92,16 +102,20 @@ class ProcessLauncher:
             security=security_fields(self._security),
             dask_config=serialized_config(),
         )
+        container = _container(options.get("container"), name, scratch)
+        if container is not None and container.host_python is None:
+            # An image has modules of its own; of ours it sees the workflow's directory.
+            config = dataclasses.replace(config, sys_path=config.sys_path[:1])
         log_path = self._log(name, scratch)
         try:
             log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with log_path.open("ab") as log:
                 process = subprocess.Popen(
-                    COMMAND,
+                    COMMAND if container is None else render_command(container, _inside(container)),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, **options["env"]},
+                    env={**os.environ, **({} if container else options["env"])},
                     # A group of its own: Ctrl-C is ours to handle, and its children end with it.
                     start_new_session=True,
                 )
@@ -114,7 +128,8 @@ class ProcessLauncher:
         with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
             process.stdin.write(config.to_line())
             process.stdin.flush()
-        return _Unit(process, scratch, log_path, options["memory_limit"])
+        removal = None if container is None else render_removal(container)
+        return _Unit(process, scratch, log_path, options["memory_limit"], removal)
 
     def observe(self) -> dict[UnitName, Observation]:
         """Look at each process."""
@@ -138,6 +153,8 @@ class ProcessLauncher:
         assert unit.process.stdin is not None
         with suppress(BrokenPipeError):
             unit.process.stdin.close()
+        if unit.removal is not None:
+            run_bounded(unit.removal, REMOVAL_S)
         reason = end_of(unit.process.returncode, unit.limit)
         self._ended[name] = _End(reason, _tail(unit.log))
         remove_scratch(str(unit.scratch))
@@ -168,6 +185,20 @@ class ProcessLauncher:
         return (
             scratch / "worker.log" if self._logs is None else self._logs / f"{_file_name(name)}.log"
         )
+
+
+def _container(
+    request: ContainerRequest | None, name: str, scratch: Path
+) -> ContainerRequest | None:
+    """The container of one worker: with a name and a scratch directory of its own."""
+    if request is None:
+        return None
+    mounts = {**request.mounts, str(scratch): str(scratch)}
+    return dataclasses.replace(request, name=container_name(name), mounts=mounts)
+
+
+def _inside(container: ContainerRequest) -> list[str]:
+    return [container.python, *COMMAND[1:]]
 
 
 def _tail(path: Path) -> str:

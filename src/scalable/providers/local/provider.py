@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalable.containers import ContainerRequest, prove, request_for
 from scalable.errors import ProviderError
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
 from scalable.providers.local.options import LocalOptions
-from scalable.providers.local.render import process_options, resolve, thread_options
+from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -57,11 +59,6 @@ class LocalProvider:
     def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
         """Start a scheduler on this machine; its pools are empty."""
         options = spec.options
-        if options["containers"] != "none":
-            raise NotImplementedError(
-                f"target {spec.target_name!r}: containers: {options['containers']} is not "
-                "available in this version; write containers: none"
-            )
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
         from scalable.cluster.pool_cluster import PoolCluster
@@ -77,12 +74,13 @@ class LocalProvider:
         else:
             scheduler |= {"protocol": "inproc://"}
         slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
+        containers = _containers(spec) if processes else {}
         cluster = PoolCluster(
             scheduler={"cls": PoolScheduler, "options": scheduler},
             name=f"{slug}-{secrets.token_hex(3)}",
         )
         if processes:
-            _add_process_pools(cluster, spec)
+            _add_process_pools(cluster, spec, containers)
         else:
             _add_thread_pools(cluster, spec)
         return cluster
@@ -116,7 +114,27 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
         cluster.add_pool(tag, template, slots=slots)
 
 
-def _add_process_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
+def _containers(spec: DeploymentSpec) -> dict[str, ContainerRequest]:
+    """Tag -> container, of the components that run in one; each was started once."""
+    slots, found = spec.options["threads_per_worker"], {}
+    for tag, component in spec.components.items():
+        mounts = {path: path for path in own_paths(component, _directory(spec))}
+        request = request_for(
+            component,
+            spec.options["containers"],
+            unit=f"{tag}-{secrets.token_hex(3)}",
+            environment=component.environment(slots),
+            mounts=mounts,
+        )
+        if request is not None:
+            prove(request)
+            found[tag] = request
+    return found
+
+
+def _add_process_pools(
+    cluster: PoolCluster, spec: DeploymentSpec, containers: Mapping[str, ContainerRequest]
+) -> None:
     from scalable.cluster.worker import ProcessWorker
     from scalable.providers.local.launcher import ProcessLauncher
 
@@ -128,6 +146,7 @@ def _add_process_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
     )
     for tag, component in spec.components.items():
         options = process_options(component, slots, _directory(spec))
+        options["container"] = containers.get(tag)
         template = {"cls": ProcessWorker, "options": options}
         cluster.add_pool(tag, template, slots=slots, launcher=launcher)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
         "nthreads": slots,
         "resources": {component.name: slots},
         "memory_limit": memory_limit(component),
-        "preload": [str(path) for path in preload],
+        "preload": [str(path.resolve()) for path in preload],
         "env": component.environment(slots),
     }
 
@@ -49,6 +50,15 @@ def resolve(component: ComponentSpec, directory: Path | None) -> Path:
     """Path of a component's preload script; relative ones start at the manifest."""
     assert component.preload_script is not None
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
+
+
+def own_paths(component: ComponentSpec, directory: Path | None) -> list[str]:
+    """Paths that a container has to see: the script's directory, and the preload script."""
+    script = sys.path[0] or str(Path.cwd())
+    paths = [str(Path(script).resolve())] if Path(script).is_dir() else []
+    if component.preload_script is not None:
+        paths.append(str(resolve(component, directory).resolve()))
+    return paths
 
 
 def end_of(returncode: int, limit: int) -> str:
@@ -63,6 +73,8 @@ def end_of(returncode: int, limit: int) -> str:
     """
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {format_bytes(limit)})"
+    if returncode > 128:  # a container's client says so what ended the worker inside
+        returncode = 128 - returncode
     if returncode < 0:
         names = {number.value: number.name for number in signal.Signals}
         return f"it was killed by {names.get(-returncode, f'signal {-returncode}')}"

@@ -17,13 +17,14 @@ from scalable.cluster.pool_cluster import PoolCluster
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.cluster.worker import ProcessWorker
 from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
+from scalable.containers import prove
 from scalable.errors import ClusterError
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import batch_script
-from scalable.providers.slurm.worker import file_name, job_template
+from scalable.providers.slurm.worker import container_of, file_name, job_template
 from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes, parse_walltime
 
@@ -145,6 +146,9 @@ class SlurmCluster(PoolCluster):
         """
         tag = component.name
         walltime = self.options["walltime"]
+        container = container_of(component, self.options, self._config_path(tag), tag)
+        if container is not None and shutil.which(container.runtime):
+            prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
         template = job_template(
             component,
             self.options,
@@ -184,7 +188,7 @@ class SlurmCluster(PoolCluster):
             ports=self.options["worker_port_range"] or "",
             hand_over=True,
             preload=() if preload is None else (str(self._workflow_dir / preload),),
-            sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+            sys_path=_search_path(component),
             security=security_fields(self.security),
             dask_config=serialized_config(),
         )
@@ -261,3 +265,9 @@ class SlurmCluster(PoolCluster):
     def scripts(self) -> Mapping[str, str]:
         """Tag -> the batch script of its jobs."""
         return {tag: pool.script(0) for tag, pool in self._job_pools.items()}
+
+
+def _search_path(component: ComponentSpec) -> tuple[str, ...]:
+    """Where workers look for modules; an image without our Python sees the workflow's alone."""
+    entries = tuple(entry or str(Path.cwd()) for entry in sys.path)
+    return entries if component.image is None or component.runtime == "host" else entries[:1]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scalable.containers import ContainerRequest, render_batch, request_for
 from scalable.providers.slurm.render import UNIT, JobTemplate
 from scalable.spec import ComponentSpec
+
+#: What a worker in a container reads of its job.
+JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
+#: Seconds after SIGTERM: more than a worker takes to hand over, less than Slurm's usual KillWait.
+GRACE_S = 25
 
 
 def job_template(
@@ -41,21 +48,54 @@ def job_template(
         name=f"scalable-{cluster_id}-{tag}",
         component=component,
         options=options,
-        environment=component.environment(component.slots),
+        environment={} if component.image else component.environment(component.slots),
         log=str(logs / f"{file_name(tag)}-%A_%a.log"),
         prefix=f"{tag}-{cluster_id}-",
-        command=worker_command(component, options, config),
+        command=worker_command(component, options, config, f"{cluster_id}-{file_name(tag)}"),
     )
 
 
 def worker_command(
-    component: ComponentSpec,  # noqa: ARG001
-    options: Mapping[str, Any],  # noqa: ARG001
-    config: Path,
+    component: ComponentSpec, options: Mapping[str, Any], config: Path, name: str
 ) -> str:
-    """Shell text that becomes a worker, with :data:`UNIT` in place of its name."""
-    command = [sys.executable, "-m", "scalable.cluster.worker_process", str(config), UNIT]
-    return f"exec {shlex.join(command)}"
+    """Shell text that becomes a worker, with :data:`UNIT` in place of its name.
+
+    Parameters
+    ----------
+    component
+        Its resource profile.
+    options
+        Options of the target.
+    config
+        File with its configuration and credentials; its directory is mounted into a container.
+    name
+        Name of the jobs, for the container's.
+    """
+    program = ["-m", "scalable.cluster.worker_process", str(config), UNIT]
+    container = container_of(component, options, config, name)
+    if container is None:
+        return f"exec {shlex.join([sys.executable, *program])}"
+    command = [container.python, *program]
+    return render_batch(container, command, inherit=JOB_VARIABLES, grace_s=GRACE_S)
+
+
+def container_of(
+    component: ComponentSpec, options: Mapping[str, Any], config: Path, name: str
+) -> ContainerRequest | None:
+    """The container of a component's workers, None without one.
+
+    A runtime that the target names need not be installed here: it has to be on the nodes.
+    """
+    named = options.get("container_runtime") or "auto"
+    paths = [str(config.parent), *([str(Path(sys.path[0]).resolve())] if sys.path[0] else [])]
+    return request_for(
+        component,
+        named,
+        unit=name,
+        environment=component.environment(component.slots),
+        mounts={path: path for path in paths},
+        which=shutil.which if named == "auto" else lambda program: program,
+    )
 
 
 def file_name(tag: str) -> str:

@@ -1,0 +1,328 @@
+"""What many workers on Slurm cost: commands, polling, and the time to the first result.
+
+    python benchmarks/slurm.py [--workers 200] [--rounds 5] [--poll-seconds 60]
+                               [--jobqueue-python PYTHON]
+
+It starts a private Slurm of its own and ends it. Beside ours stands dask-jobqueue, where
+``--jobqueue-python`` (by default this Python) has it; it needs the same version of distributed:
+
+    python -m venv /tmp/jobqueue
+    /tmp/jobqueue/bin/pip install dask-jobqueue cryptography distributed==<the version here>
+
+Commands are counted by wrappers on the PATH, whoever runs them. A worker asks for a whole node, so
+that four of them run and the others wait: nothing else is measured than submitting and looking.
+dask-jobqueue runs as it is by default, without TLS, and once more with it: ours is never without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "scripts"))
+
+from slurm_testbed import SlurmTestbed
+
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
+BAR = 20
+TIMEOUT_S = 600.0
+
+WRAPPER = """#!/bin/sh
+echo {name} >> "$BENCH_CALLS"
+exec {real} "$@"
+"""
+
+#: A child begins, has a first result, waits until all is submitted, looks on, and ends.
+CHILD = """
+import json, os, sys, time
+count, wide, idle_s = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+IMPORTS
+def calls():
+    with open(os.environ["BENCH_CALLS"]) as file:
+        return file.read().split()
+def main():
+    began = time.perf_counter()
+    START
+    assert FIRST == 1
+    first_s = time.perf_counter() - began
+    while SUBMITTED < count:
+        time.sleep(0.02)
+    submitted_s = time.perf_counter() - began
+    at_first = calls()
+    time.sleep(idle_s)
+    looked = len(calls())
+    END
+    print(json.dumps({"first_s": first_s, "submitted_s": submitted_s, "submitting": at_first,
+                      "looking": looked - len(at_first), "all": calls()}))
+if __name__ == "__main__":
+    main()
+"""
+OURS = {
+    "IMPORTS": "from scalable import ScalableClient, SlurmCluster",
+    "START": """
+    cluster = SlurmCluster(queue="batch", walltime="00:30:00", interface="lo")
+    cluster.add_container(tag="a", cpus=wide, memory="1G")
+    cluster.add_workers(n=count, tag="a")
+    client = ScalableClient(cluster)
+""".strip(),
+    "FIRST": 'client.submit(abs, -1, tag="a").result(timeout=300)',
+    "SUBMITTED": 'sum(cluster.job_of(n) is not None for n in cluster.reconciler.wanted.names("a"))',
+    "END": "client.close(); cluster.close()",
+}
+JOBQUEUE = {
+    "IMPORTS": "from dask_jobqueue import SLURMCluster\nfrom distributed import Client",
+    "START": """
+    cluster = SLURMCluster(queue="batch", walltime="00:30:00", interface="lo", cores=1, processes=1,
+                           memory="1GB", job_cpu=wide, log_directory="logs")
+    cluster.scale(count)
+    client = Client(cluster)
+""".strip(),
+    "FIRST": "client.submit(abs, -1).result(timeout=300)",
+    # A wrapper notes its call before sbatch runs: the next look sees whether it was answered.
+    "SUBMITTED": "sum(bool(getattr(w, 'job_id', None)) for w in list(cluster.workers.values()))",
+    "END": "client.close(); cluster.close()",
+}
+
+#: The same with what ours always has.
+JOBQUEUE_TLS = JOBQUEUE | {
+    "START": JOBQUEUE["START"].replace('"logs")', '"logs", security=True, protocol="tls://")')
+}
+
+
+class Bench:
+    """A private Slurm, wrappers that count, and children that use both.
+
+    Parameters
+    ----------
+    directory
+        Where everything of it lies.
+    testbed
+        A Slurm that runs.
+    """
+
+    def __init__(self, directory: Path, testbed: SlurmTestbed) -> None:
+        self.directory = directory
+        self.testbed = testbed
+        self._runs = 0
+        (directory / "bin").mkdir()
+        for name in COMMANDS:
+            real = shutil.which(name)
+            assert real is not None
+            wrapper = directory / "bin" / name
+            wrapper.write_text(WRAPPER.format(name=name, real=shlex.quote(real)))
+            wrapper.chmod(0o755)
+
+    def run(
+        self, python: str, parts: Mapping[str, str], count: int, *, wide: int, idle_s: float = 0.0
+    ) -> dict[str, Any]:
+        """What a child of so many workers saw; its jobs are gone afterwards."""
+        self._runs += 1
+        work = self.directory / f"run{self._runs}"
+        work.mkdir()
+        source = CHILD
+        for name, text in parts.items():
+            source = source.replace(name, text)
+        (work / "child.py").write_text(source)
+        (work / "calls").touch()
+        process = subprocess.Popen(
+            [python, "child.py", str(count), str(wide), str(idle_s)],
+            cwd=work,
+            env=self._environment(work),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            shown, errors = process.communicate(timeout=TIMEOUT_S + idle_s)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+            self._cancel()
+        if process.returncode:
+            raise SystemExit(f"{python} failed:\n{errors[-3000:]}")
+        return dict(json.loads(shown.splitlines()[-1]))
+
+    def _environment(self, work: Path) -> dict[str, str]:
+        own = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("SLURM", "SBATCH_", "SQUEUE_", "DASK_"))
+        }
+        return own | {
+            "PATH": f"{self.directory / 'bin'}:{os.environ['PATH']}",
+            "BENCH_CALLS": str(work / "calls"),
+            "XDG_STATE_HOME": str(work / "state"),
+            **self.testbed.environment(),
+        }
+
+    def _cancel(self) -> None:
+        """So that the next one finds the nodes as this one did."""
+        if self.testbed.jobs():
+            self.testbed.cancel_jobs()
+        deadline = time.monotonic() + 60
+        while self.testbed.jobs() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def jobqueue_python(python: str) -> str | None:
+    """The Python that dask-jobqueue runs on, or None; says how to get it."""
+    code = "import dask_jobqueue, distributed; print(distributed.__version__)"
+    done = subprocess.run(
+        [python, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode == 0:
+        return python
+    import distributed
+
+    version = distributed.__version__
+    print(
+        f"dask-jobqueue is not there for {python}: ours alone is shown. For both:\n"
+        "  python -m venv /tmp/jobqueue\n"
+        f"  /tmp/jobqueue/bin/pip install dask-jobqueue cryptography distributed=={version}\n"
+        "  python benchmarks/slurm.py --jobqueue-python /tmp/jobqueue/bin/python\n"
+    )
+    return None
+
+
+def row(*cells: object) -> None:
+    print("".join(f"{cell!s:<46}" if i == 0 else f"{cell!s:>16}" for i, cell in enumerate(cells)))
+
+
+def submitting(bench: Bench, theirs: str | None, workers: int, rounds: int) -> None:
+    """Commands and time for many workers at once; rounds alternate."""
+    mine, other = [], []
+    for _ in range(rounds):
+        mine.append(bench.run(sys.executable, OURS, workers, wide=64))
+        if theirs:
+            other.append(bench.run(theirs, JOBQUEUE, workers, wide=64))
+    row(f"{workers} workers, {rounds} rounds", "scalable", "dask-jobqueue", "")
+    for name, key in (("submitted", "submitting"), ("closed as well", "all")):
+        count, beside = (_median(runs, key) for runs in (mine, other))
+        fewer = "" if beside is None else f"{beside / count:.0f} x fewer"
+        row(f"commands until all are {name}", *_shown(count, beside, form=".0f"), fewer)
+        for whose, runs in (("scalable", mine), ("dask-jobqueue", other)):
+            if runs:
+                print(f"  {whose}: {_by_name(runs[-1][key])}")
+        if beside is not None and key == "submitting":
+            verdict(f"at least {BAR} x fewer", good=beside >= BAR * count)
+    for name, key in (("first result", "first_s"), ("all are submitted", "submitted_s")):
+        count, beside = (_median(runs, key) for runs in (mine, other))
+        row(f"median seconds until {name}", *_shown(count, beside), _ratio(count, beside))
+        if beside is not None and key == "first_s":
+            verdict("first result no slower", good=count <= beside)
+    print()
+
+
+def _median(runs: list[dict[str, Any]], key: str) -> Any:
+    values = [len(v) if isinstance(v := run[key], list) else v for run in runs]
+    return statistics.median(values) if values else None
+
+
+def _shown(*values: float | None, form: str = ".2f") -> list[str]:
+    return ["-" if value is None else f"{value:{form}}" for value in values]
+
+
+def _ratio(ours: float, theirs: float | None) -> str:
+    return "" if theirs is None else f"ratio {ours / theirs:.2f}"
+
+
+def verdict(bar: str, *, good: bool) -> None:
+    row(f"  bar: {bar}", "", "", "met" if good else "NOT MET")
+
+
+def _by_name(calls: list[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(calls).items()))
+
+
+def polling(bench: Bench, workers: int, seconds: float) -> None:
+    """Commands while nothing happens, and what reading the answer costs."""
+    counts = {}
+    for count in (10, workers):
+        looked = bench.run(sys.executable, OURS, count, wide=64, idle_s=seconds)["looking"]
+        counts[count] = looked * 60 / seconds
+    row("polling, from when all are submitted", *(f"{count} jobs" for count in counts), "")
+    row("commands a minute", *(f"{value:.1f}" for value in counts.values()), "")
+    row("CPU-ms to read squeue's answer", *(f"{parsing_ms(count):.2f}" for count in counts), "")
+    print(
+        "dask-jobqueue does not look at the queue: it learns nothing of jobs that wait or ended\n"
+    )
+
+
+def parsing_ms(jobs: int) -> float:
+    from scalable.providers.slurm.queue import parse_queue
+
+    comment = '{"scalable":"scalable-ab12cd-gcam","first":0}'
+    text = "".join(
+        f"7|{index}|scalable-ab12cd-gcam|PENDING|Resources|1-00:00:00||{comment}\n"
+        for index in range(jobs)
+    )
+    spent = []
+    for _ in range(20):
+        began = time.process_time()
+        assert len(parse_queue(text)) == jobs
+        spent.append(time.process_time() - began)
+    return 1000 * statistics.median(spent)
+
+
+def starting(bench: Bench, theirs: str | None, rounds: int) -> None:
+    """From the constructor to the first result of one worker; rounds alternate."""
+    seconds: dict[str, list[float]] = {"scalable": [], "dask-jobqueue": [], "the same, TLS": []}
+    for _ in range(rounds):
+        for (_, found), parts in zip(seconds.items(), (OURS, JOBQUEUE, JOBQUEUE_TLS), strict=True):
+            python = sys.executable if parts is OURS else theirs
+            if python:
+                found.append(bench.run(python, parts, 1, wide=1)["first_s"])
+    row(f"one worker, {rounds} rounds", *seconds)
+    medians = [statistics.median(found) if found else None for found in seconds.values()]
+    row("median seconds until the first result", *_shown(*medians))
+    row("  from-to", *(f"{min(f):.2f}-{max(f):.2f}" if f else "-" for f in seconds.values()))
+    mine, other, with_tls = medians
+    if mine is not None and other is not None and with_tls is not None:
+        row("  ratio", "", f"{mine / other:.2f}", f"{mine / with_tls:.2f}")
+        verdict("no slower", good=mine <= other)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--poll-seconds", type=float, default=60.0)
+    parser.add_argument("--jobqueue-python", default=sys.executable)
+    given = parser.parse_args()
+    theirs = jobqueue_python(given.jobqueue_python)
+    with tempfile.TemporaryDirectory(prefix="bench") as temporary:
+        directory = Path(temporary)
+        testbed = SlurmTestbed(directory / "slurm", kill_wait=2)
+        testbed.start()
+        try:
+            bench = Bench(directory, testbed)
+            print(f"Slurm of {len(testbed.nodes)} nodes, as {getpass.getuser()}\n")
+            for parts, python in ((OURS, sys.executable), (JOBQUEUE, theirs)):
+                if python:  # once uncounted: the first import reads from the disk
+                    bench.run(python, parts, 1, wide=1)
+            submitting(bench, theirs, given.workers, min(3, given.rounds))
+            polling(bench, given.workers, given.poll_seconds)
+            starting(bench, theirs, given.rounds)
+        finally:
+            testbed.stop()
+
+
+if __name__ == "__main__":
+    main()

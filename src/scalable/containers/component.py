@@ -1,0 +1,84 @@
+"""The container that a component's workers run in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+
+from scalable.containers.check import check_image, check_mounts, probe_versions
+from scalable.containers.choose import HOST, choose_runtime
+from scalable.containers.host_python import read_host_python
+from scalable.containers.request import ContainerRequest, container_name
+from scalable.containers.versions import describe_mismatch, read_versions
+from scalable.errors import ProviderError
+from scalable.spec import ComponentSpec
+
+
+def request_for(
+    component: ComponentSpec,
+    asked: str,
+    *,
+    unit: str,
+    environment: Mapping[str, str],
+    mounts: Mapping[str, str],
+    which: Callable[[str], str | None] = shutil.which,
+) -> ContainerRequest | None:
+    """What a component's workers ask of a container runtime; None to run without.
+
+    Parameters
+    ----------
+    component
+        Its image, runtime and mounts.
+    asked
+        What the target says: ``none``, ``auto`` or the name of a runtime.
+    unit
+        Unique name of what runs in it.
+    environment
+        Variables of the worker.
+    mounts
+        Host path -> container path, beside the component's own.
+    which
+        Finds a program on PATH.
+
+    Raises
+    ------
+    ProviderError
+        When the runtime is not installed, or a mount does not exist.
+    """
+    if component.image is None:
+        return None
+    runtime = choose_runtime(asked, component.runtime, which)
+    if runtime is None:
+        return None
+    faults = check_mounts(component.mounts)
+    if faults:
+        raise ProviderError(f"component {component.name!r}: {'; '.join(faults)}")
+    return ContainerRequest(
+        runtime,
+        component.image,
+        container_name(unit),
+        mounts={**mounts, **component.mounts},
+        env=environment,
+        gpus=component.gpus,
+        host_python=read_host_python() if component.runtime == HOST else None,
+        # A docker daemon makes files that belong to root otherwise.
+        user=f"{os.getuid()}:{os.getgid()}" if runtime == "docker" and os.getuid() else None,
+    )
+
+
+def prove(request: ContainerRequest) -> None:
+    """Start a container once, so that what would end each worker shows before there are any.
+
+    Raises
+    ------
+    ProviderError
+        When the image is missing, its Python does not start, or has other versions than ours.
+    """
+    check_image(request)
+    mismatch = describe_mismatch(read_versions(), probe_versions(request))
+    if mismatch is not None:
+        raise ProviderError(
+            f"image {request.image!r} does not fit: {mismatch}",
+            hint="install the same versions there, or mount this machine's with runtime: host",
+        )
