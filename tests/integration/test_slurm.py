@@ -1,5 +1,6 @@
 """Pools whose workers are jobs of a real Slurm."""
 
+import asyncio
 import json
 import os
 import re
@@ -386,3 +387,42 @@ def test_the_same_script_runs_on_slurm_from_the_command_line(on_slurm, empty_dir
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("12\n")
     assert "model: 2 started, 0 removed, 2 final" in done.stdout
+
+
+def test_workers_keep_to_the_range_of_ports(on_slurm, eventually):
+    options = {"queue": "batch", "walltime": "00:30:00", "interface": "lo"}
+    with SlurmCluster(**options, worker_port_range="41000-41050") as cluster:
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=2, tag="a")
+        eventually(lambda: cluster.pools["a"].running == 2)
+        ports = {int(address.rsplit(":", 1)[1]) for address in cluster.scheduler.workers}
+        assert ports < set(range(41000, 41051))
+
+
+def test_a_pool_whose_jobs_die_at_once_is_degraded_with_their_last_words(
+    on_slurm, tmp_path, eventually
+):
+    script = tmp_path / "broken.py"
+    script.write_text("raise RuntimeError('no licence for the model')\n")
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="a", preload_script=str(script))
+        cluster.add_workers(n=1, tag="a")
+        with ScalableClient(cluster) as client:
+            future = client.submit(double, 1, tag="a")
+            with pytest.raises(ClusterError, match="no licence for the model"):
+                future.result(timeout=150)
+        assert cluster.pools["a"].failed == 1
+        assert on_slurm.jobs() == []
+
+
+def test_the_cluster_closes_inside_a_running_event_loop(on_slurm):
+    async def work():
+        cluster = SlurmCluster(queue="batch", walltime="00:30:00", interface="lo")
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=1, tag="a")
+        with ScalableClient(cluster) as client:
+            assert client.submit(double, 4, tag="a").result(timeout=120)[0] == 8
+        cluster.close()
+        cluster.close()
+
+    asyncio.run(work())

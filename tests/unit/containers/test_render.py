@@ -90,9 +90,9 @@ def targets(request):
 
 
 def test_outer_mounts_come_before_what_lies_below_them(request_for):
-    mounts = {"/c": "/work/in/deep", "/a": "/work", "/b": "/work/in", "/d": "/work-2"}
+    mounts = {"/c": "/data/in/deep", "/a": "/data", "/b": "/data/in", "/d": "/data-2"}
     request = request_for("apptainer", mounts=mounts)
-    assert targets(request) == ["/work", "/work/in", "/work/in/deep", "/work-2"]
+    assert targets(request) == ["/data", "/data/in", "/data/in/deep", "/data-2"]
 
 
 def test_a_mount_that_has_the_python_already_stays_writable(request_for):

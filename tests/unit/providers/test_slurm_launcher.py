@@ -252,7 +252,6 @@ def test_a_missing_command_is_a_lasting_refusal(launcher, tmp_path, monkeypatch)
     assert not caught.value.transient
 
 
-@pytest.mark.xfail(strict=True, reason="an unexpected error ends the reconciler")
 @pytest.mark.parametrize("out", ["", "Thank you for your submission\n"])
 def test_an_answer_that_is_no_job_is_shown(slurm, launcher, out):
     slurm.answer("sbatch", out)
@@ -300,7 +299,6 @@ def test_what_is_taken_over_is_found_by_name_and_number(slurm, launcher):
     assert slurm.arrays()[1:] == [("first=0", "10,12,14")]
 
 
-@pytest.mark.xfail(strict=True, reason="the queue is asked only after a poll had failed")
 def test_a_lost_answer_alone_does_not_double_a_job(slurm, launcher):
     async def scenario():
         slurm.answer("sbatch", err=LOST)
@@ -315,9 +313,6 @@ def test_a_lost_answer_alone_does_not_double_a_job(slurm, launcher):
     assert launcher.job_of("a-c1-0") == "101_0"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a poll that is answered makes the lost submission forgotten"
-)
 def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
@@ -333,7 +328,6 @@ def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher)
     assert launcher.job_of("a-c1-1") == "102_1"
 
 
-@pytest.mark.xfail(strict=True, reason="elements that ended are taken over too")
 def test_what_has_ended_is_not_taken_over(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
@@ -466,7 +460,6 @@ def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, laun
     asyncio.run(scenario())
 
 
-@pytest.mark.xfail(strict=True, reason="one byte of another job's name ends the poll")
 def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
@@ -479,7 +472,6 @@ def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
 
 
 @pytest.mark.parametrize("variable", ["SQUEUE_PARTITION", "SQUEUE_NAMES", "SQUEUE_ACCOUNT"])
-@pytest.mark.xfail(strict=True, reason="a filter of the user's hides the jobs; they are replaced")
 def test_the_user_s_filters_for_squeue_do_not_reach_it(slurm, launcher, monkeypatch, variable):
     """Seen on a real Slurm: with them the queue looks empty, and no option takes them back."""
     monkeypatch.setenv(variable, "nothing")
@@ -546,7 +538,6 @@ def test_what_has_ended_already_needs_no_command(slurm, launcher):
     asyncio.run(scenario())
 
 
-@pytest.mark.xfail(strict=True, reason="one failed command ends it; the jobs are never cancelled")
 @pytest.mark.parametrize("command", ["scancel", "squeue"])
 def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
     """Nobody asks a second time: a job that waits would start later, and belong to nobody."""

@@ -81,7 +81,6 @@ def test_what_holds_a_node_is_there(raw):
     assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is JobState.THERE
 
 
-@pytest.mark.xfail(strict=True, reason="such a job counts as ended, and nothing cancels it then")
 @pytest.mark.parametrize("raw", ["RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
 def test_what_is_in_the_queue_has_not_ended(raw):
     assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is not JobState.ENDED
@@ -127,7 +126,6 @@ def test_why_it_waits_or_how_it_ended(key, reason):
     assert printed()[key].reason == reason
 
 
-@pytest.mark.xfail(strict=True, reason="why it had waited is shown as part of how it ended")
 def test_a_job_that_was_cancelled_while_it_waited_does_not_name_what_it_waited_for():
     assert printed()[2, 5].reason == "it was cancelled (CANCELLED)"
 
@@ -330,7 +328,6 @@ def test_what_will_never_succeed(words):
     assert not is_transient(words)
 
 
-@pytest.mark.xfail(strict=True, reason="they are taken for permanent")
 @pytest.mark.parametrize(
     "words",
     [

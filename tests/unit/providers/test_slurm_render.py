@@ -200,7 +200,6 @@ def test_an_option_of_several_lines_is_refused(option):
         SlurmOptions.model_validate_json('{"directives": ["--mail-type=END\\n#SBATCH --uid=0"]}')
 
 
-@pytest.mark.xfail(strict=True, reason="directives are not quoted; sbatch splits or cuts them")
 @pytest.mark.parametrize("directory", ["my runs", "run#3", "it's"])
 def test_a_log_directory_of_any_name_is_one_directive(directory):
     log = f"/shared/{directory}/a-%A_%a.log"
@@ -208,7 +207,6 @@ def test_a_log_directory_of_any_name_is_one_directive(directory):
     assert f"--output={log}" in header(script)
 
 
-@pytest.mark.xfail(strict=True, reason="a tag that was given in Python is not checked")
 def test_a_tag_of_several_lines_makes_no_directive(tmp_path):
     component = ComponentSpec("a\n#SBATCH --uid=0")
     made = job_template(component, {}, cluster_id="x", config=tmp_path / "c", logs=tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ COMMAND_TIMEOUT_S = 30.0
 #: Elements that one scancel names: the length of a command line is bounded.
 CANCEL_BATCH = 500
 DEFAULT_MAX_ARRAY_SIZE = 1001
+#: With these variables users filter what they see. We have to see every job of ours.
+_FILTERS = ("SQUEUE_", "SCANCEL_")
 
 
 class Slurm:
@@ -59,7 +62,12 @@ class Slurm:
         if test_only:
             arguments.append("--test-only")
         shown = await self._run(arguments, script)
-        return 0 if test_only else int(shown.strip().splitlines()[-1].split(";")[0])
+        if test_only:
+            return 0
+        job = shown.strip().rpartition("\n")[2].partition(";")[0]
+        if not job.isdigit():
+            raise ProviderError(f"sbatch did not name a job; it said: {shown.strip() or 'nothing'}")
+        return int(job)
 
     async def queue(self) -> list[Element]:
         """All of the user's jobs that Slurm still knows, one line for each array element."""
@@ -108,6 +116,8 @@ class Slurm:
                 stdin=None if standard_input is not None else subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
+                errors="replace",  # one odd byte in another job's name must not blind the poll
+                env={k: v for k, v in os.environ.items() if not k.startswith(_FILTERS)},
                 timeout=COMMAND_TIMEOUT_S,
                 check=False,
             )

@@ -19,6 +19,7 @@ from scalable.cluster.worker import ProcessWorker
 from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
 from scalable.containers import prove
 from scalable.errors import ClusterError
+from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.network import address_of, free_port
@@ -185,7 +186,7 @@ class SlurmCluster(PoolCluster):
             memory_limit=0 if component.memory is None else parse_bytes(component.memory),
             host="",
             interface=self.options["interface"] or "",
-            ports=self.options["worker_port_range"] or "",
+            ports=_ports(self.options["worker_port_range"]),
             hand_over=True,
             preload=() if preload is None else (str(self._workflow_dir / preload),),
             sys_path=_search_path(component),
@@ -265,6 +266,11 @@ class SlurmCluster(PoolCluster):
     def scripts(self) -> Mapping[str, str]:
         """Tag -> the batch script of its jobs."""
         return {tag: pool.script(0) for tag, pool in self._job_pools.items()}
+
+
+def _ports(written: str | None) -> str:
+    """A range of ports as Dask takes it."""
+    return "" if written is None else "{}:{}".format(*parse_port_range(written))
 
 
 def _search_path(component: ComponentSpec) -> tuple[str, ...]:

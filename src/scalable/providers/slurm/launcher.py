@@ -84,6 +84,8 @@ class SlurmLauncher:
         self._poll_at = 0.0
         self._interval = FASTEST_POLL_S
         self._silent_since: float | None = None
+        # Asked for, and not answered: they may be in the queue all the same.
+        self._unanswered: set[UnitName] = set()
 
     def job_of(self, name: UnitName) -> str | None:
         """Id of a unit's job element, such as ``12_3``."""
@@ -101,7 +103,8 @@ class SlurmLauncher:
         numbers = {int(str(name).removeprefix(pool.prefix)): name for name in names}
         if self._max_array_size is None:
             self._max_array_size = await self._slurm.max_array_size()
-        await self._adopt(pool, numbers)
+        if self._silent_since is not None or self._unanswered.intersection(names):
+            await self._adopt(pool, numbers)
         size = self._max_array_size
         by_first: dict[int, list[int]] = {}
         for number in numbers:
@@ -116,7 +119,9 @@ class SlurmLauncher:
     ) -> None:
         indices = array_indices([number - first for number in numbers]) if array else None
         comment = json.dumps({"scalable": pool.name, "first": first}, separators=(",", ":"))
+        self._unanswered.update(numbers.values())
         job = await self._slurm.submit(pool.script(first), array=indices, comment=comment)
+        self._unanswered.difference_update(numbers.values())
         now = time.monotonic()
         for number, name in numbers.items():
             index = number - first if array else None
@@ -124,12 +129,12 @@ class SlurmLauncher:
 
     async def _adopt(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
         """Take over what an earlier request submitted although its answer was lost."""
-        if self._silent_since is None:
-            return
         for element in await self._slurm.queue():
             number = _number(element)
-            if element.name == pool.name and number in numbers:
+            ended = element.state is JobState.ENDED
+            if element.name == pool.name and number in numbers and not ended:
                 name = numbers.pop(number)
+                self._unanswered.discard(name)
                 self._units[name] = _Unit(
                     pool, element.job, element.index, submitted_at=time.monotonic()
                 )
@@ -202,18 +207,18 @@ class SlurmLauncher:
         units = {name: self._units[name] for name in names if name in self._units}
         ended = {n for n, u in units.items() if u.element and u.element.state is JobState.ENDED}
         remaining = {name: unit for name, unit in units.items() if name not in ended}
-        if remaining:
-            await self._slurm.cancel([unit.job_id for unit in remaining.values()])
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        pause = 0.2
+        cancelled, pause = False, 0.2
         while remaining:
-            queued = {(e.job, e.index): e for e in await self._slurm.queue()}
-            remaining = {
-                name: unit
-                for name, unit in remaining.items()
-                if (element := queued.get((unit.job, unit.index))) is not None
-                and element.state is not JobState.ENDED
-            }
+            try:
+                if not cancelled:
+                    await self._slurm.cancel([unit.job_id for unit in remaining.values()])
+                    cancelled = True
+                remaining = _still_queued(remaining, await self._slurm.queue())
+            except ProviderError as error:
+                # Nobody asks a second time: a job that is left would belong to nobody.
+                if not error.transient or time.monotonic() > deadline:
+                    raise
             if remaining and time.monotonic() > deadline:
                 shown = ", ".join(unit.job_id for unit in remaining.values())
                 raise ProviderError(f"jobs {shown} do not end although they were cancelled")
@@ -235,6 +240,13 @@ class SlurmLauncher:
                 return log.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def _still_queued(
+    units: Mapping[UnitName, _Unit], elements: Sequence[Element]
+) -> dict[UnitName, _Unit]:
+    alive = {(e.job, e.index) for e in elements if e.state is not JobState.ENDED}
+    return {name: unit for name, unit in units.items() if (unit.job, unit.index) in alive}
 
 
 def _number(element: Element) -> int:

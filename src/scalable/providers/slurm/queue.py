@@ -12,8 +12,13 @@ from scalable.units import parse_walltime
 SQUEUE_FORMAT = "%F|%K|%j|%T|%r|%L|%N|%k"
 _FIELDS = 8
 
-_WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"})
-_THERE = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+_WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD"}
+    | {"SPECIAL_EXIT"}
+)
+_THERE = frozenset(
+    {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
+)
 
 _STATES = {
     "COMPLETED": "it ended by itself",
@@ -86,6 +91,9 @@ _TRANSIENT = (
     "not responding",
     "required partition not available",
     "required node not available",
+    "submitjobslimit",
+    "standby mode",
+    "munge encode failed",
 )
 
 
@@ -181,7 +189,9 @@ def explain_reason(reason: str) -> str:
 def explain_end(state: str, reason: str = "") -> str:
     """How a job ended, from its state."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
-    detail = f", {reason}" if reason not in ("", "None", "(null)", "NonZeroExitCode") else ""
+    # What it had waited for stays in the field, and says nothing of how it ended.
+    silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
+    detail = "" if silent and reason != "NodeDown" else f", {reason}"
     return f"{shown} ({state}{detail})"
 
 

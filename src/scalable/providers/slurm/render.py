@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,12 +61,19 @@ def slurm_memory(memory: str) -> str:
     return f"{math.ceil(parse_bytes(memory) / MIB)}M"
 
 
+def quoted(value: str) -> str:
+    """A value as sbatch reads it in a script: in double quotes where it is more than one word."""
+    if re.fullmatch(r"[^\s\"'#\\]+", value):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 def directives(template: JobTemplate) -> list[str]:
     """The options of sbatch, one for each line of the script."""
     component, options = template.component, template.options
     made = [
         f"--job-name={template.name}",
-        f"--output={template.log}",
+        f"--output={quoted(template.log)}",
         "--open-mode=append",
         "--ntasks=1",
         f"--cpus-per-task={max(1, math.ceil(component.cpus))}",
@@ -80,7 +88,7 @@ def directives(template: JobTemplate) -> list[str]:
         made.append(f"--time={slurm_time(str(options['walltime']))}")
     named = {"queue": "partition"}
     chosen = [o for o in ("account", "queue", "qos", "constraint", "reservation") if options.get(o)]
-    made += [f"--{named.get(option, option)}={options[option]}" for option in chosen]
+    made += [f"--{named.get(option, option)}={quoted(str(options[option]))}" for option in chosen]
     return [*made, *options.get("directives", ())]
 
 

@@ -45,7 +45,7 @@ def job_template(
     """
     tag = component.name
     return JobTemplate(
-        name=f"scalable-{cluster_id}-{tag}",
+        name=f"scalable-{cluster_id}-{file_name(tag)}",
         component=component,
         options=options,
         environment={} if component.image else component.environment(component.slots),
