@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, PlanError, RunError
 from scalable.lifecycle import Deployment, SessionRecord
-from scalable.manifest import Manifest, ResolvedManifest, read_targets
-from scalable.planning import conflicts, make_plan, written_total
+from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
+from scalable.planning import conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
-from scalable.spec import DeploymentSpec, Diagnostic, Plan, ScalePlan, ValidationReport
+from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
-from scalable.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 OBJECTIVES = ("minimize cost", "minimize time", "balance")
-#: Bytes that a worker has in use before it runs anything (measured: 60 to 65 MiB).
-WORKER_NEEDS = 90 * 10**6
 POLICIES = ("safe", "aggressive", "manual")
 _open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
@@ -147,7 +144,7 @@ class ScalableSession:
         report = ValidationReport()
         locate = self._resolved.locate
         report.extend(self._manifest.warnings)
-        report.extend(locate(d) for d in _not_applied(self.spec))
+        report.extend(locate(d) for d in notices(self.spec))
         report.extend(locate(d) for d in conflicts(self.spec))
         found = self._provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
@@ -419,69 +416,6 @@ def _warn_of_unfinished(client: ScalableClient) -> None:
             "gather their results before",
             unfinished,
         )
-
-
-def choose_target(targets: Mapping[str, str], target: str | None = None) -> str | None:
-    """Which target to run on, see :meth:`ScalableSession.from_yaml`; None where it is not clear.
-
-    Parameters
-    ----------
-    targets
-        Name of each target -> name of its provider.
-    target
-        What the workflow asks for. ``scalable run --target`` wins over it, with a warning.
-    """
-    asked = _asked_target(target)
-    if target is not None and asked != target:
-        logger.warning("--target %s wins over target=%r of the workflow", asked, target)
-    if asked is not None:
-        return asked
-    on_slurm = [name for name, provider in targets.items() if provider == "slurm"]
-    if settings.inside_slurm_job() and on_slurm:
-        return on_slurm[0]
-    if "local" in targets:
-        return "local"
-    return next(iter(targets)) if len(targets) == 1 else None
-
-
-def _asked_target(target: str | None) -> str | None:
-    return os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET) or None
-
-
-def _not_applied(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Warnings for what is accepted but not acted upon in this version, or cannot work well."""
-    path = ("targets", spec.target_name)
-    written = {
-        "adaptive": spec.adaptive,
-        "idle_timeout": spec.idle_timeout_s,
-        "time_to_live": spec.time_to_live_s,
-        "spill_after": spec.spill_after_s,
-    }
-    found: list[tuple[str, ...]] = [
-        (*path, key) for key, value in written.items() if value is not None
-    ]
-    found += [("managers",)] if spec.managers else []
-    small = [
-        Diagnostic(
-            "W_LITTLE_MEMORY",
-            ("components", tag, "memory"),
-            f"memory {component.memory} is {format_bytes(parse_bytes(component.memory))}; "
-            f"a worker alone needs {format_bytes(WORKER_NEEDS)}",
-            hint="write for example 1G",
-            severity="warning",
-        )
-        for tag, component in spec.components.items()
-        if component.memory is not None and parse_bytes(component.memory) < WORKER_NEEDS
-    ]
-    return small + [
-        Diagnostic(
-            "W_NOT_APPLIED",
-            place,
-            f"{place[-1]} is checked but not acted upon in this version",
-            severity="warning",
-        )
-        for place in found
-    ]
 
 
 @atexit.register

@@ -16,10 +16,11 @@ from distributed.utils import NoOpAwaitable, import_term
 from scalable.cluster.adapt import PoolAdaptive
 from scalable.cluster.controller import Controller
 from scalable.cluster.entries import EntryLauncher
+from scalable.cluster.events import Event
 from scalable.cluster.launcher import Launcher, UnitName
 from scalable.cluster.link import RpcLink
 from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus
-from scalable.cluster.reconciler import Event, Reconciler
+from scalable.cluster.reconciler import Reconciler
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.errors import ClusterError
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from scalable.cluster.launcher import Launcher, UnitName
+from scalable.cluster.reconcile import Phase, Unit
 
 #: The pool of workers without a tag.
 UNTAGGED = ""
@@ -93,3 +95,30 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
     if "group" in entry:
         return tuple(f"{name}{suffix}" for suffix in entry["group"])
     return (str(name),)
+
+
+def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
+    """Count a pool's units.
+
+    Parameters
+    ----------
+    pool
+        The pool.
+    wanted
+        Names of the units that are wanted in it.
+    units
+        Units of all pools.
+    """
+    own = {unit.name: unit for unit in units if unit.pool == pool.tag}
+    phases = Counter(unit.phase for unit in own.values())
+    waiting = [unit.waiting for unit in own.values() if unit.waiting]
+    return PoolStatus(
+        wanted=len(wanted),
+        running=phases[Phase.RUNNING],
+        launching=phases[Phase.LAUNCHING],
+        draining=phases[Phase.DRAINING],
+        failed=sum(name not in own for name in wanted) if pool.degraded else 0,
+        slots=pool.slots,
+        reason=pool.degraded,
+        waiting=waiting[-1] if waiting else pool.refusal,
+    )

@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from scalable.cluster.events import Event, degraded, worker_event
 from scalable.cluster.launcher import Observation, UnitName, UnitState
 from scalable.cluster.link import SchedulerLink
-from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus, worker_names
+from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus, status_of, worker_names
 from scalable.cluster.reconcile import (
     CRASH_LOOP_STARTS,
     Decision,
@@ -42,8 +43,6 @@ INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
 #: A place that refuses units for the moment is asked again for so long.
 REFUSED_LIMIT_S = 600.0
-
-Event = dict[str, Any]
 
 
 class Reconciler:
@@ -139,22 +138,9 @@ class Reconciler:
     def status(self) -> dict[str, PoolStatus]:
         """Counts of every pool."""
         with self._changing:
-            counts = {tag: dict.fromkeys(Phase, 0) for tag in self.pools}
-            for unit in self.units.values():
-                counts[unit.pool][unit.phase] += 1
-            wanted = {tag: self.wanted.names(tag) for tag in self.pools}
-            waiting = {unit.pool: unit.waiting for unit in self.units.values() if unit.waiting}
+            units = list(self.units.values())
             return {
-                tag: PoolStatus(
-                    wanted=len(wanted[tag]),
-                    running=counts[tag][Phase.RUNNING],
-                    launching=counts[tag][Phase.LAUNCHING],
-                    draining=counts[tag][Phase.DRAINING],
-                    failed=sum(n not in self.units for n in wanted[tag]) if pool.degraded else 0,
-                    slots=pool.slots,
-                    reason=pool.degraded,
-                    waiting=waiting.get(tag) or pool.refusal,
-                )
+                tag: status_of(pool, self.wanted.names(tag), units)
                 for tag, pool in self.pools.items()
             }
 
@@ -339,15 +325,7 @@ class Reconciler:
         if pool.degraded is None:
             pool.degraded = reason
             logger.error("pool %r is degraded: %s", pool.tag, reason)
-            self._on_event(
-                {
-                    "stream": "failures",
-                    "failure_class": "PoolDegraded",
-                    "message": f"pool {pool.tag!r} is degraded: {reason}",
-                    "timestamp": time.time(),
-                    "details": {"phase": "start", "tag": pool.tag},
-                }
-            )
+            self._on_event(degraded(pool.tag, reason))
 
     def _due(self, now: float) -> dict[str, dict[UnitName, dict[str, Any]]]:
         """Entries to launch now, by pool; their units exist from here on."""
@@ -375,7 +353,7 @@ class Reconciler:
             pool = self.pools[tag]
             for name, entry in entries.items():
                 for worker in worker_names(name, entry):
-                    self._worker_event("requested", worker, tag)
+                    self._on_event(worker_event("requested", worker, tag))
             try:
                 await pool.launcher.launch(entries)
                 pool.refused_since = pool.refusal = None
@@ -412,7 +390,7 @@ class Reconciler:
             by_pool.setdefault(unit.pool, []).append(unit.name)
             self._stopping.add(unit.name)
             for worker in unit.worker_names:
-                self._worker_event("removed", worker, unit.pool, unit.leaving)
+                self._on_event(worker_event("removed", worker, unit.pool, unit.leaving))
         for tag, names in by_pool.items():
             task = asyncio.ensure_future(self._stop(self.pools[tag], names))
             self._background.add(task)
@@ -426,18 +404,6 @@ class Reconciler:
         finally:
             self._stopping.difference_update(names)
             self.wake()
-
-    def _worker_event(self, event: str, worker: str, tag: str, reason: str | None = None) -> None:
-        self._on_event(
-            {
-                "stream": "workers",
-                "event": event,
-                "worker": worker,
-                "tag": tag,
-                "timestamp": time.time(),
-                "reason": reason,
-            }
-        )
 
     async def close(self) -> None:
         """Stop every unit at once, without draining, and end."""

@@ -6,6 +6,7 @@ does not compare counts (that is ``planning``), and contacts nothing.
 """
 
 from scalable.manifest.check import OptionModels
+from scalable.manifest.choose import choose_target
 from scalable.manifest.fields import ProviderOptions
 from scalable.manifest.json_schema import json_schema
 from scalable.manifest.manifest import Manifest, read_targets
@@ -17,6 +18,7 @@ __all__ = [
     "OptionModels",
     "ProviderOptions",
     "ResolvedManifest",
+    "choose_target",
     "json_schema",
     "read_targets",
     "starter_manifest",
