@@ -571,7 +571,7 @@ class MyCustomProvider:
         return LocalCluster(
             n_workers=0,
             processes=False,
-            dashboard_address=None,
+            dashboard_address=":0",
             resources=dict.fromkeys(spec.tags, 1),
         )
 
@@ -619,7 +619,7 @@ def test_a_cluster_whose_workers_carry_no_tags_runs_calls_anywhere(mine, monkeyp
     monkeypatch.setattr(
         MyCustomProvider,
         "build_cluster",
-        lambda self, spec: LocalCluster(n_workers=0, processes=False, dashboard_address=None),
+        lambda self, spec: LocalCluster(n_workers=0, processes=False, dashboard_address=":0"),
     )
     with ScalableSession.from_yaml() as client:
         client.wait_for_workers(2, timeout=60)
@@ -629,7 +629,7 @@ def test_a_cluster_whose_workers_carry_no_tags_runs_calls_anywhere(mine, monkeyp
 
 def test_the_client_works_on_any_cluster():
     cluster = LocalCluster(
-        n_workers=1, processes=False, dashboard_address=None, resources={"demeter": 2}
+        n_workers=1, processes=False, dashboard_address=":0", resources={"demeter": 2}
     )
     with cluster, ScalableClient(cluster) as client:
         assert client.submit(square, 3, tag="demeter", n=2).result(timeout=30) == 9

@@ -107,8 +107,8 @@ def test_those_that_wait_in_the_queue_go_first(cluster, eventually):
     cluster.add_container(tag="wide", cpus=64)
     cluster.add_workers(n=6, tag="wide")
     eventually(lambda: cluster.pools["wide"].running == 4)
-    waiting = eventually(lambda: cluster.pools["wide"].waiting)
-    assert "waiting: Resources: it waits for nodes" in waiting or "Priority" in waiting
+    sentences = ("Resources: it waits for nodes", "Priority: jobs of higher priority")
+    eventually(lambda: any(s in (cluster.pools["wide"].waiting or "") for s in sentences))
     alive = {n for n, u in cluster.reconciler.existing().items() if u.connected_at is not None}
     cluster.remove_workers(n=2, tag="wide")
     eventually(lambda: cluster.pools["wide"].launching == 0)

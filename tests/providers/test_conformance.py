@@ -32,7 +32,7 @@ class MinimalProvider:
         return ValidationReport()
 
     def build_cluster(self, spec):
-        return LocalCluster(n_workers=0, processes=False, dashboard_address=None)
+        return LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
 
     def scale(self, cluster, plan: ScalePlan):
         for count in plan.workers_by_tag.values():

@@ -217,7 +217,7 @@ def test_ends(state, reason, sentence):
         ),
         ("ReqNodeNotAvail(Unavailable:node1)", "ReqNodeNotAvail(Unavailable:node1)"),
         ("PartitionConfig", "PartitionConfig"),
-        ("", "no reason given"),
+        ("", "Slurm has not looked at it yet"),
     ],
 )
 def test_reasons(reason, sentence):

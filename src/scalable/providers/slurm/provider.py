@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.errors import ProviderError
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
-from scalable.providers.slurm.api import Slurm
-from scalable.providers.slurm.check import findings
-from scalable.providers.slurm.network import address_of
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.worker import file_name, job_template
-from scalable.spec import ComponentSpec
 from scalable.units import parse_walltime
 
 if TYPE_CHECKING:
@@ -58,7 +51,9 @@ class SlurmProvider:
         ProviderError
             When Slurm does not answer.
         """
-        return asyncio.run(_check(spec, self.render_scripts(spec)))
+        from scalable.providers.slurm.live import check
+
+        return check(spec, self.render_scripts(spec))
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
         """Tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
@@ -119,43 +114,3 @@ class SlurmProvider:
     def close(self, cluster: Any) -> None:
         """Cancel every job and end the scheduler."""
         cluster.close()
-
-
-async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
-    slurm, report = Slurm(), ValidationReport()
-    report.extend(findings(spec, await slurm.partitions(), await slurm.nodes()))
-    interface = spec.options["interface"]
-    if interface is not None:
-        try:
-            address_of(interface)
-        except ProviderError as error:
-            path = ("targets", spec.target_name, "interface")
-            report.add(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
-    for tag, component in spec.components.items():
-        report.extend(_missing_mounts(component))
-        if report.ok:
-            report.extend(await _asked(slurm, tag, scripts[tag]))
-    return report
-
-
-def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
-    return [
-        Diagnostic(
-            "E_BAD_OPTION",
-            ("components", component.name, "mounts", host),
-            f"there is no {host} here to mount",
-        )
-        for host in component.mounts
-        if not Path(host).expanduser().exists()
-    ]
-
-
-async def _asked(slurm: Slurm, tag: str, script: str) -> list[Diagnostic]:
-    """What Slurm says to a component's script, when asked without submitting it."""
-    try:
-        await slurm.submit(script, array=None, comment="scalable validate", test_only=True)
-    except ProviderError as error:
-        if error.transient:
-            raise
-        return [Diagnostic("E_BAD_OPTION", ("components", tag), error.message)]
-    return []

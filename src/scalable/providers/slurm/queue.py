@@ -183,7 +183,9 @@ def explain_reason(reason: str) -> str:
     """Slurm's reason code, and a sentence where we know one."""
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
-    return f"{reason}: {sentence}" if sentence else reason or "no reason given"
+    if code in ("", "None"):
+        return "Slurm has not looked at it yet"
+    return f"{reason}: {sentence}" if sentence else reason
 
 
 def explain_end(state: str, reason: str = "") -> str:

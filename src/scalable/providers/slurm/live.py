@@ -1,0 +1,71 @@
+"""Asks a live Slurm, and this machine, whether they can give what is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from scalable.errors import ProviderError
+from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.check import findings
+from scalable.providers.slurm.network import address_of
+from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+
+
+def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
+    """Compare a request with what is there; nothing is submitted.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    scripts
+        Tag -> batch script, which Slurm is asked about in the end.
+
+    Raises
+    ------
+    ProviderError
+        When Slurm does not answer.
+    """
+    return asyncio.run(_check(spec, scripts))
+
+
+async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
+    slurm, report = Slurm(), ValidationReport()
+    report.extend(findings(spec, await slurm.partitions(), await slurm.nodes()))
+    interface = spec.options["interface"]
+    if interface is not None:
+        try:
+            address_of(interface)
+        except ProviderError as error:
+            path = ("targets", spec.target_name, "interface")
+            report.add(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
+    for tag, component in spec.components.items():
+        report.extend(_missing_mounts(component))
+        if report.ok:
+            report.extend(await _asked(slurm, tag, scripts[tag]))
+    return report
+
+
+def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            "E_BAD_OPTION",
+            ("components", component.name, "mounts", host),
+            f"there is no {host} here to mount",
+        )
+        for host in component.mounts
+        if not Path(host).expanduser().exists()
+    ]
+
+
+async def _asked(slurm: Slurm, tag: str, script: str) -> list[Diagnostic]:
+    """What Slurm says to a component's script, when asked without submitting it."""
+    try:
+        await slurm.submit(script, array=None, comment="scalable validate", test_only=True)
+    except ProviderError as error:
+        if error.transient:
+            raise
+        return [Diagnostic("E_BAD_OPTION", ("components", tag), error.message)]
+    return []
