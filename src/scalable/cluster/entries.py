@@ -111,6 +111,9 @@ class EntryLauncher:
             return Observation(UnitState.ENDED, f"it is {status.name}")
         return Observation(UnitState.RUNNING)
 
+    def look_soon(self) -> None:
+        """Nothing to do: every look is fresh."""
+
     def logs(self, name: UnitName) -> str:  # noqa: ARG002 - objects write to their process's log
         """Nothing: these objects share the log of their process."""
         return ""

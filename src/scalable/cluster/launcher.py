@@ -31,6 +31,8 @@ class Observation:
         Why it waits or how it ended, fit for a user.
     left_s
         Seconds until its place ends it (a walltime), or None where it does not.
+    at
+        When it was seen, in monotonic seconds; None for now.
     from_outside
         Whether somebody or something else ended it, so that the calls which ran are not at fault.
     """
@@ -38,6 +40,7 @@ class Observation:
     state: UnitState
     reason: str | None = None
     left_s: float | None = None
+    at: float | None = None
     from_outside: bool = False
 
 
@@ -62,6 +65,9 @@ class Launcher(Protocol):
 
     def observe(self) -> Mapping[UnitName, Observation]:
         """What is known of every unit that was launched and not yet forgotten; never blocks."""
+
+    def look_soon(self) -> None:
+        """Something happened: what is known may be out of date."""
 
     def logs(self, name: UnitName) -> str:
         """The end of a unit's output, also after it ended."""

@@ -17,6 +17,8 @@ CRASH_LOOP_WINDOW_S = 60.0
 #: A worker that left the scheduler while its unit lives gets this long to come back. A Nanny
 #: restarts its own worker within it.
 LOST_WORKER_GRACE_S = 5.0
+#: A place is waited for so long to say how a unit ended.
+OUTDATED_LIMIT_S = 60.0
 MAX_BACKOFF_S = 15.0
 #: What a worker gets for handing over its results before its walltime is over.
 HAND_OVER_S = 10.0
@@ -48,6 +50,8 @@ class Unit:
         When this unit and those that it replaces were started; monotonic seconds.
     addresses
         Of its connected workers.
+    running_since
+        When its place began to run it, monotonic seconds; None before.
     waiting
         Why it is not there yet, as its place says.
     renewed
@@ -65,6 +69,7 @@ class Unit:
     missing_since: float | None = None
     starts: tuple[float, ...] = ()
     addresses: frozenset[str] = frozenset()
+    running_since: float | None = None
     waiting: str | None = None
     renewed: bool = False
     leaving: str = "scale-down"
@@ -220,11 +225,18 @@ def _wanted(
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
     elif unit.connected_at is None:
-        if now - unit.launched_at > start_timeout:
+        if unit.running_since is not None and now - unit.running_since > start_timeout:
             reason = f"it did not connect to the scheduler within {start_timeout:g} s"
             decision.lost.append(Loss(unit.name, reason))
-    elif now - unit.missing_since > LOST_WORKER_GRACE_S:
+    elif now - unit.missing_since > LOST_WORKER_GRACE_S and not _outdated(seen, unit, now):
         decision.lost.append(Loss(unit.name, "it lost its connection to the scheduler"))
+
+
+def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
+    """Whether the place may know better by now how a unit whose worker is missing ended."""
+    assert unit.missing_since is not None
+    older = seen.at is not None and seen.at < unit.missing_since
+    return older and now - unit.missing_since < OUTDATED_LIMIT_S
 
 
 def _walltime(decision: Decision, unit: Unit, seen: Observation, margin: Margin | None) -> None:

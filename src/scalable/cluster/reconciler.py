@@ -206,7 +206,7 @@ class Reconciler:
             now = time.monotonic()
             with self._changing:
                 self._connected(refresh(self.units.values(), self._workers, now), now)
-                observed = self._observe()
+                observed = self._observe(now)
                 self._give_up_crash_loops(now)
                 decision = decide(
                     self.wanted.spec,
@@ -221,7 +221,6 @@ class Reconciler:
                 self._pass_on(decision)
                 draining = self._set_phase(decision.drain, Phase.DRAINING)
                 resumed = self._set_phase(decision.resume, Phase.RUNNING)
-                due = self._due(now)
             await self._stop_unwanted(decision.stop)
             if forgiven:
                 await self.link.forgive(forgiven)
@@ -229,6 +228,8 @@ class Reconciler:
                 await self.link.drain(draining)
             if resumed:
                 await self.link.resume(resumed)
+            with self._changing:
+                due = self._due(now)
             await self._launch(due)
 
     async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
@@ -270,19 +271,25 @@ class Reconciler:
     def _lose(self, losses: Iterable[Loss], now: float) -> list[str]:
         """Replace lost units; returns the workers whose calls are not at fault."""
         forgiven: list[str] = []
+        lost: list[Unit] = []
         for loss in losses:
             if loss.from_outside:
                 forgiven += self.units[loss.name].worker_names
-            self._replace(loss, now)
+            lost.append(self._replace(loss, now))
+        self._end(lost)
         return forgiven
 
-    def _observe(self) -> dict[UnitName, Observation]:
+    def _observe(self, now: float) -> dict[UnitName, Observation]:
         launchers = {id(pool.launcher): pool.launcher for pool in self.pools.values()}
         observed = {n: o for one in launchers.values() for n, o in one.observe().items()}
         for name, unit in self.units.items():
             seen = observed.get(name)
             pending = seen is not None and seen.state is UnitState.PENDING
             unit.waiting = seen.reason if seen is not None and pending else None
+            if seen is not None and seen.state is UnitState.RUNNING:
+                unit.running_since = unit.running_since or now
+            if unit.missing_since is not None and unit.connected_at is not None:
+                self.pools[unit.pool].launcher.look_soon()
         return observed
 
     def _set_phase(self, names: Iterable[UnitName], phase: Phase) -> list[str]:
@@ -297,9 +304,11 @@ class Reconciler:
         for unit in list(self.units.values()):
             restarting = unit.connected_at is not None and unit.missing_since is not None
             if unit.name in self.wanted.spec and restarting and in_crash_loop(unit.starts, now):
-                self._replace(Loss(unit.name, "its worker ended again and again"), now)
+                loss = Loss(unit.name, "its worker ended again and again")
+                self._end([self._replace(loss, now)])
 
-    def _replace(self, loss: Loss, now: float) -> None:
+    def _replace(self, loss: Loss, now: float) -> Unit:
+        """Want another unit instead of a lost one, or give its pool up; returns the lost one."""
         unit = self.units.pop(loss.name)
         pool = self.pools[unit.pool]
         reason = self._with_log(pool, loss)
@@ -308,11 +317,11 @@ class Reconciler:
             pool.retry_at = now + backoff_s(pool.failures)
         logger.warning("worker %s was lost: %s", unit.name, reason)
         unit.leaving = f"lost: {loss.reason}"
-        self._end([unit])
         if pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now):
             self._degrade(pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
-            return
-        self.wanted.replace(unit, pool)
+        else:
+            self.wanted.replace(unit, pool)
+        return unit
 
     def _with_log(self, pool: Pool, loss: Loss) -> str:
         lines = pool.launcher.logs(loss.name).splitlines()

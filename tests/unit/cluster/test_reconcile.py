@@ -47,8 +47,21 @@ def test_a_pending_unit_is_waited_for_without_end():
 
 def test_a_running_unit_must_connect_in_time():
     starting = unit("x", phase=Phase.LAUNCHING, connected_at=None, missing_since=0.0)
-    assert not decided({"x": {}}, [starting], now=59).lost
-    assert "did not connect" in decided({"x": {}}, [starting], now=61).lost[0].reason
+    assert not decided({"x": {}}, [starting], now=1e6).lost  # it waited in a queue until now
+    starting.running_since = 100.0
+    assert not decided({"x": {}}, [starting], now=159).lost
+    assert "did not connect" in decided({"x": {}}, [starting], now=161).lost[0].reason
+
+
+def test_how_a_unit_ended_is_waited_for_where_its_place_may_know_better():
+    gone = unit("x", missing_since=100.0)
+    old = {"x": Observation(UnitState.RUNNING, at=90.0)}
+    assert not decided({"x": {}}, [gone], old, now=130).lost
+    assert decided({"x": {}}, [gone], old, now=170).lost
+    fresh = {"x": Observation(UnitState.RUNNING, at=101.0)}
+    assert decided({"x": {}}, [gone], fresh, now=130).lost
+    ended = {"x": Observation(UnitState.ENDED, "it was cancelled", from_outside=True)}
+    assert decided({"x": {}}, [gone], ended, now=102).lost[0].from_outside
 
 
 def test_a_worker_that_left_has_a_while_to_come_back():

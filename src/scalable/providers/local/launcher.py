@@ -175,6 +175,9 @@ class ProcessLauncher:
                 self._reap(name, unit)
             self._units.pop(name, None)
 
+    def look_soon(self) -> None:
+        """Nothing to do: every look is fresh."""
+
     def logs(self, name: UnitName) -> str:
         """The last 8 KiB of a process's output."""
         if name in self._ended:

@@ -7,7 +7,7 @@ import getpass
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from scalable.errors import ProviderError
 from scalable.providers.slurm.queue import (
@@ -18,6 +18,7 @@ from scalable.providers.slurm.queue import (
     parse_queue,
     parse_record,
 )
+from scalable.providers.slurm.render import overriding
 
 COMMAND_TIMEOUT_S = 30.0
 #: Elements that one scancel names: the length of a command line is bounded.
@@ -61,7 +62,7 @@ class Slurm:
             arguments.append(f"--array={array}")
         if test_only:
             arguments.append("--test-only")
-        shown = await self._run(arguments, script)
+        shown = await self._run(arguments, script, without=overriding(script))
         if test_only:
             return 0
         job = shown.strip().rpartition("\n")[2].partition(";")[0]
@@ -88,6 +89,10 @@ class Slurm:
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
 
+    async def cancel_named(self, name: str) -> None:
+        """Cancel every job of the user that has this name."""
+        await self._run(["scancel", "--quiet", f"--user={self._user}", f"--name={name}"])
+
     async def max_array_size(self) -> int:
         """Size that job arrays may have; their largest index is one less. 0 or 1: no arrays."""
         value = parse_config(await self._run(["scontrol", "show", "config"]), "MaxArraySize")
@@ -103,7 +108,18 @@ class Slurm:
         shown = await self._run(["scontrol", "show", "node", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
 
-    async def _run(self, arguments: Sequence[str], standard_input: str | None = None) -> str:
+    async def _run(
+        self,
+        arguments: Sequence[str],
+        standard_input: str | None = None,
+        without: Iterable[str] = (),
+    ) -> str:
+        hidden = frozenset(without)
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(_FILTERS) and key not in hidden
+        }
         name = arguments[0]
         if shutil.which(name) is None:
             raise ProviderError(f"{name} is not on the PATH", hint="is this a login node?")
@@ -117,7 +133,7 @@ class Slurm:
                 capture_output=True,
                 text=True,
                 errors="replace",  # one odd byte in another job's name must not blind the poll
-                env={k: v for k, v in os.environ.items() if not k.startswith(_FILTERS)},
+                env=environment,
                 timeout=COMMAND_TIMEOUT_S,
                 check=False,
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ from scalable.cluster.scheduler import PoolScheduler
 from scalable.cluster.worker import ProcessWorker
 from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
 from scalable.containers import prove
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, ProviderError
 from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
@@ -28,6 +30,8 @@ from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.worker import container_of, file_name, job_template
 from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes, parse_walltime
+
+logger = logging.getLogger("scalable.providers.slurm")
 
 
 class SlurmCluster(PoolCluster):
@@ -121,6 +125,13 @@ class SlurmCluster(PoolCluster):
         env, preload_script, slots, runtime
             As in a component of a manifest.
         """
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", tag):
+            raise ClusterError(
+                f"{tag!r} is no tag: letters, digits, '_', '-' and '.' make the names of its jobs"
+            )
+        odd = [name for name in env or () if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
+        if odd:
+            raise ClusterError(f"{odd[0]!r} is no name of an environment variable")
         component = ComponentSpec(
             tag,
             image=image,
@@ -213,11 +224,19 @@ class SlurmCluster(PoolCluster):
 
     def _logs(self) -> Path:
         logs = Path(self._log_dir) if self._log_dir else self._private_directory() / "logs"
+        if "%" in str(logs) or "\n" in str(logs):
+            raise ClusterError(
+                f"{str(logs)!r} cannot hold logs: Slurm would read its '%' as a pattern"
+            )
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         return logs.absolute()
 
     async def _close(self) -> None:
         await super()._close()
+        try:
+            await self._launcher.cancel_unanswered()
+        except ProviderError as error:
+            logger.warning("jobs may be left in the queue: %s", error)
         directory, self._directory = self._directory, None
         if directory is not None:
             with suppress(FileNotFoundError):

@@ -25,6 +25,8 @@ BACKOFF = 1.5
 #: A job that was just submitted may be missing from the queue for a moment.
 UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
+#: State of a job that the queue does not name; it is cancelled all the same.
+UNSEEN = "UNSEEN"
 LOG_TAIL_BYTES = 8192
 
 
@@ -157,13 +159,22 @@ class SlurmLauncher:
             return Observation(UnitState.PENDING, element.reason)
         if element.state is JobState.THERE:
             left = element.left_s
+            # How a job ended is known only when it is no longer completing.
+            at = float("-inf") if element.raw_state == "COMPLETING" else unit.seen_at
             return Observation(
-                UnitState.RUNNING, left_s=None if left is None else left - (now - unit.seen_at)
+                UnitState.RUNNING,
+                left_s=None if left is None else left - (now - unit.seen_at),
+                at=at,
             )
-        outside = element.raw_state.split()[0] in FROM_OUTSIDE
+        outside = element.raw_state.partition(" ")[0] in FROM_OUTSIDE
         return Observation(UnitState.ENDED, element.reason, from_outside=outside)
 
+    def look_soon(self) -> None:
+        """Poll within a second."""
+        self._soon()
+
     async def _poll(self) -> None:
+        began = time.monotonic()
         try:
             elements = await self._slurm.queue()
         except ProviderError as error:
@@ -177,12 +188,12 @@ class SlurmLauncher:
         changed = False
         for unit in list(self._units.values()):
             element = by_id.get((unit.job, unit.index))
-            if element is None and now - unit.submitted_at > UNSEEN_GRACE_S:
+            if element is None and began - unit.submitted_at > UNSEEN_GRACE_S:
                 element = _left_the_queue(unit)
             if element is not None:
                 before = unit.element
                 changed |= before is None or before.state is not element.state
-                unit.element, unit.seen_at = element, now
+                unit.element, unit.seen_at = element, began
         self._interval = (
             FASTEST_POLL_S if changed else min(SLOWEST_POLL_S, self._interval * BACKOFF)
         )
@@ -205,7 +216,7 @@ class SlurmLauncher:
     async def stop(self, names: Sequence[UnitName]) -> None:
         """Cancel units and wait until they are gone."""
         units = {name: self._units[name] for name in names if name in self._units}
-        ended = {n for n, u in units.items() if u.element and u.element.state is JobState.ENDED}
+        ended = {n for n, u in units.items() if u.element is not None and _is_over(u.element)}
         remaining = {name: unit for name, unit in units.items() if name not in ended}
         deadline = time.monotonic() + STOP_TIMEOUT_S
         cancelled, pause = False, 0.2
@@ -228,6 +239,13 @@ class SlurmLauncher:
         for name in units:
             self._units.pop(name, None)
 
+    async def cancel_unanswered(self) -> None:
+        """Cancel what may have been submitted although its answer was lost."""
+        if self._unanswered:
+            for pool in self._pools.values():
+                await self._slurm.cancel_named(pool.name)
+            self._unanswered.clear()
+
     def logs(self, name: UnitName) -> str:
         """The last 8 KiB of a job's output."""
         unit = self._units.get(name)
@@ -240,6 +258,10 @@ class SlurmLauncher:
                 return log.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def _is_over(element: Element) -> bool:
+    return element.state is JobState.ENDED and element.raw_state != UNSEEN
 
 
 def _still_queued(
@@ -266,5 +288,5 @@ def _left_the_queue(unit: _Unit) -> Element:
         state=JobState.ENDED,
         reason="it left the queue",
         left_s=None,
-        raw_state="UNKNOWN",
+        raw_state=UNSEEN,
     )

@@ -19,12 +19,11 @@ def address_of(interface: str) -> str:
     ProviderError
         When there is no such interface; lists those that there are.
     """
-    addresses = {
-        name: address.address
-        for name, found in psutil.net_if_addrs().items()
-        for address in found
-        if address.family == socket.AF_INET
-    }
+    addresses: dict[str, str] = {}
+    for name, found in psutil.net_if_addrs().items():
+        for address in found:
+            if address.family == socket.AF_INET:
+                addresses.setdefault(name, address.address)  # the first, as Dask takes
     if interface not in addresses:
         known = ", ".join(f"{name} ({address})" for name, address in sorted(addresses.items()))
         raise ProviderError(

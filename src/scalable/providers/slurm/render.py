@@ -61,10 +61,37 @@ def slurm_memory(memory: str) -> str:
     return f"{math.ceil(parse_bytes(memory) / MIB)}M"
 
 
+#: Options of a script -> the variables by which users give them a default. sbatch lets the
+#: variables win over the script.
+_OVERRIDDEN_BY = {
+    "array": ("SBATCH_ARRAY_INX",),
+    "job-name": ("SBATCH_JOB_NAME",),
+    "output": ("SBATCH_OUTPUT",),
+    "open-mode": ("SBATCH_OPEN_MODE",),
+    "no-requeue": ("SBATCH_REQUEUE", "SBATCH_NO_REQUEUE"),
+    "mem": ("SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU", "SBATCH_MEM_PER_NODE"),
+    "gres": ("SBATCH_GRES",),
+    "time": ("SBATCH_TIMELIMIT",),
+    "account": ("SBATCH_ACCOUNT",),
+    "partition": ("SBATCH_PARTITION",),
+    "qos": ("SBATCH_QOS",),
+    "constraint": ("SBATCH_CONSTRAINT",),
+    "reservation": ("SBATCH_RESERVATION",),
+}
+
+
+def overriding(script: str) -> set[str]:
+    """Variables of sbatch that would win over what a script says."""
+    given = {"array", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
+    return {name for option in given for name in _OVERRIDDEN_BY.get(option, ())}
+
+
 def quoted(value: str) -> str:
     """A value as sbatch reads it in a script: in double quotes where it is more than one word."""
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
+    if "\n" in value or "\r" in value:
+        raise ValueError(f"{value!r} has several lines: it cannot stand in a batch script")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
