@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +100,8 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     directory = Path(path)
     try:
         run, status = _read_status(directory)
-        streams = {stream: read_rows(stream_path(directory, stream)) for stream in STREAMS}
+        with _uncollected():
+            streams = {stream: read_rows(stream_path(directory, stream)) for stream in STREAMS}
         return RunRecord(
             path=directory,
             run=run,
@@ -109,6 +113,18 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
         )
     except OSError as error:
         raise RunError(f"the run in {directory} cannot be read: {error}") from error
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the garbage collector: none of the rows is garbage, and looking costs half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class RunTail:

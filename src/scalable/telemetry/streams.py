@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ SUMMARY_FILE = "summary.json"
 PLAN_FILE = "plan.json"
 LOCK_FILE = "manifest.lock"
 MANIFEST_FILE = "manifest.yaml"
+LINES_AT_ONCE = 1000
 
 # NaN and the infinities are not JSON: readers in other languages stop at them, and no sum survives
 # them. They are read as null, so that no code behind the reader has to ask.
@@ -68,13 +70,31 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     except FileNotFoundError:
         return rows, malformed
     with file:
-        for line in file:
-            row = decode_object(line)
-            if row is not None:
-                rows.append(row)
-            elif line.endswith(b"\n") and not line.isspace():
-                malformed += 1
+        while lines := list(itertools.islice(file, LINES_AT_ONCE)):
+            found = _decode_together(lines)
+            if found is not None:
+                rows += found
+                continue
+            for line in lines:
+                row = decode_object(line)
+                if row is not None:
+                    rows.append(row)
+                elif line.endswith(b"\n") and not line.isspace():
+                    malformed += 1
     return rows, malformed
+
+
+def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
+    """The objects of some lines, decoded in one go; None where a line is anything else.
+
+    Decoding one by one takes half as long again, which counts at the end of a large run.
+    """
+    try:
+        values = _DECODER.decode((b"[" + b",".join(lines) + b"]").decode())
+    except (ValueError, RecursionError):
+        return None
+    whole = len(values) == len(lines) and all(type(value) is dict for value in values)
+    return values if whole else None
 
 
 def write_whole(path: Path, text: str) -> None:
