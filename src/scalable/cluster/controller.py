@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.protocol.pickle import dumps
 from distributed.scheduler import TaskState
+from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
 from scalable.cluster.drain import Drain
@@ -25,6 +27,7 @@ WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
 REMEMBERED_LOSSES = 1000
 SILENT_S = 30.0
+COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
 def describe_pools(pools: Mapping[str, Any]) -> str:
@@ -49,6 +52,7 @@ class Controller(SchedulerPlugin):
         self._lost_with: dict[str, tuple[Any, ...]] = {}
         self._barred: set[str] = set()
         self._silent: set[str] = set()
+        self._differences: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         scheduler.handlers.update(
@@ -147,8 +151,26 @@ class Controller(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Learn a worker's name: when it is lost only its address is known."""
         name = self._names[worker] = str(scheduler.workers[worker].name)
+        self._compare_versions(name, scheduler.workers[worker].versions)
         if name in self._barred:
             self.drain([name])
+
+    def _compare_versions(self, name: str, theirs: Mapping[str, Any]) -> None:
+        """Name what differs between a worker's software and ours: calls travel as pickles."""
+        told = theirs.get("packages") or {}
+        differing = [
+            f"{package} {told[package]} there, {version} here"
+            for package, version in self._packages.items()
+            if package in COMPARED and told.get(package) not in (None, version)
+        ]
+        if differing and (words := "; ".join(differing)) not in self._differences:
+            self._differences.add(words)
+            logger.warning("worker %s has other versions: %s", name, words)
+
+    @cached_property
+    def _packages(self) -> Mapping[str, str]:
+        packages: Mapping[str, str] = get_versions()["packages"]
+        return packages
 
     def _named(self, names: Iterable[str]) -> list[Any]:
         wanted = set(names)

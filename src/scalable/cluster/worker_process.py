@@ -1,4 +1,4 @@
-"""The program of a worker process: ``python -m scalable.cluster.worker_process [FILE NAME]``.
+"""The program of a worker process: ``python -m scalable.cluster.worker_process``.
 
 Without arguments it reads one line of JSON from standard input (see :class:`WorkerConfig`):
 credentials thus never appear in an argument or the environment. (Python's ssl module takes them
@@ -6,8 +6,9 @@ from files only, so Dask writes them to a private directory for the moment of lo
 input then stays open as the lifeline: when it ends, its parent is gone, and the worker with all its
 children ends.
 
-With a file and a name, for workers on other machines, the configuration comes from that file, which
-only its owner can read, and the worker lives as long as its scheduler does.
+With the arguments ``FILE NAME [SCRIPT]``, for workers on other machines, the configuration comes
+from that file, which only its owner can read, and the worker lives as long as its scheduler does.
+The script runs before the worker.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -258,8 +259,17 @@ def read_lifeline() -> tuple[WorkerConfig, int]:
     return WorkerConfig(**json.loads(line)), lifeline
 
 
-def read_file(path: Path, name: str) -> WorkerConfig:
+def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfig:
     """Read the configuration that the workers of a pool share.
+
+    Parameters
+    ----------
+    path
+        The file.
+    name
+        Name of this worker.
+    preload
+        Scripts to run before the worker starts.
 
     Raises
     ------
@@ -274,7 +284,8 @@ def read_file(path: Path, name: str) -> WorkerConfig:
     if mode & 0o077:
         sys.exit(f"{path} can be read by others: it holds credentials, so it is not used")
     scratch = tempfile.mkdtemp(prefix="scalable-")
-    values = json.loads(text) | {"name": name, "local_directory": scratch}
+    own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
+    values = json.loads(text) | own
     return WorkerConfig(**values)
 
 
@@ -300,9 +311,9 @@ async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> Non
 def main() -> None:
     """Read the configuration, hold the lifeline where there is one, serve."""
     parent = os.getppid()
-    if len(sys.argv) == 3:
+    if len(sys.argv) > 2:
         path = Path(sys.argv[1])
-        config = read_file(path, sys.argv[2])
+        config = read_file(path, sys.argv[2], sys.argv[3:])
         work: Coroutine[Any, Any, object] = serve_while_scheduler_lives(config, path.parent)
     else:
         config, lifeline = read_lifeline()

@@ -158,15 +158,17 @@ class SlurmCluster(PoolCluster):
         """
         tag = component.name
         walltime = self.options["walltime"]
-        container = container_of(component, self.options, self._config_path(tag), tag)
+        config = self._config_path(tag)
+        container = container_of(component, self.options, config, tag, self._workflow_dir)
         if container is not None and shutil.which(container.runtime):
             prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
         template = job_template(
             component,
             self.options,
             cluster_id=self.incarnation,
-            config=self._config_path(tag),
+            config=config,
             logs=self._logs(),
+            directory=self._workflow_dir,
         )
         pattern = template.log
         self._job_pools[tag] = JobPool(
@@ -188,7 +190,6 @@ class SlurmCluster(PoolCluster):
         )
 
     def _write_config(self, component: ComponentSpec) -> None:
-        preload = component.preload_script
         config = WorkerConfig(
             scheduler=self.scheduler.contact_address or self.scheduler.address,
             name="",
@@ -199,7 +200,6 @@ class SlurmCluster(PoolCluster):
             interface=self.options["interface"] or "",
             ports=_ports(self.options["worker_port_range"]),
             hand_over=True,
-            preload=() if preload is None else (str(self._workflow_dir / preload),),
             sys_path=_search_path(component),
             security=security_fields(self.security),
             dask_config=serialized_config(),

@@ -67,6 +67,7 @@ class SlurmProvider:
                     cluster_id="ID",
                     config=directory / f"{file_name(tag)}.json",
                     logs=Path(logs).absolute(),
+                    directory=None if spec.workflow_dir is None else Path(spec.workflow_dir),
                 )
             )
             for tag, component in spec.components.items()

@@ -27,6 +27,7 @@ def job_template(
     cluster_id: str,
     config: Path,
     logs: Path,
+    directory: Path | None = None,
 ) -> JobTemplate:
     """Put the template of a component's jobs together.
 
@@ -42,6 +43,8 @@ def job_template(
         File with the workers' configuration and credentials, on a shared file system.
     logs
         Directory for their output, on a shared file system.
+    directory
+        Where relative paths of components start; by default the current directory.
     """
     tag = component.name
     return JobTemplate(
@@ -51,12 +54,18 @@ def job_template(
         environment={} if component.image else component.environment(component.slots),
         log=str(logs / f"{file_name(tag)}-%A_%a.log"),
         prefix=f"{tag}-{cluster_id}-",
-        command=worker_command(component, options, config, f"{cluster_id}-{file_name(tag)}"),
+        command=worker_command(
+            component, options, config, f"{cluster_id}-{file_name(tag)}", directory
+        ),
     )
 
 
 def worker_command(
-    component: ComponentSpec, options: Mapping[str, Any], config: Path, name: str
+    component: ComponentSpec,
+    options: Mapping[str, Any],
+    config: Path,
+    name: str,
+    directory: Path | None = None,
 ) -> str:
     """Shell text that becomes a worker, with :data:`UNIT` in place of its name.
 
@@ -70,24 +79,39 @@ def worker_command(
         File with its configuration and credentials; its directory is mounted into a container.
     name
         Name of the jobs, for the container's.
+    directory
+        Where the path of a preload script starts.
     """
-    program = ["-m", "scalable.cluster.worker_process", str(config), UNIT]
-    container = container_of(component, options, config, name)
+    preload = preload_script(component, directory)
+    program = ["-m", "scalable.cluster.worker_process", str(config), UNIT, *preload]
+    container = container_of(component, options, config, name, directory)
     if container is None:
         return f"exec {shlex.join([sys.executable, *program])}"
     command = [container.python, *program]
     return render_batch(container, command, inherit=JOB_VARIABLES, grace_s=GRACE_S)
 
 
+def preload_script(component: ComponentSpec, directory: Path | None) -> list[str]:
+    """Absolute path of a component's preload script, in a list; empty without one."""
+    if component.preload_script is None:
+        return []
+    return [str(((directory or Path.cwd()) / component.preload_script).resolve())]
+
+
 def container_of(
-    component: ComponentSpec, options: Mapping[str, Any], config: Path, name: str
+    component: ComponentSpec,
+    options: Mapping[str, Any],
+    config: Path,
+    name: str,
+    directory: Path | None = None,
 ) -> ContainerRequest | None:
     """The container of a component's workers, None without one.
 
     A runtime that the target names need not be installed here: it has to be on the nodes.
     """
     named = options.get("container_runtime") or "auto"
-    paths = [str(config.parent), *([str(Path(sys.path[0]).resolve())] if sys.path[0] else [])]
+    paths = [str(config.parent), *preload_script(component, directory)]
+    paths += [str(Path(sys.path[0]).resolve())] if sys.path[0] else []
     return request_for(
         component,
         named,
