@@ -177,7 +177,8 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
                 ),
                 HAND_OVER_TIMEOUT_S,
             )
-    await worker.close(reason="terminated", nanny=False)
+    # Not waiting for what still runs: that would last until the place kills us, scratch and all.
+    await worker.close(reason="terminated", nanny=False, executor_wait=False)
 
 
 def end_with_parent(lifeline: int, parent: int, scratch: str) -> None:
