@@ -1,1 +1,1 @@
-"""dashboard room."""
+"""The live page of a cluster. Empty in this version; a target's ``dashboard_address`` opens Dask's."""

@@ -1,1 +1,1 @@
-"""top room."""
+"""The live view of clusters in a terminal. Empty in this version."""
