@@ -1,1 +1,1 @@
-"""The live page of a cluster. Empty in this version; a target's ``dashboard_address`` opens Dask's."""
+"""The live page of a cluster. Empty in this version: ``dashboard_address`` opens Dask's own."""
