@@ -8,6 +8,7 @@
     +-- ProviderError              exit 4   a place refused or failed; may be transient
     |   +-- UnknownProviderError   exit 4   also a KeyError
     +-- ClusterError               exit 5   the running cluster cannot do what was asked
+    |   +-- UnknownClusterError    exit 5   there is none of that name
     +-- RunError                   exit 6   a recorded run is missing or cannot be read
 
 Each has a message fit for a user, a hint (the way out) and a stable code.
@@ -99,6 +100,12 @@ class ClusterError(ScalableError):
 
     code = "E_CLUSTER"
     exit_code = 5
+
+
+class UnknownClusterError(ClusterError):
+    """There is no cluster of that name."""
+
+    code = "E_NO_CLUSTER"
 
 
 class RunError(ScalableError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import sys
@@ -15,11 +16,21 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, PlanError, RunError
-from scalable.lifecycle import Deployment, SessionRecord
+from scalable.lifecycle import Attachment, Deployment, SessionRecord
+from scalable.lifecycle.creation import (
+    Creation,
+    DetachOptions,
+    create,
+    default_name,
+    running_cluster,
+    wait_until_ready,
+)
+from scalable.lifecycle.record import announce_run
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
 from scalable.planning import conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
-from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
+from scalable.records import ClusterDirectory, find
+from scalable.spec import DeploymentSpec, ManagerSpec, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
 
 if TYPE_CHECKING:
@@ -49,7 +60,7 @@ class ScalableSession:
         self._manifest = manifest
         self._resolved: ResolvedManifest = manifest.resolve(target)
         self._provider = get_provider(self._resolved.spec.provider_name)
-        self._deployment: Deployment | None = None
+        self._deployment: Deployment | Attachment | None = None
         self._client: ScalableClient | None = None
         self._record: SessionRecord | None = None
         self._history: list[dict[str, Any]] = []
@@ -126,6 +137,41 @@ class ScalableSession:
             "components": components,
         }
         return cls(Manifest.from_mapping(data, option_models()), "local")
+
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """Open a session on a cluster that runs already, with what its manifest says.
+
+        Closing the session only disconnects; :meth:`delete` ends the cluster.
+
+        Parameters
+        ----------
+        name
+            Of the cluster; ``provider/name``, its id, or the beginning of that.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such cluster, several are meant, or it does not answer.
+        """
+        directory = find(name)
+        record = directory.record()
+        file = directory.path / "manifest.yaml"
+        session = cls(Manifest.load(file, option_models(), target=record.target), record.target)
+        session._attach(directory)
+        return session
+
+    def _attach(self, directory: ClusterDirectory) -> ScalableClient:
+        attachment = Attachment(directory)
+        self._deployment, self._history = attachment, attachment.scaling_history
+        _open_sessions.add(self)
+        announce_run(attachment.run_path)
+        try:
+            self._client = self._connect()
+        except BaseException:
+            self._close(None)
+            raise
+        return self._client
 
     # Before it runs -----------------------------------------------------------------------------
 
@@ -236,13 +282,28 @@ class ScalableSession:
 
     # Running ------------------------------------------------------------------------------------
 
-    def start(self, plan: Plan | None = None) -> ScalableClient:
+    def start(
+        self,
+        plan: Plan | None = None,
+        *,
+        detach: bool = False,
+        name: str | None = None,
+        timeout_s: float = 600.0,
+    ) -> ScalableClient:
         """Build the cluster, bring its pools to the plan's counts, and connect.
 
         Parameters
         ----------
         plan
             By default what :meth:`plan` says.
+        detach
+            Start scheduler and workers apart from this process: they go on when it ends, until
+            :meth:`delete`, ``scalable down``, or nobody has needed them for the idle timeout. A
+            cluster of that name which runs already is brought to the plan's counts.
+        name
+            Of a detached cluster; by default made of the project and the target.
+        timeout_s
+            How long the first worker of each pool of a detached cluster is waited for.
 
         Returns
         -------
@@ -251,6 +312,12 @@ class ScalableSession:
         """
         if self._client is not None:
             return self._client
+        if (running := os.environ.get(settings.CLUSTER)) and not detach:
+            return self._attach(find(running))
+        if detach:
+            return self._start_detached(plan, name, timeout_s)
+        if name is not None:
+            raise ClusterError("only a detached cluster has a name", hint="add detach=True")
         plan = plan or self.plan()
         self._refuse_invalid()
         self.refuse_what_cannot_run()
@@ -271,6 +338,122 @@ class ScalableSession:
             self._close(error)
             raise
         return self._client
+
+    def _start_detached(
+        self, plan: Plan | None, name: str | None, timeout_s: float
+    ) -> ScalableClient:
+        plan = plan or self.plan()
+        name = name or default_name(self.spec)
+        directory = running_cluster(name)
+        if directory is None:
+            directory = self.create(plan, DetachOptions(name=name))
+            wait_until_ready(directory, timeout_s=timeout_s)
+            return self._attach(directory)
+        client = self._attach(directory)
+        assert self._deployment is not None
+        self._deployment.scale(plan.scale_plan, source="plan")
+        return client
+
+    def create(self, plan: Plan, options: DetachOptions) -> ClusterDirectory:
+        """Start a detached cluster, and return before it is ready.
+
+        Parameters
+        ----------
+        plan
+            What it is to have.
+        options
+            What is asked beside the manifest.
+
+        Raises
+        ------
+        ManifestError
+            When the target cannot be detached, or one of its managers cannot be used.
+        ClusterError
+            When there is a cluster of that name already.
+        """
+        self._refuse_invalid()
+        self.refuse_what_cannot_run()
+        resolved = self._detached_manifest(options)
+        return create(
+            Creation(
+                resolved.spec,
+                self._managers(resolved),
+                plan,
+                resolved.to_yaml(),
+                options,
+                sys_path=_search_path(self.spec),
+            )
+        )
+
+    def refuse_what_cannot_detach(self, options: DetachOptions) -> None:
+        """Raise where the target cannot be detached; nothing is started or written."""
+        self._refuse_invalid()
+        self.refuse_what_cannot_run()
+        self._managers(self._detached_manifest(options))
+
+    def _detached_manifest(self, options: DetachOptions) -> ResolvedManifest:
+        if not options.processes:
+            return self._resolved
+        if self.spec.provider_name != "local":
+            raise PlanError(f"--processes is for local targets; {self.target!r} is none")
+        return self._resolved.with_options({"processes": True})
+
+    def _managers(self, resolved: ResolvedManifest) -> dict[str, DeploymentSpec]:
+        """Id -> request of each manager of a detached cluster."""
+        managers: dict[str, DeploymentSpec] = {}
+        for manager in resolved.spec.managers or (ManagerSpec(self.target),):
+            at_home = manager.target == self.target
+            its = resolved if at_home else self._manifest.resolve(manager.target)
+            _refuse_threads(its.spec)
+            managers[_unused(manager.target, managers)] = its.spec
+        return managers
+
+    def manage(
+        self, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
+    ) -> int:
+        """Provision workers of this target for a running cluster, until told to leave.
+
+        Parameters
+        ----------
+        cluster
+            Its name, or the path of a bundle.
+        manager
+            Id of this manager within the cluster.
+        limits
+            Tag -> most workers of it.
+        priority
+            Lower numbers are filled first.
+
+        Returns
+        -------
+        int
+            An exit code.
+        """
+        from scalable.lifecycle.manager_process import attach_manager
+
+        self._refuse_invalid()
+        self.refuse_what_cannot_run()
+        _refuse_threads(self.spec)
+        unknown = [tag for tag in limits if tag not in self.spec.components]
+        if unknown:
+            known = ", ".join(map(repr, self.spec.tags))
+            raise PlanError(f"--max {unknown[0]}: no such component; there are {known}")
+        return attach_manager(
+            cluster,
+            manager,
+            self.spec,
+            limits=limits,
+            priority=priority,
+            sys_path=_search_path(self.spec),
+        )
+
+    def delete(self) -> None:
+        """End the detached cluster that this session is attached to, for everybody."""
+        if not isinstance(self._deployment, Attachment):
+            raise ClusterError("this session has no detached cluster", hint="close() ends it")
+        attachment = self._deployment
+        self.close()
+        attachment.delete()
 
     def _connect(self) -> ScalableClient:
         from scalable.cluster.client import ScalableClient
@@ -303,6 +486,8 @@ class ScalableSession:
     @property
     def run_path(self) -> Path | None:
         """Directory of the run's record, or None without telemetry or before the start."""
+        if isinstance(self._deployment, Attachment):
+            return self._deployment.run_path
         return None if self._record is None else self._record.run.path
 
     @property
@@ -406,6 +591,31 @@ class ScalableSession:
     def __repr__(self) -> str:
         state = "running" if self._client is not None else "not running"
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
+
+
+def _refuse_threads(spec: DeploymentSpec) -> None:
+    """Threads of the process that asks cannot outlive it."""
+    if spec.options.get("processes") is False:
+        raise ManifestError(
+            f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
+            hint=f"set processes: true on target {spec.target_name!r}, or give --processes",
+        )
+
+
+def _unused(target: str, taken: Mapping[str, object]) -> str:
+    """Id of a manager: its target, with a number where that has one already."""
+    names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
+    return next(name for name in names if name not in taken)
+
+
+def _search_path(spec: DeploymentSpec) -> tuple[str, ...]:
+    """Where workers of a detached cluster look for modules: as in this process, and the manifest's
+    directory, for `scalable up` has no script.
+    """
+    entries = [entry or str(Path.cwd()) for entry in sys.path]
+    if spec.workflow_dir is not None and spec.workflow_dir not in entries:
+        entries.insert(0, spec.workflow_dir)
+    return tuple(entries)
 
 
 def _warn_of_unfinished(client: ScalableClient) -> None:

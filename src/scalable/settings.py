@@ -13,6 +13,8 @@ RUNS_DIR = "SCALABLE_RUNS_DIR"
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
+#: Name of the running cluster that sessions attach to instead of starting one.
+CLUSTER = "SCALABLE_CLUSTER"
 
 MANIFEST_NAMES = ("scalable.yaml", "scalable.yml", "scalable.toml")
 _OFF = frozenset({"0", "false", "no", "off"})

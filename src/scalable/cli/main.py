@@ -18,7 +18,24 @@ from scalable.cli.output import Failure, Output, open_output
 from scalable.errors import ScalableError
 
 #: In the order of the help; each is a module of ``scalable.cli.commands``.
-VERBS = ("validate", "plan", "run", "report", "init", "schema")
+VERBS = (
+    "validate",
+    "plan",
+    "run",
+    "report",
+    "up",
+    "list",
+    "status",
+    "scale",
+    "logs",
+    "connect",
+    "down",
+    "resume",
+    "gc",
+    "manager",
+    "init",
+    "schema",
+)
 INTERRUPTED = 130
 
 _EPILOG = """\

@@ -129,6 +129,9 @@ class Output(ABC):
     def fail(self, failure: Failure) -> None:
         """Show why nothing was."""
 
+    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: B027 - silence is a form
+        """Show one of many lines, as it comes."""
+
     @abstractmethod
     def note(self, text: str) -> None:
         """Remark on the side what people may want to know."""
@@ -148,6 +151,10 @@ class HumanOutput(Output):
     def fail(self, failure: Failure) -> None:
         """Print the failure on standard error."""
         _echo(render_failure(failure), err=True)
+
+    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Print the text."""
+        _echo(f"{text}\n")
 
     def note(self, text: str) -> None:
         """Print the remark on standard error."""
@@ -170,6 +177,10 @@ class JsonOutput(Output):
     def fail(self, failure: Failure) -> None:
         """Print the failure as a value."""
         _echo(to_json(failure_data(failure)))
+
+    def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Print one JSON value on a line of its own."""
+        _echo(json.dumps(data) + "\n")
 
     def note(self, text: str) -> None:
         """Say nothing: programs read the value."""
@@ -266,7 +277,7 @@ def write_file(path: Path, text: str) -> None:
     click.FileError
         When it cannot be written.
     """
-    from scalable.telemetry.streams import write_whole
+    from scalable.files import write_whole
 
     try:
         if path.exists() and not path.is_file():

@@ -27,7 +27,12 @@ _SI_KERNEL = 0x80
 
 
 def script_environment(
-    environ: Mapping[str, str], *, manifest: Path, target: str | None, listing: Path
+    environ: Mapping[str, str],
+    *,
+    manifest: Path,
+    target: str | None,
+    listing: Path,
+    cluster: str | None = None,
 ) -> dict[str, str]:
     """The environment of a workflow's script.
 
@@ -41,10 +46,14 @@ def script_environment(
         Wins over what the script says; None leaves it to the script and to ``environ``.
     listing
         File in which sessions name the runs they open.
+    cluster
+        A running cluster that sessions attach to instead of starting one.
     """
     made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
+    if cluster is not None:
+        made[settings.CLUSTER] = cluster
     return {**environ, **made}
 
 

@@ -11,7 +11,7 @@ from tornado.ioloop import PeriodicCallback
 from scalable.units import parse_duration
 
 if TYPE_CHECKING:
-    from scalable.cluster.pool_cluster import PoolCluster
+    from scalable.cluster.controller import Controller
 
 
 def target_count(
@@ -42,8 +42,8 @@ class PoolAdaptive:
 
     Parameters
     ----------
-    cluster
-        Whose pool it is.
+    controller
+        Of the cluster whose pool it is.
     tag
         The pool.
     minimum, maximum
@@ -56,7 +56,7 @@ class PoolAdaptive:
 
     def __init__(
         self,
-        cluster: PoolCluster,
+        controller: Controller,
         tag: str,
         minimum: int,
         maximum: int | None,
@@ -64,18 +64,18 @@ class PoolAdaptive:
         interval: float | str = 1.0,
         idle_s: float = 15.0,
     ) -> None:
-        self.cluster = cluster
         self.tag = tag
         self.minimum = minimum
         self.maximum = maximum
         self.idle_s = idle_s
         self.periodic_callback: PeriodicCallback | None = None
-        self._loop: Any = cluster.loop
+        self._controller = controller
+        self._loop: Any = controller.scheduler.loop
         self._interval = parse_duration(interval)
         self._too_many_since: float | None = None
 
     def start(self) -> None:
-        """Begin, in the cluster's event loop."""
+        """Begin, in the scheduler's event loop."""
         self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
         self._loop.add_callback(self.periodic_callback.start)
 
@@ -85,24 +85,24 @@ class PoolAdaptive:
             self._loop.add_callback(self.periodic_callback.stop)
             self.periodic_callback = None
 
-    async def adapt(self) -> None:
+    def adapt(self) -> None:
         """Look once, and scale the pool where its load asks for it."""
-        comm: Any = self.cluster.scheduler_comm
-        load = await comm.scalable_load(tag=self.tag)
-        status = self.cluster.reconciler.status()[self.tag]
+        pool = self._controller.pools()[self.tag]
+        load = self._controller.load(self.tag)
         now = time.monotonic()
-        if math.ceil(load / status.slots) >= status.wanted:
+        if math.ceil(load / pool["slots"]) >= pool["wanted"]:
             self._too_many_since = None
         elif self._too_many_since is None:
             self._too_many_since = now
         idle = self._too_many_since is not None and now - self._too_many_since >= self.idle_s
         count = target_count(
             load=load,
-            slots=status.slots,
-            current=status.wanted,
+            slots=pool["slots"],
+            current=pool["wanted"],
             minimum=self.minimum,
             maximum=self.maximum,
             idle=idle,
         )
-        if count != status.wanted and self.periodic_callback is not None:
-            self.cluster.want(self.tag, count, f"adaptive: {load} calls wait or run")
+        if count != pool["wanted"] and self.periodic_callback is not None:
+            reason = f"adaptive: {load} calls wait or run"
+            self._controller.scale({self.tag: count}, source="adaptive", reason=reason)

@@ -17,8 +17,10 @@ from dask.base import tokenize
 from dask.utils import funcname, key_split
 from distributed import Client, Future
 
-from scalable.cluster.controller import TAG_ANNOTATION, Controller, describe_pools
+from scalable.cluster.controller import Controller
+from scalable.cluster.demand import known_tags
 from scalable.cluster.recorder import TASK_ANNOTATION
+from scalable.cluster.waiting import TAG_ANNOTATION
 from scalable.errors import ClusterError
 
 logger = logging.getLogger("scalable.cluster")
@@ -270,7 +272,7 @@ class ScalableClient(Client):
         return self.sync(getattr(self.scheduler, operation), **arguments)
 
     def _unknown(self, tag: str) -> ClusterError:
-        known = describe_pools(self._slots)
+        known = known_tags(self._slots)
         carriers = self._labels.get(tag)
         if carriers:
             named = ", ".join(repr(carrier) for carrier in carriers)

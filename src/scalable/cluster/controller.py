@@ -1,159 +1,387 @@
-"""The scheduler's side of the pools: what is wanted, what is there, and why a call waits."""
+"""The scheduler's side of the pools: what is wanted of whom, what is there, and how it ends."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.protocol.pickle import dumps
-from distributed.scheduler import TaskState
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.cluster.drain import Drain
+from scalable.cluster.adapt import PoolAdaptive
+from scalable.cluster.demand import Demand, check_count, known_tags
+from scalable.cluster.departures import Departures
+from scalable.cluster.events import Event
+from scalable.cluster.lifetime import Lifetime, Limits
+from scalable.cluster.managers import MANAGER_KEY, Attachment, Managers
+from scalable.cluster.matching import slots_of
 from scalable.cluster.pools import UNTAGGED
+from scalable.cluster.waiting import WaitingCalls
 from scalable.errors import ClusterError
 
 logger = logging.getLogger("scalable.cluster")
 
-#: Annotation of a task that carries the tag which the client could not check itself.
-TAG_ANNOTATION = "scalable_tag"
 CHECK_INTERVAL_S = 1.0
-WAIT_BEFORE_WORD_S = 2.0
-REPEAT_WORD_S = 60.0
-REMEMBERED_LOSSES = 1000
-SILENT_S = 30.0
+#: Managers get so long to end their units before the scheduler closes without them.
+END_TIMEOUT_S = 30.0
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
-
-
-def describe_pools(pools: Mapping[str, Any]) -> str:
-    """Known tags for a message."""
-    return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"
+_ATTACHMENT = frozenset(field.name for field in fields(Attachment))
 
 
 class Controller(SchedulerPlugin):
-    """Knows the pools, drains workers, and lets no call wait in silence.
+    """Declares what is wanted, knows the managers, and lets no call wait in silence.
 
-    Managers report their pools with each heartbeat; clients ask which pools there are.
+    Parameters
+    ----------
+    scheduler
+        Beside which it runs.
+    demand, managers
+        Wanted counts and managers; by default none yet.
+    limits
+        How long the cluster may live.
+    close_with
+        Ends the scheduler, where clients may ask for that: detached clusters. None elsewhere.
+    expected
+        How many managers are to attach: without any the cluster is unmanaged.
     """
 
     name = "scalable-controller"
     idempotent = True
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        demand: Demand | None = None,
+        managers: Managers | None = None,
+        *,
+        limits: Limits | None = None,
+        close_with: Callable[[], Any] | None = None,
+        expected: int = 0,
+    ) -> None:
         self.scheduler = scheduler
-        self._reports: dict[str, dict[str, dict[str, Any]]] = {}
-        self._drains: dict[str, Drain] = {}
-        self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
-        self._lost_with: dict[str, tuple[Any, ...]] = {}
-        self._barred: set[str] = set()
-        self._silent: set[str] = set()
+        self.demand = demand or Demand()
+        self.managers = managers or Managers()
+        self.lifetime = Lifetime(scheduler, limits or Limits())
+        self.departures = Departures(scheduler)
+        self.ending: str | None = None
+        self.event_listeners: list[Callable[[Event], None]] = []
+        self.on_change: Callable[[], None] = lambda: None
+        self._close_with = close_with
+        self._expected = expected
+        self._end_by = 0.0
+        self._was_ready = False
+        self._waiting = WaitingCalls(scheduler)
+        self._adaptive: dict[str, PoolAdaptive] = {}
         self._differences: set[str] = set()
-        self._waiting_since: dict[str, float] = {}
-        self._said_at: dict[str, float] = {}
-        scheduler.handlers.update(
-            {
-                "scalable_heartbeat": self.heartbeat,
-                "scalable_pools": self.pools,
-                "scalable_load": self.load,
-                "scalable_drain": self.drain,
-                "scalable_bar": self.bar,
-                "scalable_admit": self.admit,
-                "scalable_resume": self.resume,
-                "scalable_forgive": self.forgive,
-            }
-        )
+        self._offer_handlers()
         # Clients look here first: asking a scheduler without us would put a traceback in its log.
         scheduler.set_metadata(keys=[self.name], value=True)
-        self._check = PeriodicCallback(self._look_at_waiting, CHECK_INTERVAL_S * 1000)
+        self._check = PeriodicCallback(self._tick, CHECK_INTERVAL_S * 1000)
         self._check.start()
+
+    def _offer_handlers(self) -> None:
+        own: dict[str, Callable[..., Any]] = {
+            "attach": self.attach,
+            "heartbeat": self.heartbeat,
+            "leave": self.leave,
+            "pools": self.pools,
+            "status": self.status,
+            "scale": self.scale,
+            "adapt": self._adapt_from_afar,
+            "end": self.end,
+            "load": self.load,
+        }
+        workers = ("drain", "bar", "admit", "resume", "forgive")
+        own |= {verb: getattr(self.departures, verb) for verb in workers}
+        handlers = {f"scalable_{verb}": handler for verb, handler in own.items()}
+        self.scheduler.handlers.update(handlers)
 
     async def close(self) -> None:
         """Stop with the scheduler."""
         self._check.stop()
-        for drain in self._drains.values():
-            drain.abandon()
+        for adaptive in self._adaptive.values():
+            adaptive.stop()
+        self.departures.abandon()
 
     # For managers -------------------------------------------------------------------------------
 
-    def heartbeat(self, manager: str, pools: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Take a manager's report; answer with the connected workers, by name."""
-        self._reports[manager] = pools
+    def attach(self, instead_of: str | None = None, **attachment: Any) -> dict[str, Any]:
+        """Let a manager in; see :meth:`scalable.cluster.managers.Managers.attach`."""
+        given = {key: value for key, value in attachment.items() if key in _ATTACHMENT}
+        if self.ending is not None:
+            reason = f"the cluster ends: {self.ending}"
+            return {"accepted": False, "reason": reason, "holder": None}
+        answer = self.managers.attach(Attachment(**given), time.monotonic(), instead_of)
+        if answer["accepted"]:
+            logger.info("manager %r is attached", given["manager"])
+            self._share()
+        return answer
+
+    def heartbeat(
+        self,
+        manager: str,
+        nonce: str,
+        pools: dict[str, dict[str, Any]],
+        workers: Iterable[str] = (),
+        events: Iterable[Event] = (),
+    ) -> dict[str, Any]:
+        """Take a manager's report; answer with its workers, by name, and its orders."""
+        known = list(workers)
+        if not self.managers.beat(manager, nonce, pools, known, time.monotonic()):
+            return {"known": False, "workers": {}, "longest_s": 0.0, "orders": {}, "end": False}
+        for event in events:
+            for listener in self.event_listeners:
+                listener(event)
+        self.on_change()
         prefixes = self.scheduler.task_prefixes.values()
         return {
-            "workers": self._views(),
+            "known": True,
+            "workers": self._views(manager, set(known)),
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
+            "orders": self.demand.orders(manager),
+            "end": self.ending is not None,
         }
 
-    def _views(self) -> dict[str, dict[str, Any]]:
+    def _views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
         return {
             str(ws.name): {
                 "address": ws.address,
                 "processing": len(ws.processing),
                 "occupancy": ws.occupancy,
                 "nbytes": ws.nbytes,
-                "drain": drain.state if (drain := self._drains.get(ws.address)) else None,
+                "drain": self.departures.state(ws),
             }
             for ws in self.scheduler.workers.values()
+            if ws.extra.get(MANAGER_KEY) == manager or str(ws.name) in names
         }
 
-    def drain(self, workers: Iterable[str]) -> None:
-        """Begin to empty workers, by name. Idempotent; unknown names are ignored."""
-        for ws in self._named(workers):
-            if ws.address not in self._drains:
-                self._drains[ws.address] = Drain(self.scheduler, ws)
+    def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
+        """A manager is going to leave, or has left."""
+        self.managers.leave(manager, nonce, gone=gone)
+        self._share()
+        self.on_change()
 
-    def bar(self, workers: Iterable[str]) -> list[str]:
-        """Give these workers nothing to run if they connect after all; returns those that did.
+    def _share(self) -> None:
+        self.demand.share(self.managers.tiers(self._running(), time.monotonic()))
 
-        A unit that is ended while it starts may still connect. It would be given the whole queue,
-        and its end would count against every call in it.
+    def _running(self) -> dict[str, Counter[str]]:
+        """Manager -> tag -> workers that are connected; by what they say of themselves."""
+        running: dict[str, Counter[str]] = {}
+        for manager in self.managers:
+            counts = running.setdefault(manager.attachment.manager, Counter())
+            if manager.state(time.monotonic()) != "lost":
+                counts.update({t: r["running"] for t, r in manager.report.items()})
+        lost = {m.attachment.manager for m in self.managers if m.state(time.monotonic()) == "lost"}
+        for ws in self.scheduler.workers.values():
+            name = str(ws.extra.get(MANAGER_KEY))
+            if name in lost:
+                running[name].update(t for t in ws.resources if t in self.demand.totals)
+        return running
+
+    # For clients --------------------------------------------------------------------------------
+
+    def pools(self) -> dict[str, dict[str, Any]]:
+        """Tag -> counts and slots, summed over managers."""
+        pools = self.managers.pools()
+        running = self._running()
+        for tag, pool in pools.items():
+            pool["wanted"] = self.demand.totals.get(tag, pool["wanted"])
+            pool["running"] = sum(counts[tag] for counts in running.values())
+        return pools
+
+    def scale(
+        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
+    ) -> dict[str, dict[str, int]]:
+        """Set how many workers are wanted; the counts before and after.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or a count is none; nothing changes then.
         """
-        names = set(workers)
-        self._barred |= names
-        return [str(ws.name) for ws in self._named(names)]
+        pools = self.pools()
+        for tag, count in counts.items():
+            if tag not in pools and tag not in self.demand.totals:
+                raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+            check_count(tag, count)
+        before = {t: self.demand.totals.get(t, pools.get(t, {}).get("wanted", 0)) for t in counts}
+        for tag, count in counts.items():
+            self.demand.want(tag, count, before=before[tag], reason=reason, source=source)
+        self._share()
+        self.on_change()
+        return {"before": before, "after": dict(counts)}
 
-    def admit(self, workers: Iterable[str]) -> None:
-        """Let workers of these names connect again."""
-        self._barred.difference_update(workers)
+    def adapt(
+        self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
+    ) -> PoolAdaptive:
+        """Let a pool follow its load.
 
-    def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again, where it is not too late."""
-        for ws in self._named(workers):
-            drain = self._drains.get(ws.address)
-            if drain is not None and drain.cancel():
-                del self._drains[ws.address]
-
-    def forgive(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them.
-
-        Dask gives a call up at the fourth lost worker.
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or the bounds are none.
         """
-        for name in workers:
-            for key in self._lost_with.pop(name, ()):
-                task = self.scheduler.tasks.get(key)
-                if task is not None and task.suspicious:
-                    task.suspicious -= 1
+        pools = self.pools()
+        if tag not in pools:
+            raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+        if minimum < 0 or (maximum is not None and maximum < minimum):
+            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
+        if tag in self._adaptive:
+            self._adaptive.pop(tag).stop()
+        adaptive = self._adaptive[tag] = PoolAdaptive(self, tag, minimum, maximum, **options)
+        adaptive.start()
+        return adaptive
+
+    def _adapt_from_afar(self, tag: str, minimum: int = 0, maximum: int | None = None) -> None:
+        self.adapt(tag, minimum, maximum)
+
+    def load(self, tag: str) -> int:
+        """Slots that the unfinished, ready calls of a pool take; untagged calls under no tag."""
+        scheduler = self.scheduler
+        count = 0
+        for ws in scheduler.workers.values():
+            for task in ws.processing:
+                count += slots_of(task.resource_restrictions, tag)
+        waiting = [*scheduler.unrunnable, *scheduler.queued]
+        return count + sum(slots_of(task.resource_restrictions, tag) for task in waiting)
+
+    def end(self, reason: str = "it was asked to") -> None:
+        """End the cluster: managers end their units and leave, then the scheduler closes.
+
+        Raises
+        ------
+        ClusterError
+            When the cluster belongs to a process that did not allow it.
+        """
+        if self._close_with is None:
+            raise ClusterError(
+                "this cluster belongs to the process that started it, and ends with that"
+            )
+        if self.ending is None:
+            logger.info("the cluster ends: %s", reason)
+            self.ending, self._end_by = reason, time.monotonic() + END_TIMEOUT_S
+            self.on_change()
+
+    def status(self) -> dict[str, Any]:
+        """Counts of every pool, the managers, and the state of the whole."""
+        now = time.monotonic()
+        pools = {tag: pool for tag, pool in self.pools().items() if tag != UNTAGGED}
+        for tag, total in self.demand.totals.items():
+            if tag != UNTAGGED and tag not in pools:
+                pools[tag] = {"wanted": total, "running": 0, "launching": 0, "failed": 0}
+        managers = [
+            {
+                "id": m.attachment.manager,
+                "target": m.attachment.target,
+                "provider": m.attachment.provider,
+                "state": m.state(now),
+                "priority": m.attachment.priority,
+                "silent_s": round(now - m.last_seen, 1),
+                "pools": {t: dict(r) for t, r in m.report.items() if t != UNTAGGED},
+            }
+            for m in self.managers
+        ]
+        state, reason = self._state(pools, managers)
+        ends_at, idle_ends_at = self.lifetime.ends_at()
+        return {
+            "written_at": time.time(),
+            "state": state,
+            "reason": reason,
+            "pools": pools,
+            "managers": managers,
+            "ends_at": ends_at,
+            "idle_ends_at": idle_ends_at,
+            "tasks": self._task_counts(),
+        }
+
+    def _state(  # noqa: PLR0911 - a list of cases, the first that holds
+        self, pools: Mapping[str, Mapping[str, Any]], managers: list[dict[str, Any]]
+    ) -> tuple[str, str | None]:
+        if self.ending is not None:
+            return "deleting", self.ending
+        lost = [m["id"] for m in managers if m["state"] == "lost"]
+        if lost and len(lost) == len(managers):
+            return "unmanaged", f"nothing was heard of manager {', '.join(map(repr, lost))}"
+        if not managers and (self._was_ready or not self._expected):
+            wanted = any(pool["wanted"] for pool in pools.values())
+            return ("unmanaged", "no manager is attached") if wanted else ("running", None)
+        if not managers:
+            return "starting", "its managers are not there yet"
+        for tag, pool in pools.items():
+            if pool.get("reason"):
+                return "degraded", f"pool {tag!r}: {pool['reason']}"
+        if lost:
+            return "degraded", f"nothing was heard of manager {', '.join(map(repr, lost))}"
+        short = [t for t, pool in pools.items() if pool["wanted"] and not pool["running"]]
+        self._was_ready = self._was_ready or not short
+        if short and not self._was_ready:
+            return "starting", f"no worker of {', '.join(map(repr, short))} yet"
+        return "running", None
+
+    def _task_counts(self) -> dict[str, int]:
+        scheduler = self.scheduler
+        processing = sum(len(ws.processing) for ws in scheduler.workers.values())
+        return {
+            "processing": processing,
+            "waiting": len(scheduler.unrunnable) + len(scheduler.queued),
+        }
+
+    # By itself ------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._waiting.look(self.pools())
+        self._share()
+        strangers = self.managers.strangers(self._claims(), now)
+        for worker in strangers:
+            logger.warning("worker %s belongs to no manager that knows it: it retires", worker)
+        silent = self.managers.silent(self.lifetime.limits.manager_grace_s, now)
+        idle = [
+            str(ws.name)
+            for ws in self.scheduler.workers.values()
+            if ws.extra.get(MANAGER_KEY) in silent and not ws.processing
+        ]
+        self.departures.drain([*strangers, *idle])
+        if self._close_with is not None and self.ending is None:
+            reason = self.lifetime.look(self.demand.changed_at)
+            if reason is not None:
+                self.end(reason)
+        if self.ending is not None and (now > self._end_by or not self._units_left(now)):
+            assert self._close_with is not None
+            self._close_with()
+        self.on_change()
+
+    def _units_left(self, now: float) -> bool:
+        return any(manager.state(now) != "lost" for manager in self.managers)
+
+    def _claims(self) -> dict[str, str]:
+        return {
+            str(ws.name): ws.extra[MANAGER_KEY]
+            for ws in self.scheduler.workers.values()
+            if ws.extra.get(MANAGER_KEY)
+        }
+
+    # What the scheduler tells ---------------------------------------------------------------------
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Remember which calls a lost worker took with it."""
-        if topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
-            name = self._names.pop(msg["worker"], None)
-            if name is not None and not msg["expected"]:
-                self._lost_with[name] = tuple(msg["processing-tasks"])
-                while len(self._lost_with) > REMEMBERED_LOSSES:
-                    del self._lost_with[next(iter(self._lost_with))]
+        self.departures.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Learn a worker's name: when it is lost only its address is known."""
-        name = self._names[worker] = str(scheduler.workers[worker].name)
-        self._compare_versions(name, scheduler.workers[worker].versions)
-        if name in self._barred:
-            self.drain([name])
+        """A worker connected."""
+        ws = scheduler.workers[worker]
+        self._compare_versions(str(ws.name), ws.versions)
+        self.departures.connected(ws)
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
+        """A worker left."""
+        self.departures.left(worker)
 
     def _compare_versions(self, name: str, theirs: Mapping[str, Any]) -> None:
         """Name what differs between a worker's software and ours: calls travel as pickles."""
@@ -171,149 +399,3 @@ class Controller(SchedulerPlugin):
     def _packages(self) -> Mapping[str, str]:
         packages: Mapping[str, str] = get_versions()["packages"]
         return packages
-
-    def _named(self, names: Iterable[str]) -> list[Any]:
-        wanted = set(names)
-        return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
-
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        """Forget the draining of a worker that left."""
-        drain = self._drains.pop(worker, None)
-        if drain is not None and drain.state != "done" and worker not in scheduler.workers:
-            drain.state = "done"
-
-    # For clients --------------------------------------------------------------------------------
-
-    def pools(self) -> dict[str, dict[str, Any]]:
-        """Tag -> counts and slots, summed over managers."""
-        merged: dict[str, dict[str, Any]] = {}
-        for report in self._reports.values():
-            for tag, pool in report.items():
-                merged[tag] = _merge(merged[tag], pool) if tag in merged else dict(pool)
-        return merged
-
-    def load(self, tag: str) -> int:
-        """Slots that the unfinished, ready calls of a pool take; untagged calls under no tag."""
-        scheduler = self.scheduler
-        count = 0
-        for ws in scheduler.workers.values():
-            for task in ws.processing:
-                count += _slots(task, tag)
-        waiting = [*scheduler.unrunnable, *scheduler.queued]
-        return count + sum(_slots(task, tag) for task in waiting)
-
-    # Calls that wait ------------------------------------------------------------------------------
-
-    def _look_at_waiting(self) -> None:
-        waiting: dict[str, list[TaskState]] = {}
-        pools = self.pools()
-        for task in self.scheduler.unrunnable:
-            waiting.setdefault(self._tag_of(task, pools), []).append(task)
-        now = time.monotonic()
-        self._name_silent_workers()
-        self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
-        for tag, tasks in waiting.items():
-            if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
-                self._explain(tag, tasks, pools, now)
-
-    @staticmethod
-    def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
-        """The pool that a call waits for; else what it asks for that no pool is named after."""
-        asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
-        asked += [str(resource) for resource in task.resource_restrictions or ()]
-        return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
-
-    def _name_silent_workers(self) -> None:
-        """Say which workers have not been heard of: they are stopped, or a call holds the GIL."""
-        now = time.time()
-        silent = {
-            str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S
-        }
-        for name in silent - self._silent:
-            logger.warning(
-                "worker %s has been silent for %g s; a call that holds Python's lock does that",
-                name,
-                SILENT_S,
-            )
-        self._silent = silent
-
-    def _explain(
-        self, tag: str, tasks: list[TaskState], pools: Mapping[str, Mapping[str, Any]], now: float
-    ) -> None:
-        pool = pools.get(tag)
-        for resource in sorted(self._not_offered(tasks, pools)):
-            words = f"calls wait for resource {resource!r}, which no worker offers"
-            self._say(resource, words, now)
-        if pool is None:
-            asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
-            self._fail(asked, f"no pool {tag!r}; known tags: {describe_pools(pools)}")
-            return
-        large = [t for t in tasks if (t.resource_restrictions or {}).get(tag, 0) > pool["slots"]]
-        self._fail(large, f"no worker of pool {tag!r} has more than {pool['slots']} slots")
-        alive = pool["running"] + pool["launching"]
-        if pool["reason"] is not None and not alive:
-            self._fail(tasks, f"{_shown(tag)} is degraded: {pool['reason']}")
-        elif not pool["running"]:
-            self._say(tag, f"{len(tasks)} calls wait for {_shown(tag)}: {_why(tag, pool)}", now)
-
-    def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
-        return {
-            str(resource)
-            for task in tasks
-            for resource in task.resource_restrictions or ()
-            if resource not in pools and not self.scheduler.resources.get(resource)
-        }
-
-    def _say(self, tag: str, words: str, now: float) -> None:
-        if now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
-            self._said_at[tag] = now
-            logger.warning("%s", words)
-
-    def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
-        error = ClusterError(message)
-        recommendations = {}
-        for task in list(tasks):
-            logger.error("call %s fails: %s", task.key, message)
-            recommendations.update(
-                self.scheduler.transition(
-                    task.key,
-                    "erred",
-                    exception=dumps(error),
-                    exception_text=repr(error),
-                    cause=task.key,
-                    stimulus_id="scalable-cannot-run",
-                )
-            )
-        if recommendations:
-            self.scheduler.transitions(recommendations, "scalable-cannot-run")
-
-
-def _slots(task: TaskState, tag: str) -> int:
-    restrictions = task.resource_restrictions or {}
-    if tag == UNTAGGED:
-        return 0 if restrictions else 1
-    return int(restrictions.get(tag, 0))
-
-
-def _shown(tag: str) -> str:
-    return f"pool {tag!r}" if tag != UNTAGGED else "the pool without a tag"
-
-
-def _why(tag: str, pool: Mapping[str, Any]) -> str:
-    place = f" ({pool['waiting']})" if pool["waiting"] else ""
-    if pool["launching"]:
-        return f"{pool['launching']} of its workers are starting{place}"
-    if pool["wanted"]:
-        return f"none of its {pool['wanted']} workers is there yet{place}"
-    example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
-    return f"it has no workers; give it some, for example {example}"
-
-
-def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    counts = ("wanted", "running", "launching", "draining", "failed")
-    return {
-        **{name: one[name] + other[name] for name in counts},
-        "slots": max(one["slots"], other["slots"]),
-        "reason": one["reason"] or other["reason"],
-        "waiting": one["waiting"] or other["waiting"],
-    }

@@ -72,6 +72,10 @@ class EntryLauncher:
             options.setdefault("security", self.security)
         return cls(self.scheduler_address, **options)
 
+    async def adopt(self) -> dict[UnitName, str]:
+        """Nothing: these objects end with this process."""
+        return {}
+
     async def started(self) -> None:
         """Wait until every start that is under way has succeeded or failed."""
         pending = [task for task in self._starts.values() if not task.done()]

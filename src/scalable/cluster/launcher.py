@@ -60,6 +60,16 @@ class Launcher(Protocol):
             Name -> entry of the worker specification. All are of one pool.
         """
 
+    async def adopt(self) -> Mapping[UnitName, str]:
+        """Take over the units that an earlier process of the same manager left in the place.
+
+        Returns
+        -------
+        Mapping
+            Name -> tag of each; from here on they are observed and stopped like launched ones.
+            Empty where units end with the process that launched them.
+        """
+
     async def stop(self, names: Sequence[UnitName]) -> None:
         """End units and wait until they are gone; already gone is success."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from scalable.cluster.events import Event
 from scalable.cluster.reconcile import WorkerView
 
 
@@ -19,17 +20,45 @@ class SchedulerView:
         Name -> worker.
     longest_s
         Mean running time of the kind of call that takes longest, 0 where nothing has run.
+    orders
+        Tag -> serial number and count of what is wanted of this manager.
+    known
+        Whether the scheduler knows this manager; otherwise another process bears its id.
+    end
+        Whether the cluster ends, and every unit with it.
     """
 
     workers: Mapping[str, WorkerView]
     longest_s: float = 0.0
+    orders: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    known: bool = True
+    end: bool = False
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a manager tells the scheduler with each heartbeat.
+
+    Attributes
+    ----------
+    pools
+        Tag -> counts.
+    workers
+        Names of the workers that it knows.
+    events
+        What happened to units and pools since the last one.
+    """
+
+    pools: Mapping[str, Mapping[str, Any]]
+    workers: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
 class SchedulerLink(Protocol):
     """How a reconciler speaks with the scheduler that its workers belong to."""
 
-    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> SchedulerView:
-        """Report the pools; learn of the workers."""
+    async def heartbeat(self, report: Report) -> SchedulerView:
+        """Report the pools; learn of the workers, and what is wanted."""
 
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""
@@ -55,20 +84,32 @@ class RpcLink:
     comm
         Dask's ``rpc`` object for the scheduler.
     manager
-        Name under which the pools are reported.
+        Id under which the pools are reported.
+    nonce
+        Text of this very process, as it was given when the manager attached.
     """
 
-    def __init__(self, comm: Any, manager: str) -> None:
+    def __init__(self, comm: Any, manager: str, nonce: str) -> None:
         self._comm = comm
         self._manager = manager
+        self._nonce = nonce
 
-    async def heartbeat(self, pools: Mapping[str, Mapping[str, Any]]) -> SchedulerView:
-        """Report the pools; learn of the workers."""
+    async def heartbeat(self, report: Report) -> SchedulerView:
+        """Report the pools; learn of the workers, and what is wanted."""
         answer = await self._comm.scalable_heartbeat(
-            manager=self._manager, pools={tag: dict(pool) for tag, pool in pools.items()}
+            manager=self._manager,
+            nonce=self._nonce,
+            pools={tag: dict(pool) for tag, pool in report.pools.items()},
+            workers=list(report.workers),
+            events=list(report.events),
         )
-        workers = {name: WorkerView(**view) for name, view in answer["workers"].items()}
-        return SchedulerView(workers, answer["longest_s"])
+        return SchedulerView(
+            workers={name: WorkerView(**view) for name, view in answer["workers"].items()},
+            longest_s=answer["longest_s"],
+            orders={tag: (serial, count) for tag, (serial, count) in answer["orders"].items()},
+            known=answer["known"],
+            end=answer["end"],
+        )
 
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from distributed import Scheduler, Security
 from distributed.core import Status
@@ -15,16 +17,25 @@ from distributed.utils import NoOpAwaitable, import_term
 
 from scalable.cluster.adapt import PoolAdaptive
 from scalable.cluster.controller import Controller
+from scalable.cluster.demand import Demand, ScalingListener
 from scalable.cluster.entries import EntryLauncher
 from scalable.cluster.events import Event
 from scalable.cluster.launcher import Launcher, UnitName
 from scalable.cluster.link import RpcLink
+from scalable.cluster.managers import Attachment, Managers
 from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus
 from scalable.cluster.reconciler import Reconciler
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.errors import ClusterError
+from scalable.liveness import identify_process
+
+if TYPE_CHECKING:
+    from scalable.cluster.attached import AttachedCluster
 
 logger = logging.getLogger("scalable.cluster")
+
+#: Id of the manager that lives in the same process as the scheduler.
+EMBEDDED = "embedded"
 
 
 class PoolCluster(SpecCluster):
@@ -75,14 +86,17 @@ class PoolCluster(SpecCluster):
         **kwargs: Any,
     ) -> None:
         self._listeners: list[Callable[[Event], None]] = []
-        self._scaling_listeners: list[Callable[[str, int, int, str], None]] = []
-        self._adaptive_pools: dict[str, PoolAdaptive] = {}
+        self.demand = Demand()
+        self.managers = Managers()
         self._entries = EntryLauncher()
         self.incarnation = secrets.token_hex(3)
         self.reconciler = Reconciler(
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
-        self.reconciler.add_pool(Pool(UNTAGGED, self._entries, template=worker))
+        # The manager of this process: attached from the beginning, and for as long as it lives.
+        own = Attachment(EMBEDDED, self.incarnation, identity=identify_process(), pools={})
+        self.managers.attach(own, time.monotonic())
+        self.add_pools([Pool(UNTAGGED, self._entries, template=worker)])
         scheduler, security = _secured(scheduler, security)
         kwargs.setdefault("silence_logs", logging.WARNING)
         super().__init__(
@@ -154,7 +168,13 @@ class PoolCluster(SpecCluster):
             raise ClusterError("a pool needs a tag")
         pool = Pool(tag, launcher or self._entries, dict(template), slots)
         pool.walltime_s, pool.task_s = walltime_s, task_s
-        self.reconciler.add_pool(pool)
+        self.add_pools([pool])
+
+    def add_pools(self, pools: Iterable[Pool]) -> None:
+        """Make pools known; they start empty."""
+        for pool in pools:
+            self.reconciler.add_pool(pool)
+            self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
 
     def scale(  # type: ignore[override]
         self,
@@ -191,20 +211,40 @@ class PoolCluster(SpecCluster):
         else:
             tag = self._only_pool()
             counts = {tag: self._at_least(n, memory, cores)}
-        for tag, wanted in counts.items():
-            self.reconciler.pool(tag)
-            if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
-                raise ClusterError(f"a pool cannot have {wanted!r} workers")
-        for tag, wanted in counts.items():
-            self.want(tag, wanted, "scale")
+        self.want(counts)
         return NoOpAwaitable() if self.asynchronous else None
 
-    def want(self, tag: str, count: int, reason: str) -> None:
-        """Set the count of one pool, and say why in the record."""
-        before, after = self.reconciler.want(tag, count, reason)
-        if before != after:
-            for listener in self._scaling_listeners:
-                listener(tag, before, after, reason)
+    def want(self, counts: Mapping[str, int], source: str = "manual") -> None:
+        """Set the counts of pools, and say in the record who did.
+
+        Parameters
+        ----------
+        counts
+            Tag -> absolute count.
+        source
+            ``plan``, ``manual`` or ``adaptive``.
+
+        Raises
+        ------
+        ClusterError
+            As :meth:`scale` does.
+        """
+        before = {tag: self.reconciler.check(tag, count) for tag, count in counts.items()}
+        for tag, count in counts.items():
+            told = self.demand.totals.get(tag, before[tag])
+            self.demand.want(tag, count, before=told, reason="scale", source=source)
+        # Not waiting for the next heartbeat: what was asked for is to be seen at once.
+        running = {EMBEDDED: {t: s.running for t, s in self.reconciler.status().items()}}
+        controller = self.controller
+        self.demand.share(self.managers.tiers(running, time.monotonic()))
+        self.reconciler.obey(self.demand.orders(EMBEDDED))
+        if controller is not None:
+            controller.on_change()
+
+    @property
+    def controller(self) -> Controller | None:
+        """What runs beside the scheduler; None before the cluster is started."""
+        return getattr(self.scheduler, "plugins", {}).get(Controller.name)
 
     def _only_pool(self) -> str:
         tagged = [tag for tag in self.reconciler.pools if tag != UNTAGGED]
@@ -239,7 +279,13 @@ class PoolCluster(SpecCluster):
         names = [
             name for name, unit in units.items() if name in asked or asked & set(unit.worker_names)
         ]
-        self.reconciler.discard([*names, *(name for name in asked if name in self.worker_spec)])
+        leaving = dict.fromkeys([*names, *(name for name in asked if name in self.worker_spec)])
+        tags = Counter(
+            self.worker_spec[n].get("pool", UNTAGGED) for n in leaving if n in self.worker_spec
+        )
+        self.reconciler.discard(leaving)
+        for tag, count in tags.items():
+            self.demand.settle(EMBEDDED, tag, count)
         await self._correct_state()
 
     def adapt(  # type: ignore[override]
@@ -273,14 +319,9 @@ class PoolCluster(SpecCluster):
             raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {given}")
         tag = self._only_pool() if tag is None else tag
         self.reconciler.pool(tag)
-        if minimum < 0 or (maximum is not None and maximum < minimum):
-            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
-        if tag in self._adaptive_pools:
-            self._adaptive_pools.pop(tag).stop()
-        adaptive = PoolAdaptive(self, tag, minimum, maximum, **options)
-        self._adaptive_pools[tag] = adaptive
-        adaptive.start()
-        return adaptive
+        if self.controller is None:
+            raise ClusterError("the cluster is not started", hint="await it first")
+        return self.controller.adapt(tag, minimum, maximum, **options)
 
     def align(self) -> Any:
         """Do now what is due instead of at the next look.
@@ -297,12 +338,13 @@ class PoolCluster(SpecCluster):
     async def _start(self) -> None:
         await super()._start()
         if self.reconciler.link is None:
-            if self.scheduler.plugins.get(Controller.name) is None:
-                self.scheduler.add_plugin(Controller(self.scheduler))
+            if self.controller is None:
+                controller = Controller(self.scheduler, self.demand, self.managers)
+                self.scheduler.add_plugin(controller)
             contact = getattr(self.scheduler, "contact_address", None) or self.scheduler.address
             self._entries.scheduler_address = contact
             self._entries.security = self.security
-            self.reconciler.start(RpcLink(self.scheduler_comm, self.incarnation))
+            self.reconciler.start(RpcLink(self.scheduler_comm, EMBEDDED, self.incarnation))
 
     def __await__(self) -> Generator[Any, Any, Self]:
         async def aligned() -> Self:
@@ -328,8 +370,6 @@ class PoolCluster(SpecCluster):
         self.reconciler.wake()
 
     async def _close(self) -> None:
-        for adaptive in self._adaptive_pools.values():
-            adaptive.stop()
         if self.status in (Status.running, Status.failed):
             await self.reconciler.close()
         await super()._close()
@@ -342,9 +382,21 @@ class PoolCluster(SpecCluster):
         """Call the listener, in the event loop, with what happens to units and pools."""
         self._listeners.append(listener)
 
-    def on_scaling(self, listener: Callable[[str, int, int, str], None]) -> None:
-        """Call the listener with (tag, before, after, reason) when a wanted count changes."""
-        self._scaling_listeners.append(listener)
+    def on_scaling(self, listener: ScalingListener) -> None:
+        """Call the listener with (tag, before, after, reason, source) when a count changes."""
+        self.demand.listeners.append(listener)
+
+    @classmethod
+    def from_name(  # type: ignore[override]
+        cls, name: str, loop: Any = None, asynchronous: bool = False
+    ) -> AttachedCluster:
+        """Connect to a cluster that runs, by its name, ``provider/name``, id or bundle.
+
+        On what it returns ``close()`` only disconnects; ``delete()`` ends the cluster.
+        """
+        from scalable.cluster.attached import AttachedCluster
+
+        return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
 
 
 def _secured(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.cluster.launcher import Launcher, UnitName
@@ -43,6 +43,8 @@ class Pool:
         Monotonic seconds since which its place refuses units for the moment, or None.
     refusal
         What it says.
+    shape
+        ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
     """
 
     tag: str
@@ -57,6 +59,7 @@ class Pool:
     wait_s: float = 30.0
     refused_since: float | None = None
     refusal: str | None = None
+    shape: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from scalable.cluster.demand import check_count
 from scalable.cluster.events import Event, degraded, worker_event
 from scalable.cluster.launcher import Observation, UnitName, UnitState
-from scalable.cluster.link import SchedulerLink
+from scalable.cluster.link import Report, SchedulerLink, SchedulerView
 from scalable.cluster.pools import UNTAGGED, Pool, PoolStatus, status_of, worker_names
 from scalable.cluster.reconcile import (
     CRASH_LOOP_STARTS,
@@ -54,7 +55,7 @@ class Reconciler:
         Short text that makes the unit names of this reconciler unique on its scheduler.
     on_event
         Receives what happened, as rows of ``workers.jsonl`` and ``failures.jsonl`` with the
-        stream under ``"stream"``.
+        stream under ``"stream"``; by default the scheduler's side is told with the next heartbeat.
     start_timeout
         Seconds that a running unit may take until its workers are connected.
     """
@@ -63,15 +64,21 @@ class Reconciler:
         self,
         incarnation: str,
         *,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event], None] | None = None,
         start_timeout: float = 120.0,
     ) -> None:
         self.wanted = Wanted(incarnation)
         self.pools: dict[str, Pool] = {}
         self.units: dict[UnitName, Unit] = {}
         self.link: SchedulerLink | None = None
-        self._on_event = on_event
+        self._on_event = on_event or self._tell
         self._start_timeout = start_timeout
+        self._obeyed: dict[str, int] = {}
+        self._untold: list[Event] = []
+        self.leaving = False
+        self.end_wanted = False
+        self.replaced = False
+        self._unreachable_since: float | None = None
         self._workers: Mapping[str, WorkerView] = {}
         self._stopping: set[UnitName] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -90,33 +97,80 @@ class Reconciler:
                 raise ClusterError(f"pool {pool.tag!r} exists already")
             self.pools[pool.tag] = pool
 
-    def want(self, tag: str, count: int, reason: str = "scale") -> tuple[int, int]:
-        """Set how many units of a pool are wanted; returns the count before and after.
+    def want(self, tag: str, count: int, reason: str = "scale") -> None:
+        """Set how many units of a pool are wanted.
 
         Asking again, also for the same count, gives a degraded pool another chance.
         """
         with self._changing:
             pool = self.pool(tag)
-            if count < 0:
-                raise ClusterError(f"a pool cannot have {count} workers")
+            self.check(tag, count)
             if pool.degraded:
                 logger.info("pool %r is tried again: %s", tag, reason)
             pool.degraded, pool.failures, pool.retry_at = None, 0, 0.0
             pool.refused_since = pool.refusal = None
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
-            if count > len(names) and pool.template is None:
-                raise ClusterError(
-                    f"pool {tag!r} has no template to start workers from",
-                    hint="give PoolCluster worker=, or add entries to worker_spec",
-                )
             for _ in range(count - len(names)):
                 if not self.wanted.take_back(pool, self.units):
                     self.wanted.add(pool)
             for name in choose_victims(names, len(names) - count, self.units, self._workers):
                 self.wanted.remove(name)
         self.wake()
-        return len(names), count
+
+    def check(self, tag: str, count: int) -> int:
+        """Whether a pool can be given so many units; returns how many are wanted now.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, this is no count, or nothing to make units of.
+        """
+        pool = self.pool(tag)
+        check_count(tag, count)
+        before = len(self.wanted.names(tag))
+        if count > before and pool.template is None:
+            raise ClusterError(
+                f"pool {tag!r} has no template to start workers from",
+                hint="give PoolCluster worker=, or add entries to worker_spec",
+            )
+        return before
+
+    def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
+        """Bring the wanted counts to what the scheduler's side ordered last.
+
+        Parameters
+        ----------
+        orders
+            Tag -> serial number and count. What was obeyed already is not obeyed again.
+        """
+        with self._changing:
+            for tag, (serial, count) in orders.items():
+                if tag in self.pools and serial > self._obeyed.get(tag, 0) and not self.leaving:
+                    self._obeyed[tag] = serial
+                    self.want(tag, count, "order")
+
+    async def adopt(self) -> list[UnitName]:
+        """Take over what an earlier process of the same manager left in its place."""
+        adopted: list[UnitName] = []
+        now = time.monotonic()
+        for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
+            for name, tag in (await launcher.adopt()).items():
+                pool = self.pools.get(tag)
+                if pool is None or pool.template is None or name in self.units:
+                    continue
+                self.wanted.include(name, pool)
+                names = worker_names(name, pool.template)
+                self.units[name] = Unit(name, tag, names, launched_at=now)
+                adopted.append(name)
+        return adopted
+
+    def leave(self) -> None:
+        """Want nothing more, whatever is ordered: units are emptied, and end."""
+        with self._changing:
+            self.leaving = True
+            for tag in self.pools:
+                self.want(tag, 0, "leave")
 
     def discard(self, names: Iterable[UnitName]) -> None:
         """Want these units no more."""
@@ -166,20 +220,25 @@ class Reconciler:
 
     async def _run(self) -> None:
         assert self._wake is not None
-        unreachable = False
         while not self._closing:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), INTERVAL_S)
             self._wake.clear()
             try:
                 await self.reconcile()
-                unreachable = False
+                self._unreachable_since = None
             except ProviderError:
-                unreachable = False  # the pool is degraded, and says so
+                self._unreachable_since = None  # the pool is degraded, and says so
             except OSError as error:
-                if not unreachable:
+                if self._unreachable_since is None:
                     logger.warning("the scheduler does not answer: %s", error)
-                unreachable = True
+                    self._unreachable_since = time.monotonic()
+
+    @property
+    def unreachable_s(self) -> float:
+        """For how many seconds the scheduler has refused to be spoken to; 0 while it answers."""
+        since = self._unreachable_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -200,11 +259,15 @@ class Reconciler:
         assert self.link is not None
         assert self._lock is not None
         async with self._lock:
-            report = {tag: asdict(status) for tag, status in self.status().items()}
-            view = await self.link.heartbeat(report)
+            view = await self._heartbeat()
             self._workers = view.workers
+            self.end_wanted = view.end
+            self.replaced = not view.known
+            if view.end or self.replaced:
+                return
             now = time.monotonic()
             with self._changing:
+                self.obey(view.orders)
                 self._connected(refresh(self.units.values(), self._workers, now), now)
                 observed = self._observe(now)
                 self._give_up_crash_loops(now)
@@ -231,6 +294,22 @@ class Reconciler:
             with self._changing:
                 due = self._due(now)
             await self._launch(due)
+
+    async def _heartbeat(self) -> SchedulerView:
+        assert self.link is not None
+        with self._changing:
+            pools = {tag: asdict(status) for tag, status in self.status().items()}
+            workers = tuple(w for unit in self.units.values() for w in unit.worker_names)
+            events, self._untold = tuple(self._untold), []
+        try:
+            view = await self.link.heartbeat(Report(pools, workers, events))
+        except OSError:
+            self._untold[:0] = events
+            raise
+        return view
+
+    def _tell(self, event: Event) -> None:
+        self._untold.append(event)
 
     async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
         """End units that hold nothing; one that connected in this moment is drained instead."""
@@ -413,6 +492,13 @@ class Reconciler:
         finally:
             self._stopping.difference_update(names)
             self.wake()
+
+    def abandon(self) -> None:
+        """End, and leave every unit to whoever manages them now."""
+        self._closing = True
+        with self._changing:
+            self.units.clear()
+            self.wanted.spec.clear()
 
     async def close(self) -> None:
         """Stop every unit at once, without draining, and end."""

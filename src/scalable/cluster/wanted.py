@@ -59,6 +59,10 @@ class Wanted:
         self._put(name, pool)
         self._starts[name] = starts
 
+    def include(self, name: UnitName, pool: Pool) -> None:
+        """Want a unit that is there already, started by an earlier process."""
+        self._put(name, pool)
+
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
         """Want a unit again that is being emptied: it is there already, and may hold results."""
         for name, unit in units.items():

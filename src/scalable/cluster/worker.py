@@ -14,6 +14,7 @@ from distributed import Worker
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.cluster.managers import MANAGER_KEY
 from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.scheduler import QuietHttp
 from scalable.units import format_bytes
@@ -26,7 +27,20 @@ OUT_OF_MEMORY = 71
 
 
 class PoolWorker(QuietHttp, Worker):
-    """A worker of a pool, in the user's process: CPU seconds of each call are the thread's."""
+    """A worker of a pool, in the user's process: CPU seconds of each call are the thread's.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As Dask's worker takes them.
+    manager
+        Id of the worker manager that it belongs to; its scheduler is told.
+    """
+
+    def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if manager:
+            self.startup_information[MANAGER_KEY] = lambda _: manager
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a call, and send what it used along with its timings."""

@@ -77,6 +77,8 @@ class WorkerConfig:
         Port or range of ports (``"40000:41000"``) to listen on; empty for any.
     hand_over
         Whether a worker that is told to end hands its results to others first.
+    manager
+        Id of the manager that started it.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     """
@@ -94,6 +96,7 @@ class WorkerConfig:
     interface: str = ""
     ports: str = ""
     hand_over: bool = False
+    manager: str = ""
     dask_config: str = ""
 
     def to_line(self) -> bytes:
@@ -146,6 +149,7 @@ async def serve(config: WorkerConfig) -> bool:
         preload=list(config.preload),
         security=security,
         death_timeout=CONNECT_TIMEOUT_S,
+        manager=config.manager,
     )
     loop = asyncio.get_running_loop()
     closing: list[asyncio.Task[Any]] = []
@@ -293,6 +297,8 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
 async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> None:
     """Run the worker; clear away what its cluster left behind where the scheduler is gone.
 
+    What belongs to a manager is cleared away by those who end its cluster.
+
     Parameters
     ----------
     config
@@ -306,7 +312,8 @@ async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> Non
             return
     else:
         sys.stderr.write(f"no scheduler at {config.scheduler} any more: nothing to do\n")
-    shutil.rmtree(shared, ignore_errors=True)
+    if not config.manager:
+        shutil.rmtree(shared, ignore_errors=True)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.spec import DeploymentSpec, ScalePlan
 from scalable.telemetry import RunDirectory
 
@@ -113,16 +114,11 @@ class Deployment:
         if hasattr(cluster, "on_event"):
             cluster.on_event(self._recorder.event)
 
-    def _scaled(self, tag: str, before: int, after: int, reason: str) -> None:
-        row = {
-            "timestamp": time.time(),
-            "tag": tag,
-            "action": "scale-up" if after > before else "scale-down",
-            "from": before,
-            "to": after,
-            "reason": reason,
-            "source": self._source if reason == "scale" else "adaptive",
-        }
+    def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
+        # A provider scales for whoever asked us to; only what scales by itself says so.
+        row = scaling_row(
+            tag, before, after, reason, self._source if source == "manual" else source
+        )
         self.scaling_history.append(row)
         if self._run is not None:
             self._run.append("scaling", row)
@@ -137,7 +133,7 @@ class Deployment:
             for tag, count in plan.workers_by_tag.items():
                 before = self.counts.get(tag, 0)
                 if before != count:
-                    self._scaled(tag, before, count, "scale")
+                    self._scaled(tag, before, count, "scale", source)
         self.counts |= plan.workers_by_tag
 
     def close(self) -> None:

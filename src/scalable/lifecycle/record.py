@@ -46,11 +46,7 @@ class SessionRecord:
             plan=plan.to_dict(),
             provider=spec.provider_name,
         )
-        listing = os.environ.get(settings.RUN_LIST)
-        if listing:
-            # The one who asked may be gone by now; then nobody reads it.
-            with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
-                file.write(f"{run.path}\n")
+        announce_run(run.path)
         return cls(run)
 
     def artifact(
@@ -88,6 +84,15 @@ class SessionRecord:
                 error=f"{type(error).__name__}: {_text(error)}",
                 exit_code=code if isinstance(code, int) else 1,
             )
+
+
+def announce_run(path: Path | None) -> None:
+    """Tell the ``scalable run`` that started this process of a run to follow."""
+    listing = os.environ.get(settings.RUN_LIST)
+    if listing and path is not None:
+        # The one who asked may be gone by now; then nobody reads it.
+        with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
+            file.write(f"{path}\n")
 
 
 def _text(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -48,6 +48,21 @@ class ResolvedManifest:
     lock: str
     _view: Table = field(repr=False)
     _source: Source = field(repr=False)
+
+    def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
+        """The same with other options of its target.
+
+        Parameters
+        ----------
+        options
+            Option -> value, valid for the target's provider.
+        """
+        target = self.spec.target_name
+        targets = self.data["targets"]
+        data = {**self.data, "targets": {**targets, target: {**targets[target], **options}}}
+        written = self.spec.written_options | options.keys()
+        spec = replace(self.spec, options={**self.spec.options, **options}, written_options=written)
+        return replace(self, spec=spec, data=data)
 
     def to_yaml(self) -> str:
         """The resolved manifest as YAML, which resolves to the same lock again."""
@@ -145,6 +160,7 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         adaptive=_range(common.adaptive),
         idle_timeout_s=_seconds(common.idle_timeout),
         time_to_live_s=_seconds(common.time_to_live),
+        manager_grace_s=_seconds(common.manager_grace),
         spill_after_s=_seconds(common.spill_after),
         price_per_core_hour=common.price_per_core_hour,
         managers=tuple(

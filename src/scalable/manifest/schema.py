@@ -163,6 +163,10 @@ class Target(Record):
     time_to_live: Duration | None = Field(
         default=None, description="End the cluster when it is so old."
     )
+    manager_grace: Duration | None = Field(
+        default=None,
+        description="Let idle workers go whose manager has been silent for so long: 30min.",
+    )
     spill_after: Duration | None = Field(
         default=None, description="Pass on to the next manager what was not delivered for so long."
     )

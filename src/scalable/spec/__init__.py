@@ -4,6 +4,7 @@ No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (th
 and ``scaling``).
 """
 
+from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
 from scalable.spec.diagnostics import Diagnostic, ValidationReport
@@ -11,6 +12,9 @@ from scalable.spec.plan import CostEstimate, Plan, ScalePlan
 from scalable.spec.resources import ResourceRequest
 
 __all__ = [
+    "STATES",
+    "ClusterRecord",
+    "ClusterStatus",
     "ComponentSpec",
     "CostEstimate",
     "DeploymentSpec",

@@ -52,7 +52,7 @@ class DeploymentSpec:
         Names of the options that the manifest really writes; the others are defaults.
     adaptive
         Bounds on the total over all pools, or None.
-    idle_timeout_s, time_to_live_s, spill_after_s
+    idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
         Lengths of time in seconds, or None.
     price_per_core_hour
         In the user's currency, or None.
@@ -76,6 +76,7 @@ class DeploymentSpec:
     adaptive: WorkerRange | None = None
     idle_timeout_s: float | None = None
     time_to_live_s: float | None = None
+    manager_grace_s: float | None = None
     spill_after_s: float | None = None
     price_per_core_hour: float | None = None
     managers: tuple[ManagerSpec, ...] = ()

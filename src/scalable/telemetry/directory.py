@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from scalable import settings
 from scalable.errors import RunError
-from scalable.telemetry.liveness import identify_process
+from scalable.files import write_json, write_whole
+from scalable.liveness import identify_process
 from scalable.telemetry.reading import RunRecord, read_run
 from scalable.telemetry.streams import (
     LOCK_FILE,
@@ -27,8 +28,6 @@ from scalable.telemetry.streams import (
     encode_row,
     stream_path,
     write_fully,
-    write_json,
-    write_whole,
 )
 from scalable.telemetry.summarizing import summarize
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import RunError
-from scalable.telemetry.liveness import process_gone
+from scalable.liveness import process_gone
 from scalable.telemetry.streams import (
     LOCK_FILE,
     PLAN_FILE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,22 +94,6 @@ def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
         return None
     whole = len(values) == len(lines) and all(type(value) is dict for value in values)
     return values if whole else None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file in one step: a reader sees the old text or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a file by a JSON value, in one step and fit for people to read."""
-    write_whole(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_fully(descriptor: int, data: bytes) -> None:

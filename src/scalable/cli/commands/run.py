@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from scalable import settings
+from scalable.cli.clusters import complete_cluster
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Display, Output, Result
 from scalable.errors import RunError
@@ -48,6 +49,12 @@ class RunCommand(click.Command):
     metavar="FILE",
     help=f"The Python script to run; by default {WORKFLOW} beside the manifest.",
 )
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    shell_complete=complete_cluster,
+    help="A running cluster to use instead of starting one; it goes on afterwards.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and start nothing.")
 @output_options
 @click.pass_context
@@ -57,6 +64,7 @@ def command(
     target: str | None,
     *,
     workflow: Path | None,
+    cluster: str | None,
     dry_run: bool,
     output: Output,
 ) -> int:
@@ -66,6 +74,7 @@ def command(
     command.
     """
     from scalable.cli.commands.plan import plan_result
+    from scalable.records import find
     from scalable.session import ScalableSession
 
     path = settings.manifest_path(manifest)
@@ -78,9 +87,12 @@ def command(
     if dry_run:
         output.show(plan_result(plan))
         return 0
-    session.refuse_what_cannot_run()
+    if cluster is None:
+        session.refuse_what_cannot_run()
+    else:
+        cluster = find(cluster).id
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
-    code, runs = _follow(command_line, path, target, output)
+    code, runs = _follow(command_line, path, target, output, cluster)
     if code:
         output.note(f"{script} ended with exit code {code}")
     _report(runs, code, output)
@@ -95,7 +107,11 @@ def _beside(manifest: Path) -> Path:
 
 
 def _follow(
-    command_line: Sequence[str], manifest: Path, target: str | None, output: Output
+    command_line: Sequence[str],
+    manifest: Path,
+    target: str | None,
+    output: Output,
+    cluster: str | None,
 ) -> tuple[int, list[Path]]:
     """Run the script; its exit code, and the runs that it opened."""
     from scalable.cli.progress import Followed
@@ -117,7 +133,7 @@ def _follow(
                 shown = None
 
         environment = script_environment(
-            os.environ, manifest=manifest, target=target, listing=listing
+            os.environ, manifest=manifest, target=target, listing=listing, cluster=cluster
         )
         code = run_script(command_line, environment, stdout=output.script_stdout, watch=watch)
         return code, followed.runs()

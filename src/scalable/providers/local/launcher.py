@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from distributed import Security
 
 from scalable.cluster.launcher import Observation, UnitName, UnitState
+from scalable.cluster.site import ManagerSite
 from scalable.cluster.worker_process import (
     WorkerConfig,
     remove_scratch,
@@ -66,20 +66,17 @@ class ProcessLauncher:
 
     Parameters
     ----------
-    scheduler
-        Address that the workers connect to.
-    security
-        The cluster's credentials; workers get them through the pipe.
-    logs
-        Directory for their output, or None to keep it only while they run.
+    site
+        Where the workers belong; they get its credentials through the pipe.
     """
 
-    def __init__(self, scheduler: str, security: Security | None, logs: Path | None) -> None:
-        self._scheduler = scheduler
-        self._security = security
-        self._logs = logs
+    def __init__(self, site: ManagerSite) -> None:
+        self._site = site
         self._units: dict[UnitName, _Unit] = {}
         self._ended: dict[UnitName, _End] = {}
+
+    def add(self, tag: str, options: Mapping[str, Any]) -> None:
+        """Nothing to prepare: each worker is told all it needs when it starts."""
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Start a process for each entry; they connect later."""
@@ -87,19 +84,24 @@ class ProcessLauncher:
             if name not in self._units:
                 self._units[name] = self._spawn(str(name), entry["options"])
 
+    async def adopt(self) -> dict[UnitName, str]:
+        """Nothing: these units end with the process that launched them."""
+        return {}
+
     def _spawn(self, name: str, options: Mapping[str, Any]) -> _Unit:
         # A directory for each: a common one that comes and goes could be put there by others.
         scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
         config = WorkerConfig(
-            scheduler=self._scheduler,
+            scheduler=self._site.scheduler,
             name=name,
             nthreads=options["nthreads"],
             resources=options["resources"],
             memory_limit=options["memory_limit"],
             local_directory=str(scratch),
             preload=tuple(options["preload"]),
-            sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-            security=security_fields(self._security),
+            sys_path=self._site.sys_path,
+            security=security_fields(self._site.security),
+            manager=self._site.manager,
             dask_config=serialized_config(),
         )
         container = _container(options.get("container"), name, scratch)
@@ -185,9 +187,8 @@ class ProcessLauncher:
         return _tail(self._units[name].log) if name in self._units else ""
 
     def _log(self, name: str, scratch: Path) -> Path:
-        return (
-            scratch / "worker.log" if self._logs is None else self._logs / f"{_file_name(name)}.log"
-        )
+        logs = self._site.log_dir
+        return scratch / "worker.log" if logs is None else logs / f"{_file_name(name)}.log"
 
 
 def _container(

@@ -29,6 +29,11 @@ class LocalOptions(ProviderOptions):
         description="Workers are processes of their own, with memory limits; otherwise threads of "
         "the workflow's process.",
     )
+    interface: Text | None = Field(
+        default=None,
+        description="Network interface on which a detached cluster listens; loopback where left "
+        "out.",
+    )
     containers: ContainerRuntime = Field(
         default="none", description="Container runtime for components that name an image."
     )

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import re
 import secrets
+import shutil
+import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalable import settings
 from scalable.containers import ContainerRequest, prove, request_for
 from scalable.errors import ProviderError
+from scalable.liveness import end_process, identify
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
 from scalable.providers.local.options import LocalOptions
+from scalable.providers.local.processes import own_processes
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from scalable.cluster.pool_cluster import PoolCluster
+    from scalable.cluster.pools import Pool
+    from scalable.cluster.site import ManagerSite
+
+TERM_S = 3.0
+KILL_S = 5.0
 
 
 class LocalProvider:
@@ -80,10 +90,76 @@ class LocalProvider:
             name=f"{slug}-{secrets.token_hex(3)}",
         )
         if processes:
-            _add_process_pools(cluster, spec, containers)
+            cluster.add_pools(self.pools(spec, _embedded_site(cluster, spec), containers))
         else:
             _add_thread_pools(cluster, spec)
         return cluster
+
+    def pools(
+        self,
+        spec: DeploymentSpec,
+        site: ManagerSite,
+        containers: Mapping[str, ContainerRequest] | None = None,
+    ) -> list[Pool]:
+        """The pools of a manager on this machine; nothing is started.
+
+        Parameters
+        ----------
+        spec
+            What is asked for.
+        site
+            Where the workers belong.
+        containers
+            Tag -> container, where they were tried already.
+        """
+        from scalable.cluster.pools import Pool
+        from scalable.cluster.worker import ProcessWorker
+        from scalable.providers.local.detached import DetachedLauncher
+        from scalable.providers.local.launcher import ProcessLauncher
+
+        slots = spec.options["threads_per_worker"]
+        containers = _containers(spec) if containers is None else containers
+        launcher = DetachedLauncher(site) if site.detached else ProcessLauncher(site)
+        made = []
+        for tag, component in spec.components.items():
+            options = process_options(component, slots, _directory(spec))
+            options |= {
+                "container": containers.get(tag),
+                "interface": spec.options.get("interface"),
+            }
+            launcher.add(tag, options)
+            template = {"cls": ProcessWorker, "options": options}
+            shape = {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
+            made.append(Pool(tag, launcher, template, slots, shape=shape))
+        return made
+
+    def discover(self) -> list[dict[str, str]]:
+        """Clusters of this user of which processes run on this machine."""
+        parent = f"{settings.state_dir() / 'clusters'}/"
+        found: dict[str, list[str]] = {}
+        for process in own_processes(parent):
+            for argument in process.arguments:
+                if argument.startswith(parent):
+                    cluster = argument.removeprefix(parent).partition("/")[0]
+                    found.setdefault(cluster, []).append(str(process.pid))
+        return [
+            {"id": cluster, "what": f"process {', '.join(dict.fromkeys(numbers))}"}
+            for cluster, numbers in found.items()
+        ]
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """End every process of a cluster on this machine, and remove their scratch directories."""
+        from scalable.providers.local.detached import scratch_directory
+
+        mark = f"{settings.state_dir() / 'clusters' / cluster_id}"
+        ended = []
+        # Twice: a manager that was starting a worker in this moment is gone the second time.
+        for _ in range(2):
+            for process in [p for p in own_processes(mark) if _names(p.arguments, mark)]:
+                end_process(identify(process.pid), TERM_S, KILL_S)
+                ended.append(f"process {process.pid}")
+        shutil.rmtree(scratch_directory(cluster_id), ignore_errors=True)
+        return ended
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
         """Make the pools as large as the plan says."""
@@ -92,6 +168,27 @@ class LocalProvider:
     def close(self, cluster: Any) -> None:
         """End the workers and the scheduler."""
         cluster.close()
+
+
+def _names(arguments: tuple[str, ...], mark: str) -> bool:
+    return any(argument == mark or argument.startswith(f"{mark}/") for argument in arguments)
+
+
+def _embedded_site(cluster: PoolCluster, spec: DeploymentSpec) -> ManagerSite:
+    """Where the workers of a cluster in this process belong."""
+    from scalable.cluster.pool_cluster import EMBEDDED
+    from scalable.cluster.site import ManagerSite
+
+    return ManagerSite(
+        cluster_id="",
+        manager=EMBEDDED,
+        incarnation=cluster.incarnation,
+        scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
+        security=cluster.security,
+        directory=Path(),
+        log_dir=None if spec.log_dir is None else Path(spec.log_dir),
+        sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+    )
 
 
 def _directory(spec: DeploymentSpec) -> Path | None:
@@ -130,25 +227,6 @@ def _containers(spec: DeploymentSpec) -> dict[str, ContainerRequest]:
             prove(request)
             found[tag] = request
     return found
-
-
-def _add_process_pools(
-    cluster: PoolCluster, spec: DeploymentSpec, containers: Mapping[str, ContainerRequest]
-) -> None:
-    from scalable.cluster.worker import ProcessWorker
-    from scalable.providers.local.launcher import ProcessLauncher
-
-    slots = spec.options["threads_per_worker"]
-    launcher = ProcessLauncher(
-        cluster.scheduler.contact_address or cluster.scheduler.address,
-        cluster.security,
-        None if spec.log_dir is None else Path(spec.log_dir),
-    )
-    for tag, component in spec.components.items():
-        options = process_options(component, slots, _directory(spec))
-        options["container"] = containers.get(tag)
-        template = {"cls": ProcessWorker, "options": options}
-        cluster.add_pool(tag, template, slots=slots, launcher=launcher)
 
 
 def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diagnostic]:

@@ -116,6 +116,10 @@ class SlurmLauncher:
             await self._submit(pool, first, {n: numbers[n] for n in members}, array=size >= 2)
         self._soon()
 
+    async def adopt(self) -> dict[UnitName, str]:
+        """Nothing: these units end with the process that launched them."""
+        return {}
+
     async def _submit(
         self, pool: JobPool, first: int, numbers: Mapping[int, UnitName], *, array: bool
     ) -> None:

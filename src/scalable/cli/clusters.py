@@ -1,0 +1,177 @@
+"""Clusters as text, and the options that their verbs share."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from scalable.report.table import table
+from scalable.spec import ClusterStatus
+from scalable.units import format_duration, parse_duration
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_LIST_HEADER = ("name", "provider", "state", "workers", "id", "age")
+_POOL_HEADER = ("pool", "wanted", "running", "launching", "failed")
+_MANAGER_HEADER = ("manager", "target", "state", "priority")
+
+
+class Duration(click.ParamType[Any]):
+    """A length of time such as ``10m``; its value is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read the text."""
+        if isinstance(value, float):
+            return value
+        try:
+            seconds = parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail(f"{value!r} is no length of time to wait", param, ctx)
+        return seconds
+
+
+def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the recorded clusters, for the shell's completion."""
+    from scalable.records import all_directories
+
+    names = []
+    for directory in all_directories()[0]:
+        try:
+            names.append(directory.record().name)
+        except FileNotFoundError:
+            continue
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def name_argument(command: Command) -> Command:
+    """Take the name of a cluster."""
+    return click.argument("name", shell_complete=complete_cluster)(command)
+
+
+def read_counts(words: Sequence[str], *, least: int = 0) -> dict[str, int]:
+    """Counts that were written as ``tag=n``.
+
+    Raises
+    ------
+    click.UsageError
+        When one is written otherwise.
+    """
+    counts: dict[str, int] = {}
+    for word in words:
+        tag, separator, number = word.partition("=")
+        if not (tag and separator and number.isascii() and number.isdigit()):
+            raise click.UsageError(f"{word!r} is no count: write tag=n, for example climate=3")
+        if int(number) < least or tag in counts:
+            raise click.UsageError(f"{word!r}: one count for each tag, at least {least}")
+        counts[tag] = int(number)
+    return counts
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal, unless the answer was given.
+
+    Raises
+    ------
+    click.UsageError
+        When there is nobody to ask.
+    click.Abort
+        When the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes.")
+    click.confirm(question, abort=True, err=True)
+
+
+def cluster_data(status: ClusterStatus) -> dict[str, Any]:
+    """A cluster as a JSON value."""
+    return status.to_dict()
+
+
+def render_list(clusters: Sequence[ClusterStatus]) -> str:
+    """Clusters, a line each."""
+    if not clusters:
+        return "no clusters\n"
+    rows = [
+        (
+            status.name or ("(orphan)" if status.orphan else "-"),
+            status.provider + (" (embedded)" if status.embedded else ""),
+            status.state,
+            _workers(status.pools),
+            status.id[:8],
+            _age(status.created_at),
+        )
+        for status in clusters
+    ]
+    return "\n".join(table(_LIST_HEADER, rows)) + "\n"
+
+
+def render_status(status: ClusterStatus) -> str:
+    """One cluster, with its pools and managers."""
+    because = f": {status.reason}" if status.reason else ""
+    lines = [
+        f"Cluster:   {status.name} ({status.id})",
+        f"State:     {status.state}{because}",
+        f"Target:    {status.target} (provider {status.provider})",
+        f"Address:   {status.address or '-'}",
+    ]
+    if status.dashboard:
+        lines.append(f"Live page: {status.dashboard}")
+    for words, moment in (("Ends in", status.ends_at), ("Idle end", status.idle_ends_at)):
+        if moment is not None and status.state in ("starting", "running", "degraded", "unmanaged"):
+            left = format_duration(max(0.0, moment - time.time()))
+            lines.append(f"{words}:   {left}" + (" if nothing happens" * (words == "Idle end")))
+    pools = [
+        (tag, *(str(pool.get(key, 0)) for key in _POOL_HEADER[1:]))
+        for tag, pool in status.pools.items()
+    ]
+    lines += ["", *table(_POOL_HEADER, pools)] if pools else []
+    for tag, pool in status.pools.items():
+        why = pool.get("reason") or pool.get("waiting")
+        if why:
+            lines.append(f"  {tag}: {why}")
+    managers = [
+        (str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0)))
+        for m in status.managers
+    ]
+    lines += ["", *table(_MANAGER_HEADER, managers)] if managers else []
+    return "\n".join(lines) + "\n"
+
+
+def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:
+    """What a new plan changes: ``+`` more workers, ``-`` fewer, ``~`` what is not changed so."""
+    lines = []
+    for tag in [*now, *(t for t in then if t not in now)]:
+        before, after = now.get(tag), then.get(tag)
+        if before is None:
+            lines.append(f"  ~ {tag}: it is not a pool of the running cluster; end it to add this")
+        elif after is None:
+            lines.append(f"  ~ {tag}: the manifest has it no more; its {before} workers stay")
+        elif after != before:
+            lines.append(f"  {'+' if after > before else '-'} {tag}: {before} -> {after} workers")
+    return lines
+
+
+def _workers(pools: Mapping[str, Mapping[str, Any]]) -> str:
+    running = sum(pool.get("running", 0) for pool in pools.values())
+    wanted = sum(pool.get("wanted", 0) for pool in pools.values())
+    return f"{running}/{wanted}"
+
+
+def _age(created_at: str) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        age = datetime.now(UTC) - datetime.fromisoformat(created_at)
+    except (ValueError, TypeError):
+        return "-"
+    return format_duration(max(0.0, age.total_seconds()))

@@ -1,0 +1,40 @@
+"""``scalable logs``."""
+
+from __future__ import annotations
+
+import click
+
+from scalable.cli.clusters import name_argument
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+
+
+@click.command()
+@name_argument
+@click.option("--pool", metavar="TAG", help="Workers of one pool only.")
+@click.option(
+    "--worker", metavar="NAME", help="One worker; or `scheduler`, or `manager-ID`, for these."
+)
+@click.option("--follow", is_flag=True, help="Go on showing what is added, until interrupted.")
+@output_options
+def command(
+    name: str, *, pool: str | None, worker: str | None, follow: bool, output: Output
+) -> int:
+    """Show what workers have written, also those that are gone."""
+    from scalable.lifecycle.logs import follow_lines, log_files, read_log
+    from scalable.records import find
+
+    directory = find(name)
+    files = log_files(directory, pool=pool, worker=worker)
+    if follow:
+        for source, line in follow_lines(directory, pool=pool, worker=worker):
+            output.line(f"{source}: {line}", {"worker": source, "line": line})
+        return 0
+    texts = {file.worker: read_log(file.path) for file in files}
+    shown = [f"==> {source} <==\n{text}" for source, text in texts.items()]
+    data = {
+        "version": VERSION,
+        "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
+    }
+    output.show(Result("\n".join(shown) or "no log yet\n", data))
+    return 0

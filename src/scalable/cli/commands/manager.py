@@ -1,0 +1,52 @@
+"""``scalable manager``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from scalable import settings
+from scalable.cli.clusters import complete_cluster, read_counts
+from scalable.cli.options import output_options, target_option
+from scalable.cli.output import Output
+
+
+@click.group()
+def command() -> None:
+    """Feed a running cluster with workers from another place."""
+
+
+@command.command()
+@click.argument("cluster", metavar="NAME_OR_BUNDLE", shell_complete=complete_cluster)
+@click.option(
+    "--manifest",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The manifest; by default SCALABLE_MANIFEST, then ./scalable.yaml.",
+)
+@target_option("The target to provision on.")
+@click.option("--id", "manager", required=True, help="Name of this manager within the cluster.")
+@click.option("--max", "limits", multiple=True, metavar="TAG=N", help="Most workers of a tag.")
+@click.option("--priority", type=int, default=0, help="Lower numbers are filled first.")
+@output_options
+def attach(
+    cluster: str,
+    *,
+    manifest: Path | None,
+    target: str | None,
+    manager: str,
+    limits: tuple[str, ...],
+    priority: int,
+    output: Output,
+) -> int:
+    """Provision workers for a cluster until told to leave.
+
+    Ctrl-C or SIGTERM: its workers finish what they run, then it leaves. A second one: at once.
+    """
+    from scalable.session import ScalableSession
+
+    session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
+    most = read_counts(limits)
+    output.note(f"manager {manager!r} provisions on target {session.target!r}; Ctrl-C to leave")
+    return session.manage(cluster, manager, limits=most, priority=priority)

@@ -1,0 +1,22 @@
+"""``scalable resume``."""
+
+from __future__ import annotations
+
+import click
+
+from scalable.cli.clusters import name_argument
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+
+
+@click.command()
+@name_argument
+@output_options
+def command(name: str, *, output: Output) -> int:
+    """Start the managers of a cluster again that are gone; they take over their workers."""
+    from scalable.lifecycle.creation import resume
+
+    started = resume(name)
+    text = f"started manager {', '.join(started)}\n" if started else "every manager is there\n"
+    output.show(Result(text, {"version": VERSION, "started": started}))
+    return 0

@@ -1,0 +1,28 @@
+"""``scalable scale``."""
+
+from __future__ import annotations
+
+import click
+
+from scalable.cli.clusters import name_argument, read_counts
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+
+
+@click.command()
+@name_argument
+@click.argument("counts", nargs=-1, required=True, metavar="TAG=N...")
+@output_options
+def command(name: str, counts: tuple[str, ...], *, output: Output) -> int:
+    """Set how many workers of a tag are wanted: absolute counts, 0 empties a pool.
+
+    Returns at once; workers come and go later. Busy ones finish what they run.
+    """
+    from scalable.lifecycle.control import scale
+
+    before, after = scale(name, read_counts(counts))
+    lines = [f"{tag}: {before.get(tag, 0)} -> {count}" for tag, count in after.items()]
+    output.show(
+        Result("\n".join(lines) + "\n", {"version": VERSION, "before": before, "after": after})
+    )
+    return 0

@@ -1,0 +1,21 @@
+"""``scalable status``."""
+
+from __future__ import annotations
+
+import click
+
+from scalable.cli.clusters import cluster_data, name_argument, render_status
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+
+
+@click.command()
+@name_argument
+@output_options
+def command(name: str, *, output: Output) -> int:
+    """Show how a cluster is: its state and why, its pools, its managers."""
+    from scalable.lifecycle.discovery import status
+
+    found = status(name)
+    output.show(Result(render_status(found), {"version": VERSION, **cluster_data(found)}))
+    return 0

@@ -1,0 +1,160 @@
+"""``scalable up``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from scalable import settings
+from scalable.cli.clusters import (
+    Duration,
+    cluster_data,
+    confirm,
+    render_changes,
+    render_status,
+)
+from scalable.cli.commands.plan import render_plan
+from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.progress import PoolCounts
+from scalable.spec import ClusterStatus, Plan
+from scalable.units import format_duration
+
+if TYPE_CHECKING:
+    from scalable.lifecycle.creation import DetachOptions
+    from scalable.records import ClusterDirectory
+    from scalable.session import ScalableSession
+
+READY_TIMEOUT_S = 3600.0
+
+
+@click.command()
+@manifest_argument
+@target_option("The target to start it on; by default SCALABLE_TARGET, local, or the only one.")
+@click.option("--name", help="What it is called; by default made of project and target.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--no-wait", is_flag=True, help="Return before workers are there.")
+@click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
+@click.option("--idle-timeout", type=Duration(), help="End it when it had no work for so long.")
+@click.option("--ttl", type=Duration(), help="End it when it is so old.")
+@click.option("--processes", is_flag=True, help="On local: workers are processes of their own.")
+@click.option("--dashboard", metavar="ADDRESS", help="Serve the live page there, such as :8787.")
+@output_options
+def command(  # noqa: PLR0913 - what a user may say
+    manifest: Path | None,
+    target: str | None,
+    *,
+    name: str | None,
+    yes: bool,
+    no_wait: bool,
+    no_workers: bool,
+    idle_timeout: float | None,
+    ttl: float | None,
+    processes: bool,
+    dashboard: str | None,
+    output: Output,
+) -> int:
+    """Start a cluster that goes on when this command and its shell have ended.
+
+    One of that name which runs already is brought to the plan's counts.
+    """
+    from scalable.lifecycle.creation import DetachOptions, default_name, running_cluster
+    from scalable.session import ScalableSession
+
+    session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
+    options = DetachOptions(
+        name=name or default_name(session.spec),
+        idle_timeout_s=idle_timeout,
+        time_to_live_s=ttl,
+        workers=not no_workers,
+        processes=processes,
+        dashboard_address=dashboard,
+    )
+    plan = session.plan()
+    for warning in session.validate().warnings:
+        output.note(warning.render())
+    assert options.name is not None
+    running = running_cluster(options.name)
+    if running is not None:
+        return _change(running, session, plan, yes=yes, output=output)
+    session.refuse_what_cannot_detach(options)
+    output.note(render_plan(plan) + _lifetime(session, options))
+    if plan.cost_estimate is not None or session.spec.provider_name != "local":
+        confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
+    directory = session.create(plan, options)
+    status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
+    _show(status, output, changed=True)
+    return 0
+
+
+def _lifetime(session: ScalableSession, options: DetachOptions) -> str:
+    from scalable.lifecycle.creation import lifetimes
+
+    idle, live = lifetimes(session.spec, options)
+    lines = ["", f"Ends:   after {format_duration(idle)} without work"]
+    if live is not None:
+        lines.append(f"        and in any case after {format_duration(live)}")
+    for manager in session.spec.managers:
+        limits = ", ".join(f"{tag} at most {n}" for tag, n in manager.limits.items())
+        lines.append(
+            f"Manager on {manager.target}: priority {manager.priority}"
+            + (f", {limits}" if limits else "")
+        )
+    return "\n".join(lines)
+
+
+def _change(
+    directory: ClusterDirectory, session: ScalableSession, plan: Plan, *, yes: bool, output: Output
+) -> int:
+    """Bring a cluster that runs to the counts of a plan."""
+    from scalable.lifecycle.control import scale
+    from scalable.records import status_of
+
+    status = status_of(directory, time.time())
+    now = {tag: int(pool["wanted"]) for tag, pool in status.pools.items()}
+    then = dict(plan.scale_plan.workers_by_tag)
+    output.note(f"cluster {status.name!r} runs already ({status.state})")
+    if directory.record().lock != plan.manifest_lock:
+        output.note("the manifest has changed since: workers keep the shape that they have")
+    lines = render_changes(now, then)
+    for line in lines:
+        output.note(line)
+    counts = {t: n for t, n in then.items() if t in now and n != now[t]}
+    if counts:
+        if session.spec.provider_name != "local" and any(n > now[t] for t, n in counts.items()):
+            confirm(f"Change cluster {status.name!r}?", yes=yes)
+        scale(directory.id, counts)
+    elif not lines:
+        output.note("nothing changes")
+    _show(status_of(directory, time.time()), output, changed=bool(counts))
+    return 0
+
+
+def _wait(
+    directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
+) -> ClusterStatus:
+    from scalable.lifecycle.creation import wait_until_ready
+    from scalable.records import status_of
+
+    if not wait:
+        return status_of(directory, time.time())
+    began = time.monotonic()
+    with output.display() as view:
+
+        def show(status: ClusterStatus) -> None:
+            pools = {
+                tag: PoolCounts(workers=pool["running"], wanted=pool["wanted"])
+                for tag, pool in status.pools.items()
+            }
+            view.update(time.monotonic() - began, pools)
+
+        return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
+
+
+def _show(status: ClusterStatus, output: Output, *, changed: bool) -> None:
+    text = render_status(status) + f"\nConnect with: scalable connect {status.name}\n"
+    data = {"version": VERSION, "changed": changed, "cluster": cluster_data(status)}
+    output.show(Result(text, data))

@@ -1,0 +1,109 @@
+"""How clients reach a cluster: by its name, a bundle, or a bare ``distributed.Client``."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from scalable.errors import ClusterError
+from scalable.records import ClusterDirectory, all_directories
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+    from scalable.cluster.client import ScalableClient
+
+LOADER = "scalable.lifecycle.connecting.load_security"
+#: Environment variable of Dask's setting ``distributed.client.security-loader``.
+LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
+
+
+def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
+    """Connect to a cluster that runs.
+
+    Parameters
+    ----------
+    name
+        Its name, ``provider/name``, its id or the beginning of that, or the path of a bundle.
+    asynchronous
+        Whether the client is used with ``await``.
+
+    Returns
+    -------
+    ScalableClient
+        Closing it only disconnects.
+
+    Raises
+    ------
+    ClusterError
+        When there is none, several are meant, it does not answer, or others could have read its
+        credentials.
+    """
+    from scalable.cluster.attached import bundle_of
+    from scalable.cluster.client import ScalableClient
+    from scalable.cluster.credentials import security_of
+
+    bundle = bundle_of(name)
+    try:
+        return ScalableClient(
+            bundle.address,
+            security=security_of(bundle.pem),
+            tasks=bundle.tasks,
+            labels=bundle.labels,
+            tags=bundle.tags,
+            asynchronous=asynchronous,
+        )
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"the scheduler of cluster {bundle.name!r} does not answer at {bundle.address}: "
+            f"{error}",
+            hint=f"`scalable status {bundle.name}` says how it is",
+        ) from error
+
+
+def load_security(info: dict[str, Any]) -> Security | None:
+    """Credentials for an address of one of this user's clusters; for Dask's security loader.
+
+    Parameters
+    ----------
+    info
+        Holds ``address``, as Dask gives it.
+    """
+    from scalable.cluster.credentials import security_of
+
+    for directory in all_directories()[0]:
+        scheduler = directory.scheduler()
+        if scheduler is not None and scheduler.get("address") == info.get("address"):
+            try:
+                return security_of(directory.pem())
+            except ClusterError:
+                if not directory.record().embedded:
+                    raise
+    return None
+
+
+def install_loader(environ: MutableMapping[str, str]) -> None:
+    """Have bare Dask clients of a process find the credentials of this user's clusters."""
+    environ.setdefault(LOADER_VARIABLE, LOADER)
+
+
+def snippet(directory: ClusterDirectory) -> str:
+    """What to paste to use a cluster; there is no secret in it."""
+    name = directory.record().name
+    address = (directory.scheduler() or {}).get("address", "?")
+    return f"""\
+# Python:
+import scalable
+client = scalable.connect({name!r})
+
+# A bare Dask client, in a process with
+#   {LOADER_VARIABLE}={LOADER}
+from distributed import Client
+client = Client({address!r})
+
+# A workflow's script:
+#   scalable run --cluster {name} --workflow workflow.py
+
+# From another machine, with the file that `scalable connect {name} --export FILE` writes:
+#   scalable.connect("FILE")
+"""

@@ -1,0 +1,294 @@
+"""Starts a cluster apart from the process that asks for it. Nothing here imports the engine."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from scalable import settings
+from scalable.errors import ClusterError
+from scalable.lifecycle import services
+from scalable.liveness import identify_process
+from scalable.records import ClusterDirectory, all_directories, find, status_of
+from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
+
+#: A detached cluster without work ends after so long where nothing else is said.
+IDLE_TIMEOUT_S = 1800.0
+MANAGER_GRACE_S = 1800.0
+READY_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class DetachOptions:
+    """What is asked of a detached cluster beside its manifest.
+
+    Attributes
+    ----------
+    name
+        By default made of the project and the target.
+    idle_timeout_s, time_to_live_s
+        Seconds; None for what the target says.
+    workers
+        Whether managers are started; without, only the scheduler is.
+    processes
+        Whether a local target runs workers as processes although it does not say so.
+    dashboard_address
+        Where the live page listens; None for what the target says.
+    """
+
+    name: str | None = None
+    idle_timeout_s: float | None = None
+    time_to_live_s: float | None = None
+    workers: bool = True
+    processes: bool = False
+    dashboard_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Creation:
+    """A cluster that is to be made.
+
+    Attributes
+    ----------
+    spec
+        The request for the target where its scheduler lives.
+    managers
+        Id -> request for the target on which that manager provisions.
+    plan
+        What it will take.
+    manifest_yaml
+        The resolved manifest, for scheduler and managers to read again.
+    options
+        What is asked beside the manifest.
+    sys_path
+        Where workers look for the workflow's modules.
+    """
+
+    spec: DeploymentSpec
+    managers: Mapping[str, DeploymentSpec]
+    plan: Plan
+    manifest_yaml: str
+    options: DetachOptions = field(default_factory=DetachOptions)
+    sys_path: tuple[str, ...] = ()
+
+
+def default_name(spec: DeploymentSpec) -> str:
+    """Name of a cluster that was given none."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{spec.project_name}-{spec.target_name}")
+    return slug.strip("-.") or "cluster"
+
+
+def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, float | None]:
+    """Idle timeout and time to live of a detached cluster, in seconds."""
+    idle = options.idle_timeout_s or spec.idle_timeout_s or IDLE_TIMEOUT_S
+    return idle, options.time_to_live_s or spec.time_to_live_s
+
+
+def create(creation: Creation) -> ClusterDirectory:
+    """Record a cluster, start its scheduler and its managers, and return at once.
+
+    Raises
+    ------
+    ClusterError
+        When there is a cluster of that name already.
+    ProviderError
+        When the place refuses; what was made remains visible as ``creating``, and ``down`` ends it.
+    """
+    record = _record(creation)
+    directory = ClusterDirectory.create(
+        record, manifest_yaml=creation.manifest_yaml, plan=creation.plan.to_dict()
+    )
+    services.start_scheduler(directory, creation.spec)
+    if creation.options.workers:
+        for manager, spec in creation.managers.items():
+            services.start_manager(directory, manager, spec)
+    directory.set_stage("made")
+    return directory
+
+
+def _record(creation: Creation) -> ClusterRecord:
+    spec, options = creation.spec, creation.options
+    idle_timeout_s, time_to_live_s = lifetimes(spec, options)
+    described = {m.target: m for m in spec.managers}
+    managers = {}
+    for manager, its in creation.managers.items():
+        said = described.get(its.target_name)
+        managers[manager] = {
+            "target": its.target_name,
+            "provider": its.provider_name,
+            "priority": 0 if said is None else said.priority,
+            "limits": {} if said is None else dict(said.limits),
+        }
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    in_job = spec.provider_name == "slurm" and spec.options.get("scheduler") == "job"
+    return ClusterRecord(
+        id=str(uuid.uuid4()),
+        name=options.name or default_name(spec),
+        provider=spec.provider_name,
+        target=spec.target_name,
+        project=spec.project_name,
+        owner=getpass.getuser(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        stage="creating",
+        embedded=False,
+        creator=identify_process(),
+        lock=creation.plan.manifest_lock,
+        tags=spec.tags,
+        tasks={task.name: task.component for task in spec.tasks.values()},
+        labels=labels,
+        managers=managers if options.workers else {},
+        wanted=dict(creation.plan.scale_plan.workers_by_tag) if options.workers else {},
+        idle_timeout_s=idle_timeout_s,
+        time_to_live_s=time_to_live_s,
+        manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,
+        spill_after_s=spec.spill_after_s,
+        workflow_dir=spec.workflow_dir,
+        working_dir=str(Path.cwd()),
+        runs_dir=str(settings.runs_dir().absolute()),
+        log_dir=spec.options.get("logs"),
+        sys_path=creation.sys_path,
+        services=spec.provider_name if in_job else "process",
+        dashboard_address=options.dashboard_address or spec.options.get("dashboard_address"),
+    )
+
+
+def wait_until_ready(
+    directory: ClusterDirectory,
+    on_status: Callable[[ClusterStatus], None] = lambda _: None,
+    timeout_s: float = 600.0,
+    *,
+    workers: bool = True,
+) -> ClusterStatus:
+    """Wait until the first worker of each wanted pool is there.
+
+    Parameters
+    ----------
+    directory
+        The cluster.
+    on_status
+        Called with every look at it.
+    timeout_s
+        How long to wait.
+    workers
+        Whether workers are awaited; otherwise the scheduler alone.
+
+    Raises
+    ------
+    ClusterError
+        When its scheduler ended, no pool can start, or it took too long. The cluster stays.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = status_of(directory, time.time())
+        on_status(status)
+        _refuse_dead(directory, status)
+        listening = directory.scheduler() is not None and directory.status() is not None
+        if listening and (not workers or _has_first_workers(status)):
+            return status
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"cluster {status.name!r} was not ready after {timeout_s:g} s: {status.reason}",
+                hint=f"it goes on; see `scalable status {status.name}` and "
+                f"`scalable logs {status.name}`",
+            )
+        time.sleep(READY_POLL_S)
+
+
+def _has_first_workers(status: ClusterStatus) -> bool:
+    if status.state not in ("running", "degraded"):
+        return False
+    return all(pool["running"] for pool in status.pools.values() if pool["wanted"])
+
+
+def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
+    name = status.name
+    for service, log in services.ended_early(directory):
+        raise ClusterError(
+            f"{service} of cluster {name!r} ended: {log or 'it left no word'}",
+            hint=f"`scalable logs {name} --worker {service}` has all of it; "
+            f"`scalable down {name}` clears it away",
+        )
+    if status.state in ("failed", "stale", "deleting", "unreachable"):
+        raise ClusterError(f"cluster {name!r} is {status.state}: {status.reason or 'no reason'}")
+    for tag, pool in status.pools.items():
+        if pool.get("reason") and not pool["running"]:
+            raise ClusterError(
+                f"pool {tag!r} of cluster {name!r} has no worker: {pool['reason']}",
+                hint=f"`scalable scale {name} {tag}=N` tries again",
+            )
+
+
+def running_cluster(name: str) -> ClusterDirectory | None:
+    """A cluster of that name that can be used; one that is no more is cleared away first.
+
+    Raises
+    ------
+    ClusterError
+        When there is one that does not answer, is being deleted, or lives in another process.
+    """
+    from scalable.lifecycle.ending import end
+
+    directory = find_exactly(name)
+    if directory is None:
+        return None
+    status = status_of(directory, time.time())
+    if status.state in ("failed", "stale"):
+        end(directory.id)
+        return None
+    if status.embedded or status.state in ("unreachable", "deleting"):
+        raise ClusterError(
+            f"there is a cluster {name!r}, which is {status.state}"
+            + (" and lives in a process of its own" if status.embedded else ""),
+            hint="choose another name",
+        )
+    return directory
+
+
+def find_exactly(name: str) -> ClusterDirectory | None:
+    """The cluster that bears this very name, or None."""
+    for directory in all_directories()[0]:
+        if directory.record().name == name:
+            return directory
+    return None
+
+
+def resume(name: str) -> list[str]:
+    """Start the managers of a cluster that are not there any more; they adopt their workers.
+
+    Returns
+    -------
+    list of str
+        Ids of those that were started; empty where all are there.
+
+    Raises
+    ------
+    ClusterError
+        When there is no such cluster, or its scheduler is gone.
+    """
+    from scalable.lifecycle.manifests import spec_for
+
+    directory = find(name)
+    status = status_of(directory, time.time())
+    if status.embedded:
+        raise ClusterError(f"cluster {status.name!r} lives in a process of its own user's")
+    if status.state in ("failed", "stale", "deleting", "unreachable"):
+        raise ClusterError(
+            f"cluster {status.name!r} is {status.state} and cannot be resumed: {status.reason}",
+            hint=f"`scalable down {status.name}` clears it away; `scalable up` makes it anew",
+        )
+    started = []
+    for manager, described in directory.record().managers.items():
+        if not services.is_running(directory, manager):
+            spec = spec_for(directory, described["target"])
+            services.start_manager(directory, manager, spec)
+            started.append(manager)
+    return started

@@ -1,0 +1,24 @@
+"""Tells tools that know Dask's cluster discovery of this user's clusters.
+
+The contract: an entry point in the group ``dask_cluster_discovery``, an asynchronous generator that
+yields names and classes with ``from_name(name, loop=None, asynchronous=False)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+
+async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
+    """Name and class of each cluster that can be connected to."""
+    from scalable.cluster.attached import AttachedCluster
+    from scalable.records import all_directories
+
+    for directory in all_directories()[0]:
+        try:
+            record = directory.record()
+        except FileNotFoundError:
+            continue
+        if not record.embedded and directory.scheduler() is not None:
+            yield record.name, AttachedCluster

@@ -1,0 +1,165 @@
+"""Which clusters there are: those on record, and what is found in the places themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, overload
+
+from scalable.providers.registry import provider_class, provider_names
+from scalable.records import all_directories, find, status_of
+from scalable.spec import ClusterStatus
+
+#: Every plug-in gets so long, in seconds.
+PLUGIN_TIMEOUT_S = 5.0
+DASK_GROUP = "dask_cluster_discovery"
+OWN = "scalable"
+
+
+@dataclass(frozen=True)
+class ClusterListing(Sequence[ClusterStatus]):
+    """Clusters, and the plug-ins that could not say which they know.
+
+    Attributes
+    ----------
+    clusters
+        In order of their creation, what has no record last.
+    errors
+        What went wrong, naming the plug-in or the file.
+    """
+
+    clusters: tuple[ClusterStatus, ...]
+    errors: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.clusters)
+
+    def __iter__(self) -> Iterator[ClusterStatus]:
+        return iter(self.clusters)
+
+    @overload
+    def __getitem__(self, index: int) -> ClusterStatus: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClusterStatus]: ...
+    def __getitem__(self, index: int | slice) -> ClusterStatus | Sequence[ClusterStatus]:
+        return self.clusters[index]
+
+
+def list_clusters() -> ClusterListing:
+    """All clusters of this user that can be found from here.
+
+    A plug-in that raises, or does not answer within 5 s, costs only its own rows.
+    """
+    directories, errors = all_directories()
+    recorded = []
+    for directory in directories:
+        try:
+            recorded.append(status_of(directory, time.time()))
+        except FileNotFoundError:
+            continue  # it was removed in this moment
+        except OSError as error:
+            errors.append(f"{directory.path}: {error}")
+    recorded.sort(key=lambda status: (status.created_at, status.id))
+    found, failures = _ask_plugins()
+    known = {status.id for status in recorded}
+    orphans: dict[str, ClusterStatus] = {}
+    for status in found:
+        if status.id not in known:
+            orphans.setdefault(status.id, status)
+    return ClusterListing((*recorded, *orphans.values()), (*errors, *failures))
+
+
+def status(name: str) -> ClusterStatus:
+    """How one cluster is.
+
+    Raises
+    ------
+    ClusterError
+        When there is none of that name, or several.
+    """
+    return status_of(find(name), time.time())
+
+
+# Plug-ins -----------------------------------------------------------------------------------------
+
+
+def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
+    """Ask everybody at once; rows, and who failed."""
+    questions = {f"provider {name!r}": _question(name) for name in provider_names()}
+    for point in entry_points(group=DASK_GROUP):
+        if point.name != OWN:
+            questions[f"{DASK_GROUP} plug-in {point.name!r}"] = _foreign(point)
+    answers: dict[str, list[ClusterStatus] | str] = {}
+    threads = {}
+    for who, question in questions.items():
+        thread = threading.Thread(target=_answer, args=(answers, who, question), daemon=True)
+        thread.start()
+        threads[who] = thread
+    deadline = time.monotonic() + PLUGIN_TIMEOUT_S
+    for thread in threads.values():
+        thread.join(max(0.0, deadline - time.monotonic()))
+    rows: list[ClusterStatus] = []
+    errors: list[str] = []
+    for who in questions:
+        answer = answers.get(who, f"it did not answer within {PLUGIN_TIMEOUT_S:g} s")
+        if isinstance(answer, str):
+            errors.append(f"{who}: {answer}")
+        else:
+            rows += answer
+    return rows, errors
+
+
+def _answer(
+    answers: dict[str, list[ClusterStatus] | str],
+    who: str,
+    question: Callable[[], Iterable[ClusterStatus]],
+) -> None:
+    try:
+        answers[who] = list(question())
+    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
+        answers[who] = f"{type(error).__name__}: {error}"
+
+
+def _question(provider: str) -> Callable[[], list[ClusterStatus]]:
+    def ask() -> list[ClusterStatus]:
+        cls = provider_class(provider)
+        if not hasattr(cls, "discover"):
+            return []
+        return [_orphan(provider, row) for row in cls().discover()]
+
+    return ask
+
+
+def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
+    return ClusterStatus(
+        name=str(row.get("name") or ""),
+        id=str(row["id"]),
+        provider=provider,
+        target="",
+        state="unmanaged",
+        orphan=True,
+        reason=f"it has no record here: {row.get('what') or 'something of it is left'}",
+    )
+
+
+def _foreign(point: EntryPoint) -> Callable[[], list[ClusterStatus]]:
+    """Clusters that other packages tell Dask's tools of."""
+
+    async def collect() -> list[ClusterStatus]:
+        return [
+            ClusterStatus(
+                name=str(name),
+                id=f"{point.name}:{name}",
+                provider=point.name,
+                target="",
+                state="unmanaged",
+                reason=f"it belongs to {point.value.partition(':')[0]}",
+            )
+            async for name, _ in point.load()()
+        ]
+
+    return lambda: asyncio.run(collect())

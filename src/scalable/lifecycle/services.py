@@ -1,0 +1,135 @@
+"""Starts the programs of a detached cluster: its scheduler and its managers.
+
+They are processes apart from ours, or whatever the provider runs such programs as (Slurm jobs).
+What was started is noted in ``services.json``, so that it can be told from what was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalable import settings
+from scalable.errors import ClusterError
+from scalable.files import write_private
+from scalable.liveness import identify, is_alive
+from scalable.providers.registry import get_provider
+from scalable.records import ClusterDirectory
+from scalable.spec import DeploymentSpec
+
+SCHEDULER = "scheduler"
+START_TIMEOUT_S = 30.0
+LOG_TAIL_BYTES = 4096
+_NOTES = "services.json"
+#: Starts "$@" apart from this process, and prints its number.
+_APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
+
+
+def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
+    """Start the scheduler of a cluster."""
+    program = [sys.executable, "-m", "scalable.lifecycle.scheduler_process", str(directory.path)]
+    _start(directory, SCHEDULER, program, spec)
+
+
+def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
+    """Start one of a cluster's managers."""
+    program = [sys.executable, "-m", "scalable.lifecycle.manager_process"]
+    _start(directory, manager, [*program, str(directory.path), manager], spec)
+
+
+def service_name(manager: str) -> str:
+    """Name of a manager's program in messages and logs."""
+    return SCHEDULER if manager == SCHEDULER else f"manager-{manager}"
+
+
+def log_path(directory: ClusterDirectory, service: str) -> Path:
+    """Where a program's output goes."""
+    return directory.logs_dir / f"{service_name(service)}.log"
+
+
+def _start(
+    directory: ClusterDirectory, service: str, program: Sequence[str], spec: DeploymentSpec
+) -> None:
+    log = log_path(directory, service)
+    log.parent.mkdir(mode=0o700, exist_ok=True)
+    if directory.record().services == "process":
+        note = _start_apart(program, log, Path(directory.record().working_dir or Path.cwd()))
+    else:
+        jobs = get_provider(spec.provider_name).services(spec)
+        jobs.start(directory.path, service, list(program), log)
+        note = {"service": directory.record().services}
+    notes = _notes(directory) | {service: note}
+    write_private(directory.path / _NOTES, json.dumps(notes))
+
+
+def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
+    log.touch(mode=0o600)
+    # Neither the variables of an outer `scalable run` nor an outer cluster are meant for it.
+    outer = (settings.RUN_TARGET, settings.RUN_LIST, settings.CLUSTER)
+    environment = {key: value for key, value in os.environ.items() if key not in outer}
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", _APART, "apart", str(log), *program],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            cwd=cwd,
+            env=environment,
+            start_new_session=True,
+            timeout=START_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ClusterError(f"{program[-1]} cannot be started: {error}") from error
+    return identify(int(done.stdout))
+
+
+def _notes(directory: ClusterDirectory) -> dict[str, Any]:
+    try:
+        notes: dict[str, Any] = json.loads((directory.path / _NOTES).read_text())
+    except FileNotFoundError:
+        return {}
+    return notes
+
+
+def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
+    """Service -> process, of those that were started as processes."""
+    notes = {s: note for s, note in _notes(directory).items() if "pid" in note}
+    notes |= {m: its for m, its in directory.managers().items() if "pid" in its}
+    scheduler = directory.scheduler()
+    return notes | ({SCHEDULER: scheduler} if scheduler else {})
+
+
+def is_running(directory: ClusterDirectory, service: str) -> bool:
+    """Whether a program is there, or was submitted and has not begun."""
+    known = identities(directory).get(service)
+    if known is not None:
+        return is_alive(known) is not False
+    noted = _notes(directory).get(service)
+    if noted is None:
+        return False
+    states = get_provider(noted["service"]).services(None).state(directory.id)
+    return service in states
+
+
+def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
+    """Programs that have ended, each with the end of its output."""
+    ended = []
+    for service, identity in identities(directory).items():
+        if is_alive(identity) is False:
+            ended.append((service_name(service), _last_words(log_path(directory, service))))
+    return ended
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

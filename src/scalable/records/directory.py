@@ -1,0 +1,228 @@
+"""The directory of one cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from scalable import settings
+from scalable.errors import ClusterError
+from scalable.files import private_directory, read_private, write_private
+from scalable.spec import ClusterRecord
+
+RECORD = "record.json"
+SCHEDULER = "scheduler.json"
+STATUS = "status.json"
+MANIFEST = "manifest.yaml"
+PLAN = "plan.json"
+TOKEN = "token"  # noqa: S105 - a file's name
+_PEM = ("ca.pem", "cert.pem", "key.pem")
+_ROLES = ("client", "scheduler", "worker")
+
+
+class ClusterDirectory:
+    """What is kept of one cluster; only its owner can enter.
+
+    Each file has one writer: the record its creator (and whoever deletes it), the others the
+    processes that they speak of. All are replaced in one step.
+
+    Parameters
+    ----------
+    path
+        The directory, whose name is the cluster's id.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def id(self) -> str:
+        """The cluster's UUID."""
+        return self.path.name
+
+    @staticmethod
+    def parent() -> Path:
+        """Directory that holds those of all clusters."""
+        return settings.state_dir() / "clusters"
+
+    # Making, changing, removing -------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        record: ClusterRecord,
+        *,
+        manifest_yaml: str = "",
+        plan: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Record a cluster before anything of it exists.
+
+        Raises
+        ------
+        ClusterError
+            When a cluster that is not embedded has the name already.
+        """
+        parent = private_directory(cls.parent())
+        with _locked(parent):
+            if not record.embedded:
+                _refuse_taken(record.name, parent)
+            made = cls(parent / record.id)
+            made.path.mkdir(mode=0o700)
+            write_private(made.path / MANIFEST, manifest_yaml)
+            write_private(made.path / PLAN, json.dumps(plan or {}))
+            write_private(made.path / TOKEN, secrets.token_urlsafe(24))
+            # Last: a directory is a cluster's from the moment that it holds this file.
+            made._write(RECORD, record.to_dict())
+        return made
+
+    def set_stage(self, stage: str) -> None:
+        """Say how far its making or deleting is; nothing where it is gone."""
+        with suppress(FileNotFoundError):
+            self._write(RECORD, replace(self.record(), stage=stage).to_dict())
+
+    def remove(self) -> None:
+        """Remove everything, the record last; already gone is fine."""
+        if not self.path.exists():
+            return
+        for entry in self.path.iterdir():
+            if entry.name == RECORD:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    # Reading and writing --------------------------------------------------------------------------
+
+    def record(self) -> ClusterRecord:
+        """What the cluster was asked to be.
+
+        Raises
+        ------
+        FileNotFoundError
+            When it is gone.
+        ClusterError
+            When the file cannot be used.
+        """
+        path = self.path / RECORD
+        try:
+            return ClusterRecord.from_dict(json.loads(read_private(path)))
+        except ValueError as error:
+            raise ClusterError(f"{path} is no record of a cluster: {error}") from error
+
+    def scheduler(self) -> dict[str, Any] | None:
+        """What the scheduler said of itself once it listened: process, address, run."""
+        return self._read(SCHEDULER)
+
+    def write_scheduler(self, said: Mapping[str, Any]) -> None:
+        """Say where the scheduler is."""
+        self._write(SCHEDULER, said)
+
+    def status(self) -> dict[str, Any] | None:
+        """How the scheduler last said that the cluster is."""
+        return self._read(STATUS)
+
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Say how the cluster is."""
+        self._write(STATUS, status)
+
+    def plan(self) -> dict[str, Any]:
+        """The plan that it was made by."""
+        return self._read(PLAN) or {}
+
+    def manager_directory(self, manager: str) -> Path:
+        """Private directory of one of its managers."""
+        return self.path / "managers" / manager
+
+    def managers(self) -> dict[str, dict[str, Any]]:
+        """Id -> what each manager that was let in said of its process."""
+        found = {}
+        for path in (self.path / "managers").glob("*/manager.json"):
+            said = self._read(str(path.relative_to(self.path)))
+            if said is not None:
+                found[path.parent.name] = said
+        return found
+
+    @property
+    def logs_dir(self) -> Path:
+        """Where its scheduler and managers write."""
+        return self.path / "logs"
+
+    def token(self) -> str:
+        """What opens its live page."""
+        return read_private(self.path / TOKEN)
+
+    def write_pem(self, authority: str, certificate: str, key: str) -> None:
+        """Keep the cluster's credentials."""
+        directory = private_directory(self.path / "tls")
+        for name, text in zip(_PEM, (authority, certificate, key), strict=True):
+            write_private(directory / name, text)
+
+    def pem(self) -> dict[str, str]:
+        """Keyword of ``distributed.Security`` -> PEM text.
+
+        Raises
+        ------
+        ClusterError
+            When others could use the files, or there are none.
+        """
+        try:
+            texts = [read_private(self.path / "tls" / name) for name in _PEM]
+        except FileNotFoundError as error:
+            raise ClusterError(
+                f"there are no credentials for cluster {self.id}: {error.filename} is missing",
+                hint="its scheduler has not started, or it lives in another process",
+            ) from error
+        return pem_fields(*texts)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        write_private(self.path / name, json.dumps(value, indent=1, default=str) + "\n")
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            value: dict[str, Any] = json.loads(read_private(self.path / name))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
+        return value
+
+
+def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
+    """Texts under the keywords of ``distributed.Security``; all roles share them."""
+    fields = {"tls_ca_file": authority}
+    for role in _ROLES:
+        fields |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
+    return fields
+
+
+@contextmanager
+def _locked(parent: Path) -> Iterator[None]:
+    descriptor = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_taken(name: str, parent: Path) -> None:
+    for path in parent.glob(f"*/{RECORD}"):
+        try:
+            other = ClusterDirectory(path.parent).record()
+        except (FileNotFoundError, ClusterError):
+            continue
+        if other.name == name and not other.embedded:
+            raise ClusterError(
+                f"there is a cluster {name!r} already",
+                hint=f"choose another name, or end it: scalable down {name}",
+            )

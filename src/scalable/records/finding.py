@@ -1,0 +1,117 @@
+"""Finds clusters by what people call them, and says how they are."""
+
+from __future__ import annotations
+
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.liveness import is_alive, number_taken, rebooted
+from scalable.records.directory import RECORD, ClusterDirectory
+from scalable.records.states import Sight, state_of
+from scalable.spec import ClusterRecord, ClusterStatus
+
+SHORTEST_ID = 4
+
+
+def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
+    """Directories of all recorded clusters, and what is wrong with those that cannot be read."""
+    found, errors = [], []
+    for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
+        directory = ClusterDirectory(path.parent)
+        try:
+            directory.record()
+        except FileNotFoundError:
+            continue  # it was removed in this moment
+        except (ClusterError, OSError) as error:
+            errors.append(str(error))
+        else:
+            found.append(directory)
+    return found, errors
+
+
+def find(name: str) -> ClusterDirectory:
+    """The cluster that is meant.
+
+    Parameters
+    ----------
+    name
+        Its name, ``provider/name``, its id, or at least four letters of its beginning.
+
+    Raises
+    ------
+    UnknownClusterError
+        With the names that there are.
+    ClusterError
+        When several are meant, with what tells them apart.
+    """
+    records: list[tuple[ClusterDirectory, ClusterRecord]] = []
+    for directory in all_directories()[0]:
+        try:
+            records.append((directory, directory.record()))
+        except FileNotFoundError:
+            continue
+    meant = [d for d, r in records if name in (r.name, f"{r.provider}/{r.name}", r.id)]
+    if not meant and len(name) >= SHORTEST_ID:
+        meant = [d for d, r in records if r.id.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if not meant:
+        known = ", ".join(sorted({r.name for _, r in records})) or "none"
+        raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")
+    candidates = ", ".join(f"{r.provider}/{r.name} ({r.id[:8]})" for d, r in records if d in meant)
+    raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")
+
+
+def status_of(directory: ClusterDirectory, now: float) -> ClusterStatus:
+    """How a cluster is, from what is on disk and in the process table.
+
+    Parameters
+    ----------
+    directory
+        The cluster.
+    now
+        Epoch seconds.
+
+    Raises
+    ------
+    FileNotFoundError
+        When it was removed in this moment.
+    """
+    record, status, scheduler = directory.record(), directory.status(), directory.scheduler()
+    state, reason = state_of(record, status, _sight(record, scheduler), now)
+    known = status or {"pools": {}, "managers": []}
+    pools = known["pools"] or {
+        tag: {"wanted": count, "running": 0, "launching": 0, "failed": 0}
+        for tag, count in record.wanted.items()
+    }
+    gone = state in ("failed", "stale")
+    if gone:
+        pools = {tag: {**pool, "running": 0, "launching": 0} for tag, pool in pools.items()}
+    managers = known["managers"] or [
+        {"id": manager, "target": described["target"], "state": "starting"}
+        for manager, described in record.managers.items()
+    ]
+    return ClusterStatus(
+        name=record.name,
+        id=record.id,
+        provider=record.provider,
+        target=record.target,
+        state=state,
+        address=None if scheduler is None else scheduler.get("address"),
+        dashboard=None if scheduler is None else scheduler.get("dashboard"),
+        owner=record.owner,
+        created_at=record.created_at,
+        pools=pools,
+        managers=tuple({**m, "state": "lost"} if gone else m for m in managers),
+        embedded=record.embedded,
+        reason=reason,
+        ends_at=known.get("ends_at"),
+        idle_ends_at=known.get("idle_ends_at"),
+    )
+
+
+def _sight(record: ClusterRecord, scheduler: dict[str, object] | None) -> Sight | None:
+    identity = record.creator if record.embedded else scheduler
+    if not identity:
+        # It never listened: only a restart since then tells that it never will.
+        return Sight(alive=None, another=True) if rebooted(record.creator) else None
+    another = rebooted(identity) or number_taken(identity)
+    return Sight(is_alive(identity), another)
