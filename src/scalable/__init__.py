@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         RunError,
         ScalableError,
     )
+    from scalable.lifecycle.connecting import connect
+    from scalable.lifecycle.discovery import list_clusters
     from scalable.manifest import Manifest
     from scalable.providers.base import ClusterHandle, DeploymentProvider
     from scalable.providers.local import LocalProvider
@@ -61,7 +63,9 @@ _SOURCES = {
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
     "ValidationReport": "scalable.spec",
+    "connect": "scalable.lifecycle.connecting",
     "get_provider": "scalable.providers.registry",
+    "list_clusters": "scalable.lifecycle.discovery",
     "register_provider": "scalable.providers.registry",
 }
 
@@ -88,7 +92,9 @@ __all__ = [
     "SlurmCluster",
     "SlurmProvider",
     "ValidationReport",
+    "connect",
     "get_provider",
+    "list_clusters",
     "register_provider",
 ]
 

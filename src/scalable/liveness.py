@@ -26,12 +26,13 @@ def identify_process() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``pid``, ``process_started_at`` (epoch seconds), ``host`` and ``boot_id`` (None where the
-        system has none).
+        ``pid``, ``process_started_at`` (epoch seconds), ``start_ticks`` (since the boot, see
+        proc(5)), ``host`` and ``boot_id``; None where the system does not tell.
     """
     return {
         "pid": os.getpid(),
         "process_started_at": psutil.Process().create_time(),
+        "start_ticks": _start_ticks(os.getpid()),
         "host": socket.gethostname(),
         "boot_id": _boot_id(),
     }
@@ -46,7 +47,8 @@ def identify(pid: int) -> dict[str, Any]:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:
         started_at = 0.0
-    return {**identify_process(), "pid": pid, "process_started_at": started_at}
+    own = {"pid": pid, "process_started_at": started_at, "start_ticks": _start_ticks(pid)}
+    return {**identify_process(), **own}
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
@@ -58,7 +60,7 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return None
-    return not rebooted(identity) and _runs(pid, identity.get("process_started_at"))
+    return not rebooted(identity) and _runs(pid, identity)
 
 
 def rebooted(identity: Mapping[str, Any]) -> bool:
@@ -71,7 +73,12 @@ def rebooted(identity: Mapping[str, Any]) -> bool:
 def number_taken(identity: Mapping[str, Any]) -> bool:
     """Whether another process bears the number now."""
     pid = identity.get("pid")
-    return type(pid) is int and psutil.pid_exists(pid) and is_alive(identity) is False
+    if identity.get("host") != socket.gethostname() or type(pid) is not int:
+        return False
+    try:
+        return not _started_then(psutil.Process(pid), identity)
+    except (psutil.Error, ValueError, OverflowError):
+        return False
 
 
 def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> None:
@@ -120,21 +127,37 @@ def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
     boot_id = _boot_id()
     if boot_id is not None and run.get("boot_id") not in {None, boot_id}:
         return True
-    return not _runs(pid, run.get("process_started_at"))
+    return not _runs(pid, run)
 
 
-def _runs(pid: int, started_at: object) -> bool:
+def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        if not isinstance(started_at, (int, float)):
-            return True
-        return abs(process.create_time() - started_at) <= _CLOCK_TOLERANCE_S
+        return process.status() != psutil.STATUS_ZOMBIE and _started_then(process, identity)
     except psutil.AccessDenied:
         return True
     except (psutil.NoSuchProcess, ValueError, OverflowError):
         return False
+
+
+def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
+    """Whether the process that bears a number now is the one that was identified."""
+    ticks = identity.get("start_ticks")
+    if ticks is not None and (its := _start_ticks(process.pid)) is not None:
+        return bool(its == ticks)
+    started_at = identity.get("process_started_at")
+    if not isinstance(started_at, (int, float)):
+        return True
+    return bool(abs(process.create_time() - started_at) <= _CLOCK_TOLERANCE_S)
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since the boot: field 22 of proc(5)'s stat."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _boot_id() -> str | None:

@@ -30,9 +30,10 @@ def test_the_help_lists_the_verbs_with_a_whole_line_each(invoke):
 @pytest.mark.parametrize("verb", program.VERBS)
 def test_every_option_has_a_help_text_and_the_output_options_are_there(verb, invoke):
     command = program.cli.get_command(click.Context(program.cli), verb)
-    options = [p for p in command.params if isinstance(p, click.Option)]
-    assert {"--format", "--output", "--debug"} <= {name for o in options for name in o.opts}
-    assert [o.name for o in options if not o.help] == []
+    for one in command.commands.values() if isinstance(command, click.Group) else [command]:
+        options = [p for p in one.params if isinstance(p, click.Option)]
+        assert {"--format", "--output", "--debug"} <= {name for o in options for name in o.opts}
+        assert [o.name for o in options if not o.help] == []
     assert invoke(verb, "--help").out.startswith(f"Usage: scalable {verb} [OPTIONS]")
 
 
@@ -189,7 +190,7 @@ def complete(words, finish):
 
 def test_shells_complete_verbs_options_and_targets(project, finish):
     (project / "elsewhere.yaml").write_text("targets: {moon: {provider: local}}\n")
-    assert complete("scalable re", finish) == ["plain,report"]
+    assert complete("scalable rep", finish) == ["plain,report"]
     assert "plain,--objective" in complete("scalable plan --o", finish)
     assert complete("scalable plan --target ", finish) == [
         "plain,local",

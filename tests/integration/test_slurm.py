@@ -73,7 +73,7 @@ def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
     }
     for name in cluster.reconciler.wanted.names("a"):
         element = elements[cluster.job_of(name)]
-        assert f"{element.name.removeprefix('scalable-').rsplit('-', 1)[0]}" == cluster.incarnation
+        assert element.name == f"scalable-{cluster.incarnation}.embedded-a"
         assert name == f"a-{cluster.incarnation}-{element.index}"
 
 
@@ -140,8 +140,12 @@ def test_a_session_on_slurm_is_the_same_workflow(on_slurm, empty_directory):
         assert {r[:2] for r in client.gather(model)} == {("it's here", "4")}
     rows = (session.run_path / "workers.jsonl").read_text()
     assert rows.count('"started"') == 3
-    assert len(list((session.run_path / "logs").iterdir())) == 3
-    assert not list((empty_directory / "state" / "scalable" / "clusters").iterdir())
+    logs = list((session.run_path / "logs").iterdir())
+    named = {log.name: log.resolve() for log in logs if log.is_symlink()}
+    assert {name.split("-")[0] for name in named} == {"model", "post"}
+    assert set(named.values()) == {log for log in logs if not log.is_symlink()}
+    assert len(named) == 3
+    assert not list((empty_directory / "state" / "scalable").glob("*/[!.]*"))
 
 
 # What goes wrong on a cluster ---------------------------------------------------------------------
@@ -297,7 +301,7 @@ def test_a_killed_client_leaves_no_job_and_no_secret(own_slurm, empty_directory,
     finally:
         client.kill()
         client.communicate(timeout=30)
-    eventually(lambda: not list(empty_directory.glob("state/scalable/clusters/*")))
+    eventually(lambda: not list(empty_directory.glob("state/scalable/*/*")))
 
 
 def test_the_scripts_and_logs_hold_no_secret(cluster, eventually):

@@ -34,7 +34,9 @@ def test_public_names_are_pinned():
         "SlurmCluster",
         "SlurmProvider",
         "ValidationReport",
+        "connect",
         "get_provider",
+        "list_clusters",
         "register_provider",
     ]
 

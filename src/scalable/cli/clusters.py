@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import click
 
-from scalable.report.table import table
 from scalable.spec import ClusterStatus
 from scalable.units import format_duration, parse_duration
 
@@ -99,6 +98,8 @@ def cluster_data(status: ClusterStatus) -> dict[str, Any]:
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
     """Clusters, a line each."""
+    from scalable.report.table import table
+
     if not clusters:
         return "no clusters\n"
     rows = [
@@ -117,6 +118,8 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
 def render_status(status: ClusterStatus) -> str:
     """One cluster, with its pools and managers."""
+    from scalable.report.table import table
+
     because = f": {status.reason}" if status.reason else ""
     lines = [
         f"Cluster:   {status.name} ({status.id})",

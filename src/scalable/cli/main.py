@@ -45,10 +45,11 @@ Examples:
   scalable validate                               check ./scalable.yaml
   scalable plan --target hpc                      what would it take there?
   scalable run --target local --workflow workflow.py -- --years 10
+  scalable up --target hpc --name climate         start a cluster that goes on
 
 \b
 Exit codes: 2 manifest or usage, 3 plan, 4 provider, 5 cluster, 6 run record,
-1 anything else, 130 interrupted; `run` ends with the workflow's own.
+1 anything else, 130 interrupted; `list` ends with 3 where some are missing; `run` ends with the workflow's own.
 """
 
 

@@ -82,7 +82,7 @@ class Failure:
 
 
 class Display:
-    """Shows the progress of a run; this one shows nothing.
+    """Shows the progress of what takes long; this one shows nothing.
 
     A context manager: what it has drawn is gone behind it.
     """
@@ -96,6 +96,17 @@ class Display:
             Seconds since the start.
         pools
             Tag -> counts.
+        """
+
+    def tell(self, elapsed_s: float, text: str) -> None:
+        """Show how far it is, in words.
+
+        Parameters
+        ----------
+        elapsed_s
+            Seconds since the start.
+        text
+            One line.
         """
 
     def __enter__(self) -> Self:
@@ -136,8 +147,12 @@ class Output(ABC):
     def note(self, text: str) -> None:
         """Remark on the side what people may want to know."""
 
+    def warn(self, text: str) -> None:
+        """Say on the side what is wrong, where the result says so too."""
+        self.note(text)
+
     def display(self) -> Display:
-        """Something that shows the progress of a run."""
+        """Something that shows the progress of what takes long."""
         return Display()
 
 
@@ -201,6 +216,10 @@ class QuietOutput(Output):
     def note(self, text: str) -> None:
         """Say nothing."""
 
+    def warn(self, text: str) -> None:
+        """Print what is wrong on standard error."""
+        _echo(f"{text}\n", err=True)
+
 
 class FileOutput(Output):
     """Results in a file; everything else as before.
@@ -219,6 +238,7 @@ class FileOutput(Output):
         self._inner = inner
         self._path = path
         self._as_json = as_json
+        self._begun = False
         self.script_stdout = inner.script_stdout
 
     def show(self, result: Result) -> None:
@@ -236,9 +256,22 @@ class FileOutput(Output):
         """Leave the file as it is."""
         self._inner.fail(failure)
 
+    def line(self, text: str, data: Mapping[str, Any]) -> None:
+        """Add a line to the file, which the first one begins anew."""
+        mode, self._begun = "a" if self._begun else "w", True
+        try:
+            with self._path.open(mode, encoding="utf-8", errors="replace") as file:
+                file.write((json.dumps(data) if self._as_json else text) + "\n")
+        except OSError as error:
+            raise click.FileError(str(self._path), hint=error.strerror) from error
+
     def note(self, text: str) -> None:
         """Remark on the side."""
         self._inner.note(text)
+
+    def warn(self, text: str) -> None:
+        """Say on the side what is wrong."""
+        self._inner.warn(text)
 
     def display(self) -> Display:
         """Show progress."""
@@ -338,7 +371,10 @@ class LineDisplay(Display):
         """Print a line when it is time for one and something changed."""
         from scalable.cli.progress import render_pools
 
-        text = render_pools(pools)
+        self.tell(elapsed_s, render_pools(pools))
+
+    def tell(self, elapsed_s: float, text: str) -> None:
+        """Print a line when it is time for one and something changed."""
         if text == self._shown or elapsed_s - self._shown_at < LINE_INTERVAL_S:
             return
         self._shown, self._shown_at = text, elapsed_s

@@ -6,9 +6,9 @@ from files only, so Dask writes them to a private directory for the moment of lo
 input then stays open as the lifeline: when it ends, its parent is gone, and the worker with all its
 children ends.
 
-With the arguments ``FILE NAME [SCRIPT]``, for workers on other machines, the configuration comes
-from that file, which only its owner can read, and the worker lives as long as its scheduler does.
-The script runs before the worker.
+With the arguments ``FILE NAME [SCRIPT]``, for workers on other machines and those that outlive who
+started them, the configuration comes from that file, which only its owner can read, and the worker
+lives as long as its scheduler does. The script runs before the worker.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ PARENT_INTERVAL_S = 1.0
 HAND_OVER_TIMEOUT_S = 20.0
 ATTEMPTS = 4
 ANSWER_TIMEOUT_S = 10.0
+#: Variable that names the scratch directory where whoever starts the worker has made one.
+SCRATCH = "SCALABLE_SCRATCH"
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -78,7 +80,10 @@ class WorkerConfig:
     hand_over
         Whether a worker that is told to end hands its results to others first.
     manager
-        Id of the manager that started it.
+        Id of the manager that it belongs to; empty for none.
+    clear_away
+        Whether the directory of the file that this was read from goes with the scheduler: that of
+        a cluster which nobody else clears away after.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     """
@@ -97,6 +102,7 @@ class WorkerConfig:
     ports: str = ""
     hand_over: bool = False
     manager: str = ""
+    clear_away: bool = False
     dask_config: str = ""
 
     def to_line(self) -> bytes:
@@ -288,7 +294,8 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
         sys.exit(0)
     if mode & 0o077:
         sys.exit(f"{path} can be read by others: it holds credentials, so it is not used")
-    scratch = tempfile.mkdtemp(prefix="scalable-")
+    # Calls and what they start are not told of it: the directory is this worker's alone.
+    scratch = os.environ.pop(SCRATCH, "") or tempfile.mkdtemp(prefix="scalable-")
     own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
     values = json.loads(text) | own
     return WorkerConfig(**values)
@@ -297,14 +304,12 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
 async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> None:
     """Run the worker; clear away what its cluster left behind where the scheduler is gone.
 
-    What belongs to a manager is cleared away by those who end its cluster.
-
     Parameters
     ----------
     config
         What the worker needs to know.
     shared
-        The cluster's private directory.
+        The directory of its configuration.
     """
     if await scheduler_is_there(config):
         told = await serve(config)
@@ -312,7 +317,7 @@ async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> Non
             return
     else:
         sys.stderr.write(f"no scheduler at {config.scheduler} any more: nothing to do\n")
-    if not config.manager:
+    if config.clear_away:
         shutil.rmtree(shared, ignore_errors=True)
 
 

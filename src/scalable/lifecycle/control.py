@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +26,8 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
     ClusterError
         When it does not answer, or refuses.
     """
+    import asyncio
+
     from distributed.core import rpc
 
     from scalable.cluster.credentials import security_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import re
 import time
 import uuid
@@ -17,6 +18,8 @@ from scalable.lifecycle import services
 from scalable.liveness import identify_process
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
+
+logger = logging.getLogger("scalable.lifecycle")
 
 #: A detached cluster without work ends after so long where nothing else is said.
 IDLE_TIMEOUT_S = 1800.0
@@ -110,6 +113,32 @@ def create(creation: Creation) -> ClusterDirectory:
             services.start_manager(directory, manager, spec)
     directory.set_stage("made")
     return directory
+
+
+def embedded_record(spec: DeploymentSpec) -> ClusterDirectory | None:
+    """Record a cluster that lives in this process, so that it is listed; None where that fails.
+
+    What cannot be listed can still run.
+    """
+    identifier = str(uuid.uuid4())
+    record = ClusterRecord(
+        id=identifier,
+        name=f"{default_name(spec)}-{identifier[:6]}",
+        provider=spec.provider_name,
+        target=spec.target_name,
+        project=spec.project_name,
+        owner=getpass.getuser(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        stage="made",
+        embedded=True,
+        creator=identify_process(),
+        tags=spec.tags,
+    )
+    try:
+        return ClusterDirectory.create(record)
+    except (OSError, ClusterError) as error:
+        logger.warning("this cluster will not be listed: %s", error)
+        return None
 
 
 def _record(creation: Creation) -> ClusterRecord:

@@ -8,7 +8,10 @@ import time
 from typing import Any
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.creation import embedded_record
 from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.liveness import identify_process
+from scalable.records import ClusterDirectory
 from scalable.spec import DeploymentSpec, ScalePlan
 from scalable.telemetry import RunDirectory
 
@@ -48,6 +51,7 @@ class Deployment:
         self._recorder: Any = None
         self.counts: dict[str, int] = {}
         self._source = "plan"
+        self._directory: ClusterDirectory | None = None
 
     def start(self, plan: ScalePlan) -> None:
         """Build the cluster and bring its pools to the plan's counts.
@@ -62,9 +66,11 @@ class Deployment:
         spec = self._spec
         if self._run is not None:
             spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
+        self._directory = embedded_record(spec)
         self.cluster = self._provider.build_cluster(spec)
         try:
             self._record()
+            self._show()
             self.scale(plan, source="plan")
             timeout = getattr(self._provider, "ready_timeout_s", None)
             if timeout is not None:
@@ -114,6 +120,17 @@ class Deployment:
         if hasattr(cluster, "on_event"):
             cluster.on_event(self._recorder.event)
 
+    def _show(self) -> None:
+        """Let other shells see this cluster, for as long as it lives."""
+        controller = getattr(self.cluster, "controller", None)
+        if self._directory is None or controller is None:
+            return
+        address = {"address": self.cluster.scheduler_address}
+        self._directory.write_scheduler({**identify_process(), **address})
+        from scalable.lifecycle.snapshots import Snapshots
+
+        controller.on_change = Snapshots(self._directory, controller).write
+
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         # A provider scales for whoever asked us to; only what scales by itself says so.
         row = scaling_row(
@@ -151,3 +168,5 @@ class Deployment:
                 cluster.sync(stop)
         finally:
             self._provider.close(cluster)
+            if self._directory is not None:
+                self._directory.remove()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,14 +9,17 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, overload
 
+from scalable.errors import ClusterError
 from scalable.providers.registry import provider_class, provider_names
-from scalable.records import all_directories, find, status_of
+from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterStatus
 
 #: Every plug-in gets so long, in seconds.
 PLUGIN_TIMEOUT_S = 5.0
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
+#: Names of the threads that ask begin with this.
+THREAD = "discovery by "
 
 
 @dataclass(frozen=True)
@@ -54,23 +56,31 @@ def list_clusters() -> ClusterListing:
 
     A plug-in that raises, or does not answer within 5 s, costs only its own rows.
     """
-    directories, errors = all_directories()
-    recorded = []
-    for directory in directories:
-        try:
-            recorded.append(status_of(directory, time.time()))
-        except FileNotFoundError:
-            continue  # it was removed in this moment
-        except OSError as error:
-            errors.append(f"{directory.path}: {error}")
-    recorded.sort(key=lambda status: (status.created_at, status.id))
+    recorded, errors = _recorded()
     found, failures = _ask_plugins()
     known = {status.id for status in recorded}
-    orphans: dict[str, ClusterStatus] = {}
+    # What came to be while they were asked is no orphan, and neither is what has a directory that
+    # cannot be read.
+    known |= {path.name for path in ClusterDirectory.parent().glob("*")}
+    orphans: dict[tuple[str, str], ClusterStatus] = {}
     for status in found:
         if status.id not in known:
-            orphans.setdefault(status.id, status)
+            orphans.setdefault((status.provider, status.id), status)
     return ClusterListing((*recorded, *orphans.values()), (*errors, *failures))
+
+
+def _recorded() -> tuple[list[ClusterStatus], list[str]]:
+    directories, errors = all_directories()
+    found = []
+    for directory in directories:
+        try:
+            found.append(status_of(directory, time.time()))
+        except FileNotFoundError:
+            continue  # it was removed in this moment
+        except (ClusterError, OSError) as error:
+            errors.append(str(error))
+    found.sort(key=lambda status: (status.created_at, status.id))
+    return found, errors
 
 
 def status(name: str) -> ClusterStatus:
@@ -96,7 +106,9 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
     answers: dict[str, list[ClusterStatus] | str] = {}
     threads = {}
     for who, question in questions.items():
-        thread = threading.Thread(target=_answer, args=(answers, who, question), daemon=True)
+        thread = threading.Thread(
+            target=_answer, args=(answers, who, question), name=f"{THREAD}{who}", daemon=True
+        )
         thread.start()
         threads[who] = thread
     deadline = time.monotonic() + PLUGIN_TIMEOUT_S
@@ -148,6 +160,7 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
 
 def _foreign(point: EntryPoint) -> Callable[[], list[ClusterStatus]]:
     """Clusters that other packages tell Dask's tools of."""
+    import asyncio
 
     async def collect() -> list[ClusterStatus]:
         return [

@@ -78,8 +78,9 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
             raise  # on another machine, where nothing can be ended from here
         return
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
-    while time.monotonic() < deadline and directory.path.exists():
-        if is_alive(known) is False:
+    # Until the process itself is gone: its directory goes a moment before.
+    while is_alive(known) is not False and time.monotonic() < deadline:
+        if is_alive(known) is None and not directory.path.exists():
             return
         time.sleep(POLL_S)
 

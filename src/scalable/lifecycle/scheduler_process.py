@@ -25,6 +25,7 @@ from scalable.cluster.lifetime import Limits
 from scalable.cluster.recorder import Recorder
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.lifecycle.snapshots import Snapshots
 from scalable.liveness import identify_process
 from scalable.records import ClusterDirectory
 from scalable.scaling.waterfall import Waterfall
@@ -33,44 +34,7 @@ from scalable.telemetry import RunDirectory
 
 logger = logging.getLogger("scalable.lifecycle")
 
-SNAPSHOT_INTERVAL_S = 2.0
 DEFAULT_SPILL_AFTER_S = 300.0
-
-
-class Snapshots:
-    """Writes what a controller says of its cluster to ``status.json``.
-
-    Parameters
-    ----------
-    directory
-        The cluster.
-    controller
-        Who is asked.
-    """
-
-    def __init__(self, directory: ClusterDirectory, controller: Controller) -> None:
-        self._directory = directory
-        self._controller = controller
-        self._written: Mapping[str, Any] = {}
-        self._written_at = 0.0
-
-    def write(self) -> None:
-        """Write it where it says something new, or the last one is old."""
-        status = self._controller.status()
-        told = {**status, "written_at": 0, "managers": _without_silence(status["managers"])}
-        told["idle_ends_at"] = None
-        now = time.monotonic()
-        if told == self._written and now - self._written_at < SNAPSHOT_INTERVAL_S:
-            return
-        self._written, self._written_at = told, now
-        try:
-            self._directory.write_status(status)
-        except OSError as error:
-            logger.warning("the cluster's status cannot be written: %s", error)
-
-
-def _without_silence(managers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{k: v for k, v in manager.items() if k != "silent_s"} for manager in managers]
 
 
 async def serve(directory: ClusterDirectory) -> str:
@@ -209,6 +173,8 @@ def main() -> None:
     )
     logging.getLogger("distributed").setLevel(logging.WARNING)
     directory = ClusterDirectory(Path(sys.argv[1]))
+    # The scheduler, too, unpickles what refers to the workflow's modules.
+    sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
     reason = asyncio.run(serve(directory))
     logger.info("ended: %s", reason)
     clear_away(directory, leave_alone=("scheduler",))

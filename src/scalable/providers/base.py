@@ -8,7 +8,9 @@ light.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from scalable.spec import (
     CostEstimate,
@@ -19,8 +21,14 @@ from scalable.spec import (
     ValidationReport,
 )
 
+if TYPE_CHECKING:
+    from scalable.cluster.pools import Pool
+    from scalable.cluster.site import ManagerSite
+
 __all__ = [
     "ClusterHandle",
+    "ClusterLifecycle",
+    "ClusterServices",
     "CostEstimate",
     "DeploymentProvider",
     "DeploymentSpec",
@@ -82,3 +90,70 @@ class DeploymentProvider(Protocol):
 
     def close(self, cluster: ClusterHandle) -> None:
         """End the cluster and everything that it started; already gone is fine."""
+
+
+class ClusterServices(Protocol):
+    """Runs the programs of a detached cluster in the place of a provider."""
+
+    def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
+        """Start a program; returns when that is recorded, not when it runs.
+
+        Parameters
+        ----------
+        directory
+            Of the cluster; its name is the cluster's UUID.
+        service
+            ``scheduler``, or the id of a manager.
+        program
+            Its command line.
+        log
+            File for its output.
+        """
+
+    def state(self, cluster_id: str) -> Mapping[str, str]:
+        """Service -> ``pending`` or ``running``; those that are gone are left out."""
+
+
+class ClusterLifecycle(Protocol):
+    """What a provider may offer beside, so that clusters outlive the process that made them.
+
+    Each method may be left out: without ``pools`` a target cannot be detached; without ``discover``
+    and ``delete`` nothing is found that has no record; without ``services`` the programs of a
+    cluster are processes of the machine where they were asked for.
+    """
+
+    def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
+        """The pools of one worker manager; nothing is started.
+
+        With ``site.detached`` their units outlive the manager's process, carry the cluster's id and
+        their own names, and are found again by ``launcher.adopt()``.
+
+        Raises
+        ------
+        scalable.errors.ProviderError
+            When no worker of a component could ever start.
+        """
+
+    def discover(self) -> Iterable[Mapping[str, Any]]:
+        """One row for each cluster of this user and state directory of which something is there.
+
+        Returns
+        -------
+        iterable of mapping
+            ``id`` (the cluster's UUID), ``provider``, and ``what`` was found, for people. Empty
+            where the place does not exist here. It answers, or raises, within seconds.
+        """
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """End whatever carries the id of a cluster, except for the process or job that asks.
+
+        Returns when it is gone, with what was ended; nothing is fine, and so is asking again.
+
+        Raises
+        ------
+        scalable.errors.ProviderError
+            When something does not end in time.
+        """
+
+    def services(self, spec: DeploymentSpec | None = None) -> ClusterServices:
+        """What runs schedulers and managers there; None for the request only to ask for states."""

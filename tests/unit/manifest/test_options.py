@@ -62,6 +62,7 @@ DEFAULTS = {
         "threads_per_worker": 1,
         "processes": False,
         "containers": "none",
+        "interface": None,
         "dashboard_address": None,
     },
     "slurm": {

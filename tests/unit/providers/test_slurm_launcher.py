@@ -112,7 +112,7 @@ def launcher(tmp_path):
         script=lambda first: f"first={first}",
         log=lambda job, index: str(tmp_path / f"log-{job}-{index}"),
     )
-    return SlurmLauncher(Slurm(), {"a": pool})
+    return SlurmLauncher(Slurm(), {"a": pool}, Path("/state/c1"))
 
 
 def entries(*numbers):
@@ -172,7 +172,7 @@ def test_arguments_of_sbatch(slurm, launcher):
     ((_, arguments, _),) = slurm.calls("sbatch")
     assert arguments == [
         "--parsable",
-        '--comment={"scalable":"scalable-c1-a","first":0}',
+        '--comment={"scalable":"scalable-c1-a","directory":"/state/c1","first":0,"prefix":"a-c1-"}',
         "--array=3",
     ]
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import (
     UNIT,
@@ -20,7 +21,7 @@ from scalable.providers.slurm.render import (
     slurm_memory,
     slurm_time,
 )
-from scalable.providers.slurm.worker import job_template
+from scalable.providers.slurm.worker import JobRequest, job_template
 from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes, parse_walltime
 
@@ -78,6 +79,13 @@ second'
 UNIT=gcam-ab12cd-"$((1000 + ${SLURM_ARRAY_TASK_ID:-0}))"
 exec /opt/python -m worker '/shared/my config.json' "$UNIT"
 """
+
+
+def template_of(component):
+    """The template of a component's jobs, with nothing in particular."""
+    name = pool_name("x", "m", component.name)
+    request = JobRequest(component, {}, name, Path("/state/c.json"), Path("/work"))
+    return job_template(request, prefix=f"{component.name}-x-", logs=Path("/logs"))
 
 
 def test_the_script_of_a_full_component():
@@ -142,13 +150,10 @@ def run(script, index):
 )
 def test_the_worker_gets_its_name_and_its_configuration(stand_in, tmp_path, first, index, number):
     config = tmp_path / 'a "config" $HOME.json'
-    template = job_template(
-        ComponentSpec("gcam large", cpus=4, env=AWKWARD),
-        SlurmOptions().model_dump(),
-        cluster_id="ab12cd",
-        config=config,
-        logs=tmp_path,
-    )
+    component = ComponentSpec("gcam large", cpus=4, env=AWKWARD)
+    options = SlurmOptions().model_dump()
+    request = JobRequest(component, options, "scalable-c1.m-gcam_large", config, tmp_path)
+    template = job_template(request, prefix="gcam large-ab12cd-", logs=tmp_path)
     arguments, shown = run(batch_script(template, first), index)
     assert arguments[-2:] == [str(config), f"gcam large-ab12cd-{number}"]
     assert {name: shown[name] for name in AWKWARD} == AWKWARD
@@ -163,8 +168,7 @@ def test_the_worker_takes_the_place_of_the_script(tmp_path):
     )
     shown, _ = process.communicate(batch_script(template), timeout=60)
     assert int(shown) == process.pid
-    component = ComponentSpec("a")
-    made = job_template(component, {}, cluster_id="x", config=tmp_path / "c", logs=tmp_path)
+    made = template_of(ComponentSpec("a"))
     assert batch_script(made).splitlines()[-1].startswith("exec ")
 
 
@@ -208,8 +212,7 @@ def test_a_log_directory_of_any_name_is_one_directive(directory):
 
 
 def test_a_tag_of_several_lines_makes_no_directive(tmp_path):
-    component = ComponentSpec("a\n#SBATCH --uid=0")
-    made = job_template(component, {}, cluster_id="x", config=tmp_path / "c", logs=tmp_path)
+    made = template_of(ComponentSpec("a\n#SBATCH --uid=0"))
     assert "--uid=0" not in header(batch_script(made))
 
 
@@ -273,7 +276,5 @@ def test_indices_come_back_as_they_were(indices, random):
 
 
 def test_logs_have_names_that_every_file_system_takes():
-    made = job_template(
-        ComponentSpec("a/b c"), {}, cluster_id="x", config=Path("c"), logs=Path("/logs")
-    )
+    made = template_of(ComponentSpec("a/b c"))
     assert made.log == "/logs/a_b_c-%A_%a.log"

@@ -15,7 +15,9 @@ INCOMPLETE = 3
 @click.command("list")
 @output_options
 def command(*, output: Output) -> int:
-    """Show all clusters: detached ones, embedded ones of live processes, and what is left over.
+    """Show all clusters, how they are, and what is left over.
+
+    Detached ones, embedded ones of live processes, and resources without a record.
 
     Exit code 3 when a plug-in or a record could not be read; the others are shown all the same.
     """
@@ -23,7 +25,7 @@ def command(*, output: Output) -> int:
 
     listing = list_clusters()
     for error in listing.errors:
-        output.note(error)
+        output.warn(error)
     data = {
         "version": VERSION,
         "clusters": [cluster_data(status) for status in listing],

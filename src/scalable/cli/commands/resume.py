@@ -13,7 +13,10 @@ from scalable.cli.output import VERSION, Output, Result
 @name_argument
 @output_options
 def command(name: str, *, output: Output) -> int:
-    """Start the managers of a cluster again that are gone; they take over their workers."""
+    """Start the managers of a cluster again that are gone.
+
+    They take over their workers; what runs goes on.
+    """
     from scalable.lifecycle.creation import resume
 
     started = resume(name)

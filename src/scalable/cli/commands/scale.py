@@ -14,9 +14,10 @@ from scalable.cli.output import VERSION, Output, Result
 @click.argument("counts", nargs=-1, required=True, metavar="TAG=N...")
 @output_options
 def command(name: str, counts: tuple[str, ...], *, output: Output) -> int:
-    """Set how many workers of a tag are wanted: absolute counts, 0 empties a pool.
+    """Set how many workers of a tag are wanted.
 
-    Returns at once; workers come and go later. Busy ones finish what they run.
+    Counts are absolute, 0 empties a pool. It returns at once; workers come and go later. Busy
+    ones finish what they run.
     """
     from scalable.lifecycle.control import scale
 

@@ -19,7 +19,6 @@ from scalable.cli.clusters import (
 from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.cli.progress import PoolCounts
 from scalable.spec import ClusterStatus, Plan
 from scalable.units import format_duration
 
@@ -57,7 +56,7 @@ def command(  # noqa: PLR0913 - what a user may say
     dashboard: str | None,
     output: Output,
 ) -> int:
-    """Start a cluster that goes on when this command and its shell have ended.
+    """Start a cluster that goes on by itself.
 
     One of that name which runs already is brought to the plan's counts.
     """
@@ -136,6 +135,7 @@ def _change(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
+    from scalable.cli.progress import PoolCounts
     from scalable.lifecycle.creation import wait_until_ready
     from scalable.records import status_of
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import re
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,20 +32,38 @@ from scalable.containers import (
     run_bounded,
 )
 from scalable.errors import ProviderError
+from scalable.providers.local.processes import POLL_S, TERMINATE_S, WorkerProcess
 from scalable.providers.local.render import end_of
+from scalable.providers.local.scratch import file_name, make_scratch
 
-COMMAND = (sys.executable, "-m", "scalable.cluster.worker_process")
-TERMINATE_S = 3.0
-KILL_S = 5.0
+PROGRAM = ("-m", "scalable.cluster.worker_process")
 LOG_TAIL_BYTES = 8192
 STOPPED_GRACE_S = 10.0
 REMOVAL_S = 15.0
 
 
 @dataclass
-class _Unit:
-    process: subprocess.Popen[bytes]
-    scratch: Path
+class Unit:
+    """A worker's process and what has to be cleared away after it.
+
+    Attributes
+    ----------
+    process
+        The process.
+    scratch
+        Its own directories.
+    log
+        Where its output goes.
+    limit
+        Bytes of memory that it may use; 0 for no limit.
+    removal
+        The command that removes its container, or None.
+    stopped_since
+        Monotonic seconds since which a signal has stopped it, or None.
+    """
+
+    process: WorkerProcess
+    scratch: tuple[Path, ...]
     log: Path
     limit: int
     removal: list[str] | None = None
@@ -72,110 +87,108 @@ class ProcessLauncher:
 
     def __init__(self, site: ManagerSite) -> None:
         self._site = site
-        self._units: dict[UnitName, _Unit] = {}
+        self._units: dict[UnitName, Unit] = {}
         self._ended: dict[UnitName, _End] = {}
 
-    def add(self, tag: str, options: Mapping[str, Any]) -> None:
-        """Nothing to prepare: each worker is told all it needs when it starts."""
+    # Starting -----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Start a process for each entry; they connect later."""
         for name, entry in entries.items():
             if name not in self._units:
-                self._units[name] = self._spawn(str(name), entry["options"])
+                self._units[name] = self._start(str(name), entry["options"])
 
     async def adopt(self) -> dict[UnitName, str]:
         """Nothing: these units end with the process that launched them."""
         return {}
 
-    def _spawn(self, name: str, options: Mapping[str, Any]) -> _Unit:
-        # A directory for each: a common one that comes and goes could be put there by others.
-        scratch = Path(tempfile.mkdtemp(prefix="scalable-"))
-        config = WorkerConfig(
-            scheduler=self._site.scheduler,
-            name=name,
-            nthreads=options["nthreads"],
-            resources=options["resources"],
-            memory_limit=options["memory_limit"],
-            local_directory=str(scratch),
-            preload=tuple(options["preload"]),
-            sys_path=self._site.sys_path,
-            security=security_fields(self._site.security),
-            manager=self._site.manager,
-            dask_config=serialized_config(),
-        )
-        container = _container(options.get("container"), name, scratch)
-        if container is not None and container.host_python is None:
-            # An image has modules of its own; of ours it sees the workflow's directory.
-            config = dataclasses.replace(config, sys_path=config.sys_path[:1])
-        log_path = self._log(name, scratch)
+    def _start(self, name: str, options: Mapping[str, Any]) -> Unit:
+        """Start the process of a worker, with a directory of its own."""
+        scratch: Path | None = None
         try:
-            log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with log_path.open("ab") as log:
-                process = subprocess.Popen(
-                    COMMAND if container is None else render_command(container, _inside(container)),
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **({} if container else options["env"])},
-                    # A group of its own: Ctrl-C is ours to handle, and its children end with it.
-                    start_new_session=True,
-                )
+            scratch = make_scratch(self._site.cluster_id, name)
+            log = self._log(name, scratch)
+            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            container = _container(options["container"], name, scratch)
+            child = self._spawn(name, options, scratch, log, container)
         except (OSError, ValueError) as error:
-            remove_scratch(str(scratch))
+            remove_scratch("" if scratch is None else str(scratch))
             raise ProviderError(
                 f"worker {name} cannot be started: {error}", transient=isinstance(error, OSError)
             ) from error
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
-            process.stdin.write(config.to_line())
-            process.stdin.flush()
+        process = WorkerProcess(psutil.Process(child.pid), child)
         removal = None if container is None else render_removal(container)
-        return _Unit(process, scratch, log_path, options["memory_limit"], removal)
+        return Unit(process, (scratch,), log, options["memory_limit"], removal)
+
+    def _spawn(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        scratch: Path,
+        log: Path,
+        container: ContainerRequest | None,
+    ) -> subprocess.Popen[bytes]:
+        config = dataclasses.replace(
+            self._config(options),
+            name=name,
+            local_directory=str(scratch),
+            preload=options["preload"],
+        )
+        env = {} if container else options["env"]
+        child = self._run(command_line(container, PROGRAM), log, env, stdin=subprocess.PIPE)
+        assert child.stdin is not None
+        with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
+            child.stdin.write(config.to_line())
+            child.stdin.flush()
+        return child
+
+    def _run(
+        self, command: Sequence[str], log: Path, env: Mapping[str, str], *, stdin: int
+    ) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **env},
+                # A group of its own: Ctrl-C is ours to handle, and its children end with it.
+                start_new_session=True,
+            )
+
+    def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
+        """What the workers of a pool have in common."""
+        site, container = self._site, options["container"]
+        # An image has modules of its own; of ours it sees the workflow's directory.
+        alone = container is not None and container.host_python is None
+        return WorkerConfig(
+            scheduler=site.scheduler,
+            name="",
+            nthreads=options["nthreads"],
+            resources=options["resources"],
+            memory_limit=options["memory_limit"],
+            sys_path=site.sys_path[:1] if alone else site.sys_path,
+            security=security_fields(site.security),
+            manager=site.manager,
+            dask_config=serialized_config(),
+        )
+
+    def _log(self, name: str, scratch: Path) -> Path:
+        logs = self._site.log_dir
+        return scratch / "worker.log" if logs is None else logs / f"{file_name(name)}.log"
+
+    # Looking ------------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
         """Look at each process."""
         return {name: self._observe(name, unit) for name, unit in self._units.items()}
 
-    def _observe(self, name: UnitName, unit: _Unit) -> Observation:
+    def _observe(self, name: UnitName, unit: Unit) -> Observation:
         if name not in self._ended:
-            if not _has_exited(unit.process):
+            if not unit.process.has_exited():
                 return _running(unit)
             self._reap(name, unit)
         return Observation(UnitState.ENDED, self._ended[name].reason)
-
-    def _reap(self, name: UnitName, unit: _Unit) -> None:
-        # Its children first: once it is reaped, the number of its group may belong to others.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(unit.process.pid, signal.SIGKILL)
-        try:
-            unit.process.wait(KILL_S)
-        except subprocess.TimeoutExpired:
-            raise ProviderError(f"process {unit.process.pid} does not end when killed") from None
-        assert unit.process.stdin is not None
-        with suppress(BrokenPipeError):
-            unit.process.stdin.close()
-        if unit.removal is not None:
-            run_bounded(unit.removal, REMOVAL_S)
-        reason = end_of(unit.process.returncode, unit.limit)
-        self._ended[name] = _End(reason, _tail(unit.log))
-        remove_scratch(str(unit.scratch))
-
-    async def stop(self, names: Sequence[UnitName]) -> None:
-        """End processes: politely for 3 s, then not."""
-        units = {name: self._units[name] for name in names if name in self._units}
-        for name, unit in units.items():
-            if name not in self._ended and not _has_exited(unit.process):
-                unit.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + TERMINATE_S
-        while any(n not in self._ended and not _has_exited(u.process) for n, u in units.items()):
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(0.02)
-        for name, unit in units.items():
-            if name not in self._ended:
-                self._reap(name, unit)
-            self._units.pop(name, None)
 
     def look_soon(self) -> None:
         """Nothing to do: every look is fresh."""
@@ -186,9 +199,33 @@ class ProcessLauncher:
             return self._ended[name].last_output
         return _tail(self._units[name].log) if name in self._units else ""
 
-    def _log(self, name: str, scratch: Path) -> Path:
-        logs = self._site.log_dir
-        return scratch / "worker.log" if logs is None else logs / f"{_file_name(name)}.log"
+    # Ending -------------------------------------------------------------------------------------
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """End processes: politely for 3 s, then not."""
+        units = {name: self._units[name] for name in names if name in self._units}
+        waiting = [unit.process for name, unit in units.items() if name not in self._ended]
+        for process in waiting:
+            process.terminate()
+        deadline = time.monotonic() + TERMINATE_S
+        while not all(process.has_exited() for process in waiting):
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(POLL_S)
+        for name, unit in units.items():
+            if name not in self._ended:
+                self._reap(name, unit)
+            self._units.pop(name, None)
+
+    def _reap(self, name: UnitName, unit: Unit) -> None:
+        unit.process.end()
+        if unit.removal is not None:
+            run_bounded(unit.removal, REMOVAL_S)
+        code = unit.process.returncode
+        reason = "it ended" if code is None else end_of(code, unit.limit)
+        self._ended[name] = _End(reason, _tail(unit.log))
+        for scratch in unit.scratch:
+            remove_scratch(str(scratch))
 
 
 def _container(
@@ -201,8 +238,11 @@ def _container(
     return dataclasses.replace(request, name=container_name(name), mounts=mounts)
 
 
-def _inside(container: ContainerRequest) -> list[str]:
-    return [container.python, *COMMAND[1:]]
+def command_line(container: ContainerRequest | None, program: Sequence[str]) -> list[str]:
+    """How Python is started with these arguments, here or in a container."""
+    if container is None:
+        return [sys.executable, *program]
+    return render_command(container, [container.python, *program])
 
 
 def _tail(path: Path) -> str:
@@ -214,22 +254,10 @@ def _tail(path: Path) -> str:
         return ""
 
 
-def _running(unit: _Unit) -> Observation:
+def _running(unit: Unit) -> Observation:
     """A process that is there; one that was stopped by a signal for too long is as good as gone."""
     now = time.monotonic()
-    stopped = psutil.Process(unit.process.pid).status() == psutil.STATUS_STOPPED
-    unit.stopped_since = (unit.stopped_since or now) if stopped else None
+    unit.stopped_since = (unit.stopped_since or now) if unit.process.is_stopped() else None
     if unit.stopped_since is not None and now - unit.stopped_since > STOPPED_GRACE_S:
         return Observation(UnitState.ENDED, f"it was stopped by a signal for {STOPPED_GRACE_S:g} s")
     return Observation(UnitState.RUNNING)
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
-
-
-def _has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Whether a child has ended, without reaping it."""
-    if process.returncode is not None:
-        return True
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
-import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable import settings
 from scalable.containers import ContainerRequest, prove, request_for
 from scalable.errors import ProviderError
-from scalable.liveness import end_process, identify
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
 from scalable.providers.local.options import LocalOptions
-from scalable.providers.local.processes import own_processes
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.units import format_bytes, parse_bytes
 
@@ -25,9 +20,6 @@ if TYPE_CHECKING:
     from scalable.cluster.pool_cluster import PoolCluster
     from scalable.cluster.pools import Pool
     from scalable.cluster.site import ManagerSite
-
-TERM_S = 3.0
-KILL_S = 5.0
 
 
 class LocalProvider:
@@ -71,6 +63,7 @@ class LocalProvider:
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
+        from scalable.cluster.embedded import embedded_site
         from scalable.cluster.pool_cluster import PoolCluster
         from scalable.cluster.scheduler import PoolScheduler
 
@@ -84,33 +77,27 @@ class LocalProvider:
         else:
             scheduler |= {"protocol": "inproc://"}
         slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
-        containers = _containers(spec) if processes else {}
         cluster = PoolCluster(
             scheduler={"cls": PoolScheduler, "options": scheduler},
             name=f"{slug}-{secrets.token_hex(3)}",
         )
-        if processes:
-            cluster.add_pools(self.pools(spec, _embedded_site(cluster, spec), containers))
-        else:
-            _add_thread_pools(cluster, spec)
+        try:
+            if processes:
+                cluster.add_pools(self.pools(spec, embedded_site(cluster, _log_dir(spec))))
+            else:
+                _add_thread_pools(cluster, spec)
+        except BaseException:
+            cluster.close()
+            raise
         return cluster
 
-    def pools(
-        self,
-        spec: DeploymentSpec,
-        site: ManagerSite,
-        containers: Mapping[str, ContainerRequest] | None = None,
-    ) -> list[Pool]:
-        """The pools of a manager on this machine; nothing is started.
+    def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
+        """The pools of a manager: processes on this machine. None is started.
 
-        Parameters
-        ----------
-        spec
-            What is asked for.
-        site
-            Where the workers belong.
-        containers
-            Tag -> container, where they were tried already.
+        Raises
+        ------
+        ProviderError
+            When a component's container cannot be started.
         """
         from scalable.cluster.pools import Pool
         from scalable.cluster.worker import ProcessWorker
@@ -118,48 +105,38 @@ class LocalProvider:
         from scalable.providers.local.launcher import ProcessLauncher
 
         slots = spec.options["threads_per_worker"]
-        containers = _containers(spec) if containers is None else containers
-        launcher = DetachedLauncher(site) if site.detached else ProcessLauncher(site)
-        made = []
-        for tag, component in spec.components.items():
-            options = process_options(component, slots, _directory(spec))
-            options |= {
+        containers = _containers(spec, site.sys_path)
+        options = {
+            tag: {
+                **process_options(component, slots, _directory(spec)),
                 "container": containers.get(tag),
-                "interface": spec.options.get("interface"),
+                "interface": spec.options["interface"],
             }
-            launcher.add(tag, options)
-            template = {"cls": ProcessWorker, "options": options}
-            shape = {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
-            made.append(Pool(tag, launcher, template, slots, shape=shape))
-        return made
-
-    def discover(self) -> list[dict[str, str]]:
-        """Clusters of this user of which processes run on this machine."""
-        parent = f"{settings.state_dir() / 'clusters'}/"
-        found: dict[str, list[str]] = {}
-        for process in own_processes(parent):
-            for argument in process.arguments:
-                if argument.startswith(parent):
-                    cluster = argument.removeprefix(parent).partition("/")[0]
-                    found.setdefault(cluster, []).append(str(process.pid))
+            for tag, component in spec.components.items()
+        }
+        launcher = DetachedLauncher(site, options) if site.detached else ProcessLauncher(site)
         return [
-            {"id": cluster, "what": f"process {', '.join(dict.fromkeys(numbers))}"}
-            for cluster, numbers in found.items()
+            Pool(
+                tag,
+                launcher,
+                {"cls": ProcessWorker, "options": options[tag]},
+                slots,
+                shape={"cpus": part.cpus, "memory": part.memory, "gpus": part.gpus},
+            )
+            for tag, part in spec.components.items()
         ]
 
-    def delete(self, cluster_id: str) -> list[str]:
-        """End every process of a cluster on this machine, and remove their scratch directories."""
-        from scalable.providers.local.detached import scratch_directory
+    def discover(self) -> list[dict[str, Any]]:
+        """Clusters of which processes run on this machine; see :mod:`.discovery`."""
+        from scalable.providers.local.discovery import discover
 
-        mark = f"{settings.state_dir() / 'clusters' / cluster_id}"
-        ended = []
-        # Twice: a manager that was starting a worker in this moment is gone the second time.
-        for _ in range(2):
-            for process in [p for p in own_processes(mark) if _names(p.arguments, mark)]:
-                end_process(identify(process.pid), TERM_S, KILL_S)
-                ended.append(f"process {process.pid}")
-        shutil.rmtree(scratch_directory(cluster_id), ignore_errors=True)
-        return ended
+        return discover()
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """End every process of a cluster on this machine; already gone is fine."""
+        from scalable.providers.local.discovery import delete
+
+        return delete(cluster_id)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
         """Make the pools as large as the plan says."""
@@ -170,29 +147,12 @@ class LocalProvider:
         cluster.close()
 
 
-def _names(arguments: tuple[str, ...], mark: str) -> bool:
-    return any(argument == mark or argument.startswith(f"{mark}/") for argument in arguments)
-
-
-def _embedded_site(cluster: PoolCluster, spec: DeploymentSpec) -> ManagerSite:
-    """Where the workers of a cluster in this process belong."""
-    from scalable.cluster.pool_cluster import EMBEDDED
-    from scalable.cluster.site import ManagerSite
-
-    return ManagerSite(
-        cluster_id="",
-        manager=EMBEDDED,
-        incarnation=cluster.incarnation,
-        scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
-        security=cluster.security,
-        directory=Path(),
-        log_dir=None if spec.log_dir is None else Path(spec.log_dir),
-        sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
-    )
-
-
 def _directory(spec: DeploymentSpec) -> Path | None:
     return None if spec.workflow_dir is None else Path(spec.workflow_dir)
+
+
+def _log_dir(spec: DeploymentSpec) -> Path | None:
+    return None if spec.log_dir is None else Path(spec.log_dir)
 
 
 def _loopback(address: str | None) -> str | None:
@@ -211,11 +171,11 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
         cluster.add_pool(tag, template, slots=slots)
 
 
-def _containers(spec: DeploymentSpec) -> dict[str, ContainerRequest]:
+def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
     """Tag -> container, of the components that run in one; each was started once."""
     slots, found = spec.options["threads_per_worker"], {}
     for tag, component in spec.components.items():
-        mounts = {path: path for path in own_paths(component, _directory(spec))}
+        mounts = {path: path for path in own_paths(component, _directory(spec), sys_path)}
         request = request_for(
             component,
             spec.options["containers"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,11 @@ def resolve(component: ComponentSpec, directory: Path | None) -> Path:
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
 
 
-def own_paths(component: ComponentSpec, directory: Path | None) -> list[str]:
+def own_paths(
+    component: ComponentSpec, directory: Path | None, sys_path: Sequence[str]
+) -> list[str]:
     """Paths that a container has to see: the script's directory, and the preload script."""
-    script = sys.path[0] or str(Path.cwd())
+    script = next(iter(sys_path), "")
     paths = [str(Path(script).resolve())] if Path(script).is_dir() else []
     if component.preload_script is not None:
         paths.append(str(resolve(component, directory).resolve()))

@@ -7,7 +7,9 @@ import getpass
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from scalable.errors import ProviderError
 from scalable.providers.slurm.queue import (
@@ -20,6 +22,8 @@ from scalable.providers.slurm.queue import (
 )
 from scalable.providers.slurm.render import overriding
 
+Result = TypeVar("Result")
+
 COMMAND_TIMEOUT_S = 30.0
 #: Elements that one scancel names: the length of a command line is bounded.
 CANCEL_BATCH = 500
@@ -28,8 +32,23 @@ DEFAULT_MAX_ARRAY_SIZE = 1001
 _FILTERS = ("SQUEUE_", "SCANCEL_")
 
 
+def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
+    """What a question to Slurm brings, also for those who are inside of an event loop already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asked)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, asked).result()
+
+
 class Slurm:
     """The commands of Slurm's client, as the user who runs them.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds that each command may take.
 
     Attributes
     ----------
@@ -37,8 +56,9 @@ class Slurm:
         How many commands were run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.commands = 0
+        self._timeout_s = timeout_s
         self._user = getpass.getuser()
 
     async def submit(
@@ -134,12 +154,12 @@ class Slurm:
                 text=True,
                 errors="replace",  # one odd byte in another job's name must not blind the poll
                 env=environment,
-                timeout=COMMAND_TIMEOUT_S,
+                timeout=self._timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired:
             raise ProviderError(
-                f"{name} did not answer within {COMMAND_TIMEOUT_S:g} s", transient=True
+                f"{name} did not answer within {self._timeout_s:g} s", transient=True
             ) from None
         if done.returncode:
             words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"

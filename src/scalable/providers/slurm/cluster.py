@@ -7,29 +7,19 @@ import logging
 import os
 import re
 import shutil
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scalable import settings
+from scalable.cluster.embedded import embedded_site
 from scalable.cluster.pool_cluster import PoolCluster
 from scalable.cluster.scheduler import PoolScheduler
-from scalable.cluster.worker import ProcessWorker
-from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
-from scalable.containers import prove
 from scalable.errors import ClusterError, ProviderError
-from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
-from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
+from scalable.providers.slurm.jobs import Jobs
 from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
-from scalable.providers.slurm.render import batch_script
-from scalable.providers.slurm.worker import container_of, file_name, job_template
-from scalable.spec import ComponentSpec
-from scalable.units import parse_bytes, parse_walltime
+from scalable.spec import ComponentSpec, DeploymentSpec
 
 logger = logging.getLogger("scalable.providers.slurm")
 
@@ -80,10 +70,9 @@ class SlurmCluster(PoolCluster):
         # As JSON, because the strict model then takes lists for tuples.
         self.options = SlurmOptions.model_validate_json(json.dumps(written)).model_dump()
         self.slurm = Slurm()
-        self._job_pools: dict[str, JobPool] = {}
-        self._launcher = SlurmLauncher(self.slurm, self._job_pools)
         self._workflow_dir = Path(workflow_dir or Path.cwd())
         self._log_dir = log_dir or self.options["logs"]
+        self._made: Jobs | None = None
         self._directory: Path | None = None
         host = None if interface is None else address_of(interface)
         scheduler: dict[str, Any] = {"dashboard": False, "interface": interface}
@@ -156,91 +145,31 @@ class SlurmCluster(PoolCluster):
         task_s
             Expected running time of its longest call in seconds; 0 to go by what ran.
         """
-        tag = component.name
-        walltime = self.options["walltime"]
-        config = self._config_path(tag)
-        container = container_of(component, self.options, config, tag, self._workflow_dir)
-        if container is not None and shutil.which(container.runtime):
-            prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
-        template = job_template(
-            component,
-            self.options,
-            cluster_id=self.incarnation,
-            config=config,
-            logs=self._logs(),
-            directory=self._workflow_dir,
-        )
-        pattern = template.log
-        self._job_pools[tag] = JobPool(
-            name=template.name,
-            prefix=template.prefix,
-            script=lambda first: batch_script(template, first),
-            log=lambda job, index: pattern.replace("%A", str(job)).replace(
-                "%a", "4294967294" if index is None else str(index)
-            ),
-        )
-        self._write_config(component)
-        self.add_pool(
-            tag,
-            {"cls": ProcessWorker, "options": {}},
-            slots=component.slots,
-            launcher=self._launcher,
-            walltime_s=None if walltime is None else parse_walltime(str(walltime)),
-            task_s=task_s,
-        )
+        self.add_pools([self._jobs.pool(component, task_s=task_s)])
 
-    def _write_config(self, component: ComponentSpec) -> None:
-        config = WorkerConfig(
-            scheduler=self.scheduler.contact_address or self.scheduler.address,
-            name="",
-            nthreads=component.slots,
-            resources={component.name: component.slots},
-            memory_limit=0 if component.memory is None else parse_bytes(component.memory),
-            host="",
-            interface=self.options["interface"] or "",
-            ports=_ports(self.options["worker_port_range"]),
-            hand_over=True,
-            sys_path=_search_path(component),
-            security=security_fields(self.security),
-            dask_config=serialized_config(),
-        )
-        path = self._config_path(component.name)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(config), file)
+    def add_components(self, spec: DeploymentSpec) -> None:
+        """Make the pools of a request known; they start empty."""
+        self.add_pools(self._jobs.pools(spec))
 
-    # Files --------------------------------------------------------------------------------------
-
-    def _private_directory(self) -> Path:
-        """Directory on the shared file system that only its owner may enter."""
-        if self._directory is None:
-            directory = settings.state_dir() / "clusters" / self.incarnation
-            directory.mkdir(parents=True, mode=0o700)
-            self._directory = directory
-        return self._directory
-
-    def _config_path(self, tag: str) -> Path:
-        return self._private_directory() / f"{file_name(tag)}.json"
-
-    def _logs(self) -> Path:
-        logs = Path(self._log_dir) if self._log_dir else self._private_directory() / "logs"
-        if "%" in str(logs) or "\n" in str(logs):
-            raise ClusterError(
-                f"{str(logs)!r} cannot hold logs: Slurm would read its '%' as a pattern"
-            )
-        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return logs.absolute()
+    @property
+    def _jobs(self) -> Jobs:
+        # Not before the first component: the scheduler has to listen.
+        if self._made is None:
+            site = embedded_site(self, Path(self._log_dir) if self._log_dir else None)
+            self._directory = site.directory
+            self._made = Jobs(self.slurm, site, self.options, self._workflow_dir)
+        return self._made
 
     async def _close(self) -> None:
         await super()._close()
-        try:
-            await self._launcher.cancel_unanswered()
-        except ProviderError as error:
-            logger.warning("jobs may be left in the queue: %s", error)
+        if self._made is not None:
+            try:
+                await self._made.launcher.cancel_unanswered()
+            except ProviderError as error:
+                logger.warning("jobs may be left in the queue: %s", error)
         directory, self._directory = self._directory, None
         if directory is not None:
-            with suppress(FileNotFoundError):
-                shutil.rmtree(directory)
+            shutil.rmtree(directory, ignore_errors=True)
 
     # Workers ------------------------------------------------------------------------------------
 
@@ -257,10 +186,30 @@ class SlurmCluster(PoolCluster):
         before = self._count(n, tag)
         self.scale(tag, before + n)
         try:
-            self.align()
+            self.submit(tag)
         except BaseException:
             self.scale(tag, before)
             raise
+
+    def submit(self, *tags: str) -> None:
+        """Submit now what is wanted.
+
+        Parameters
+        ----------
+        *tags
+            Pools whose jobs are asked about.
+
+        Raises
+        ------
+        ProviderError
+            When Slurm refuses their jobs for good, in its own words.
+        """
+        self.align()
+        # The refusal may have come just before, when the pools were looked at for another reason.
+        for tag in tags:
+            reason = self.pools[tag].reason
+            if reason is not None:
+                raise ProviderError(reason)
 
     def remove_workers(self, n: int, tag: str) -> None:
         """Give workers of a tag back: those that wait first, then idle ones, then busy ones.
@@ -280,19 +229,8 @@ class SlurmCluster(PoolCluster):
 
     def job_of(self, worker: str) -> str | None:
         """Id of the job element that a worker is, such as ``12_3``; None where it has none."""
-        return self._launcher.job_of(worker)
+        return None if self._made is None else self._made.launcher.job_of(worker)
 
     def scripts(self) -> Mapping[str, str]:
         """Tag -> the batch script of its jobs."""
-        return {tag: pool.script(0) for tag, pool in self._job_pools.items()}
-
-
-def _ports(written: str | None) -> str:
-    """A range of ports as Dask takes it."""
-    return "" if written is None else "{}:{}".format(*parse_port_range(written))
-
-
-def _search_path(component: ComponentSpec) -> tuple[str, ...]:
-    """Where workers look for modules; an image without our Python sees the workflow's alone."""
-    entries = tuple(entry or str(Path.cwd()) for entry in sys.path)
-    return entries if component.image is None or component.runtime == "host" else entries[:1]
+        return {} if self._made is None else self._made.scripts()

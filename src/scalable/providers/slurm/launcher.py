@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 from scalable.cluster.launcher import Observation, UnitName, UnitState
 from scalable.errors import ProviderError
 from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
 from scalable.providers.slurm.queue import FROM_OUTSIDE, Element, JobState
 from scalable.providers.slurm.render import array_indices
+from scalable.providers.slurm.worker import file_name
 
 logger = logging.getLogger("scalable.providers.slurm")
 
@@ -48,8 +50,8 @@ class JobPool:
 
     name: str
     prefix: str
-    script: Any
-    log: Any
+    script: Callable[[int], str]
+    log: Callable[[int, int | None], str]
 
 
 @dataclass
@@ -75,11 +77,14 @@ class SlurmLauncher:
         Slurm's commands.
     pools
         Tag -> pool; may grow.
+    directory
+        Private directory of the manager, which its jobs name.
     """
 
-    def __init__(self, slurm: Slurm, pools: dict[str, JobPool]) -> None:
+    def __init__(self, slurm: Slurm, pools: Mapping[str, JobPool], directory: Path) -> None:
         self._slurm = slurm
         self._pools = pools
+        self._directory = directory
         self._units: dict[UnitName, _Unit] = {}
         self._max_array_size: int | None = None
         self._polling: asyncio.Task[None] | None = None
@@ -106,7 +111,7 @@ class SlurmLauncher:
         if self._max_array_size is None:
             self._max_array_size = await self._slurm.max_array_size()
         if self._silent_since is not None or self._unanswered.intersection(names):
-            await self._adopt(pool, numbers)
+            await self._find_unanswered(pool, numbers)
         size = self._max_array_size
         by_first: dict[int, list[int]] = {}
         for number in numbers:
@@ -116,34 +121,67 @@ class SlurmLauncher:
             await self._submit(pool, first, {n: numbers[n] for n in members}, array=size >= 2)
         self._soon()
 
-    async def adopt(self) -> dict[UnitName, str]:
-        """Nothing: these units end with the process that launched them."""
-        return {}
-
     async def _submit(
         self, pool: JobPool, first: int, numbers: Mapping[int, UnitName], *, array: bool
     ) -> None:
         indices = array_indices([number - first for number in numbers]) if array else None
-        comment = json.dumps({"scalable": pool.name, "first": first}, separators=(",", ":"))
+        said = comment(pool.name, self._directory, first=first, prefix=pool.prefix)
         self._unanswered.update(numbers.values())
-        job = await self._slurm.submit(pool.script(first), array=indices, comment=comment)
+        job = await self._slurm.submit(pool.script(first), array=indices, comment=said)
         self._unanswered.difference_update(numbers.values())
         now = time.monotonic()
         for number, name in numbers.items():
             index = number - first if array else None
-            self._units[name] = _Unit(pool, job, index, submitted_at=now)
+            self._take(name, _Unit(pool, job, index, submitted_at=now))
 
-    async def _adopt(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
+    async def _find_unanswered(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
         """Take over what an earlier request submitted although its answer was lost."""
         for element in await self._slurm.queue():
-            number = _number(element)
+            ours = said_by(element).get("prefix", pool.prefix) == pool.prefix
+            number = number_of(element)
             ended = element.state is JobState.ENDED
-            if element.name == pool.name and number in numbers and not ended:
+            if element.name == pool.name and ours and number in numbers and not ended:
                 name = numbers.pop(number)
                 self._unanswered.discard(name)
-                self._units[name] = _Unit(
-                    pool, element.job, element.index, submitted_at=time.monotonic()
-                )
+                self._take(name, _Unit(pool, element.job, element.index, time.monotonic()))
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Take over the jobs that an earlier process of this manager left in the queue.
+
+        Raises
+        ------
+        ProviderError
+            When Slurm does not answer.
+        """
+        tags = {pool.name: tag for tag, pool in self._pools.items()}
+        adopted: dict[UnitName, str] = {}
+        nameless = 0
+        began = time.monotonic()
+        for element in await self._slurm.queue():
+            tag = tags.get(element.name)
+            if tag is None or element.state is JobState.ENDED:
+                continue
+            name = worker_of(element)
+            if name is None:
+                nameless += 1
+            elif name not in self._units:
+                unit = _Unit(self._pools[tag], element.job, element.index, began, element, began)
+                self._take(name, unit)
+                adopted[name] = tag
+        if nameless:
+            logger.warning(
+                "%d jobs of an earlier process do not say which workers they are: their comments "
+                "were changed. They are replaced, and end by themselves once they run",
+                nameless,
+            )
+        return adopted
+
+    def _take(self, name: UnitName, unit: _Unit) -> None:
+        self._units[name] = unit
+        # Under the worker's name its output is found, also when nobody knows its job any more.
+        log = Path(unit.pool.log(unit.job, unit.index))
+        with suppress(OSError):
+            (log.parent / f"{file_name(str(name))}.log").symlink_to(log.name)
 
     # Looking ------------------------------------------------------------------------------------
 
@@ -273,15 +311,6 @@ def _still_queued(
 ) -> dict[UnitName, _Unit]:
     alive = {(e.job, e.index) for e in elements if e.state is not JobState.ENDED}
     return {name: unit for name, unit in units.items() if (unit.job, unit.index) in alive}
-
-
-def _number(element: Element) -> int:
-    """Number of the worker that an element becomes; only large ones need the comment."""
-    try:
-        first = int(json.loads(element.comment)["first"])
-    except (ValueError, KeyError, TypeError):
-        first = 0
-    return first + (element.index or 0)
 
 
 def _left_the_queue(unit: _Unit) -> Element:

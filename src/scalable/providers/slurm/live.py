@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
 from scalable.errors import ProviderError
-from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.api import Slurm, wait_for
 from scalable.providers.slurm.check import findings
 from scalable.providers.slurm.network import address_of
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
@@ -28,7 +27,7 @@ def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
     ProviderError
         When Slurm does not answer.
     """
-    return asyncio.run(_check(spec, scripts))
+    return wait_for(_check(spec, scripts))
 
 
 async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:

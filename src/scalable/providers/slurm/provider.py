@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
 from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
+from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import batch_script
-from scalable.providers.slurm.worker import file_name, job_template
+from scalable.providers.slurm.worker import JobRequest, file_name, job_template
 from scalable.units import parse_walltime
 
 if TYPE_CHECKING:
+    from scalable.cluster.pools import Pool
+    from scalable.cluster.site import ManagerSite
     from scalable.providers.slurm.cluster import SlurmCluster
+    from scalable.providers.slurm.services import SlurmServices
 
 
 class SlurmProvider:
-    """Runs each worker as a Slurm job, and the scheduler in the user's process."""
+    """Runs each worker as a Slurm job; an embedded scheduler lives in the user's process."""
 
     name = "slurm"
     options_model = SlurmOptions
@@ -58,31 +63,26 @@ class SlurmProvider:
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
         """Tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
         directory = settings.state_dir() / "clusters" / "ID"
-        logs = spec.options["logs"] or spec.log_dir or directory / "logs"
-        return {
-            tag: batch_script(
-                job_template(
-                    component,
-                    spec.options,
-                    cluster_id="ID",
-                    config=directory / f"{file_name(tag)}.json",
-                    logs=Path(logs).absolute(),
-                    directory=None if spec.workflow_dir is None else Path(spec.workflow_dir),
-                )
+        logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
+        scripts = {}
+        for tag, component in spec.components.items():
+            request = JobRequest(
+                component,
+                spec.options,
+                name=pool_name("ID", spec.target_name, tag),
+                config=directory / f"{file_name(tag)}.json",
+                directory=_directory(spec),
+                script_dir=sys.path[0],
             )
-            for tag, component in spec.components.items()
-        }
+            template = job_template(request, prefix=f"{tag}-ID-", logs=logs)
+            scripts[tag] = batch_script(template)
+        return scripts
 
     def build_cluster(self, spec: DeploymentSpec) -> SlurmCluster:
         """Start a scheduler in this process; its pools are empty."""
-        options = dict(spec.options)
-        if options["scheduler"] == "job":
-            raise NotImplementedError(
-                f"target {spec.target_name!r}: scheduler: job is not available in this version; "
-                "write scheduler: login"
-            )
         from scalable.providers.slurm.cluster import SlurmCluster
 
+        options = dict(spec.options)
         slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
         cluster = SlurmCluster(
             name=slug,
@@ -91,15 +91,48 @@ class SlurmProvider:
             **{key: value for key, value in options.items() if key != "n_workers"},
         )
         try:
-            for tag, component in spec.components.items():
-                durations = [
-                    task.duration_s or 0.0 for task in spec.tasks.values() if task.component == tag
-                ]
-                cluster.add_component(component, task_s=max(durations, default=0.0))
+            cluster.add_components(spec)
         except BaseException:
             cluster.close()
             raise
         return cluster
+
+    def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
+        """The pools of a manager: jobs of this Slurm. None is submitted.
+
+        Raises
+        ------
+        ProviderError
+            When a component's container cannot be started.
+        """
+        from scalable.providers.slurm.api import Slurm
+        from scalable.providers.slurm.jobs import Jobs
+
+        return Jobs(Slurm(), site, spec.options, _directory(spec)).pools(spec)
+
+    def discover(self) -> list[dict[str, Any]]:
+        """Clusters that have jobs in the queue; none where there is no Slurm."""
+        from scalable.providers.slurm.discovery import discover
+
+        return discover()
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """Cancel every job of a cluster and wait until it is gone; already gone is fine."""
+        from scalable.providers.slurm.discovery import delete
+
+        return delete(cluster_id)
+
+    def services(self, spec: DeploymentSpec | None = None) -> SlurmServices:
+        """What runs a cluster's scheduler and managers as jobs.
+
+        Parameters
+        ----------
+        spec
+            The request whose target they are submitted to; None to ask how they are.
+        """
+        from scalable.providers.slurm.services import SlurmServices
+
+        return SlurmServices({} if spec is None else spec.options)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
         """Submit or give back jobs until the pools are as large as the plan says.
@@ -110,8 +143,13 @@ class SlurmProvider:
             When Slurm refuses the jobs for good, in its own words.
         """
         cluster.scale(dict(plan.workers_by_tag))
-        cluster.align()
+        cluster.submit(*plan.workers_by_tag)
 
     def close(self, cluster: Any) -> None:
         """Cancel every job and end the scheduler."""
         cluster.close()
+
+
+def _directory(spec: DeploymentSpec) -> Path:
+    """Where relative paths of the manifest start."""
+    return Path.cwd() if spec.workflow_dir is None else Path(spec.workflow_dir)

@@ -24,8 +24,7 @@ class JobTemplate:
     Attributes
     ----------
     name
-        Name of the job: ``scalable-<cluster>-<tag>``. It can be filtered for on the server and
-        survives in accounting.
+        Name of the job, see :mod:`scalable.providers.slurm.names`.
     component
         Resource profile of a worker.
     options
@@ -131,7 +130,9 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
     lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
-    lines += [unit_line(template.prefix, first), template.command.replace(UNIT, '"$UNIT"'), ""]
+    if UNIT in template.command:
+        lines.append(unit_line(template.prefix, first))
+    lines += [template.command.replace(UNIT, '"$UNIT"'), ""]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,102 +21,89 @@ JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 GRACE_S = 25
 
 
-def job_template(
-    component: ComponentSpec,
-    options: Mapping[str, Any],
-    *,
-    cluster_id: str,
-    config: Path,
-    logs: Path,
-    directory: Path | None = None,
-) -> JobTemplate:
+@dataclass(frozen=True)
+class JobRequest:
+    """What the jobs of a component are made of.
+
+    Attributes
+    ----------
+    component
+        Its resource profile.
+    options
+        Options of the target.
+    name
+        Name of the jobs.
+    config
+        File with the workers' configuration and credentials, on a shared file system; its
+        directory is mounted into a container.
+    directory
+        Where relative paths of the component start.
+    script_dir
+        Directory of the workflow's script, which a container has to see; empty for none.
+    """
+
+    component: ComponentSpec
+    options: Mapping[str, Any]
+    name: str
+    config: Path
+    directory: Path
+    script_dir: str = ""
+
+    @property
+    def preload(self) -> list[str]:
+        """Absolute path of the component's preload script, in a list; empty without one."""
+        script = self.component.preload_script
+        return [] if script is None else [str((self.directory / script).resolve())]
+
+
+def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate:
     """Put the template of a component's jobs together.
 
     Parameters
     ----------
-    component
-        Its resource profile.
-    options
-        Options of the target.
-    cluster_id
-        Part of the names of jobs and workers.
-    config
-        File with the workers' configuration and credentials, on a shared file system.
+    request
+        What they are made of.
+    prefix
+        What the names of their workers begin with; a number follows.
     logs
         Directory for their output, on a shared file system.
-    directory
-        Where relative paths of components start; by default the current directory.
     """
-    tag = component.name
+    component = request.component
     return JobTemplate(
-        name=f"scalable-{cluster_id}-{file_name(tag)}",
+        name=request.name,
         component=component,
-        options=options,
+        options=request.options,
         environment={} if component.image else component.environment(component.slots),
-        log=str(logs / f"{file_name(tag)}-%A_%a.log"),
-        prefix=f"{tag}-{cluster_id}-",
-        command=worker_command(
-            component, options, config, f"{cluster_id}-{file_name(tag)}", directory
-        ),
+        log=str(logs / f"{file_name(component.name)}-%A_%a.log"),
+        prefix=prefix,
+        command=worker_command(request),
     )
 
 
-def worker_command(
-    component: ComponentSpec,
-    options: Mapping[str, Any],
-    config: Path,
-    name: str,
-    directory: Path | None = None,
-) -> str:
-    """Shell text that becomes a worker, with :data:`UNIT` in place of its name.
-
-    Parameters
-    ----------
-    component
-        Its resource profile.
-    options
-        Options of the target.
-    config
-        File with its configuration and credentials; its directory is mounted into a container.
-    name
-        Name of the jobs, for the container's.
-    directory
-        Where the path of a preload script starts.
-    """
-    preload = preload_script(component, directory)
-    program = ["-m", "scalable.cluster.worker_process", str(config), UNIT, *preload]
-    container = container_of(component, options, config, name, directory)
+def worker_command(request: JobRequest) -> str:
+    """Shell text that becomes a worker, with :data:`UNIT` in place of its name."""
+    config = str(request.config)
+    program = ["-m", "scalable.cluster.worker_process", config, UNIT, *request.preload]
+    container = container_of(request)
     if container is None:
         return f"exec {shlex.join([sys.executable, *program])}"
     command = [container.python, *program]
     return render_batch(container, command, inherit=JOB_VARIABLES, grace_s=GRACE_S)
 
 
-def preload_script(component: ComponentSpec, directory: Path | None) -> list[str]:
-    """Absolute path of a component's preload script, in a list; empty without one."""
-    if component.preload_script is None:
-        return []
-    return [str(((directory or Path.cwd()) / component.preload_script).resolve())]
-
-
-def container_of(
-    component: ComponentSpec,
-    options: Mapping[str, Any],
-    config: Path,
-    name: str,
-    directory: Path | None = None,
-) -> ContainerRequest | None:
+def container_of(request: JobRequest) -> ContainerRequest | None:
     """The container of a component's workers, None without one.
 
     A runtime that the target names need not be installed here: it has to be on the nodes.
     """
-    named = options.get("container_runtime") or "auto"
-    paths = [str(config.parent), *preload_script(component, directory)]
-    paths += [str(Path(sys.path[0]).resolve())] if sys.path[0] else []
+    component = request.component
+    named = request.options.get("container_runtime") or "auto"
+    paths = [str(request.config.parent), *request.preload]
+    paths += [str(Path(request.script_dir).resolve())] if request.script_dir else []
     return request_for(
         component,
         named,
-        unit=name,
+        unit=request.name.removeprefix("scalable-"),
         environment=component.environment(component.slots),
         mounts={path: path for path in paths},
         which=shutil.which if named == "auto" else lambda program: program,
@@ -123,5 +111,5 @@ def container_of(
 
 
 def file_name(tag: str) -> str:
-    """A tag as part of a file's name."""
+    """A tag, or a worker's name, as part of a file's name."""
     return re.sub(r"[^\w.-]", "_", tag)

@@ -1,0 +1,102 @@
+"""What runs on this machine of detached clusters, and its end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scalable import settings
+from scalable.errors import ProviderError
+from scalable.liveness import end_process, identify
+from scalable.providers.local.processes import (
+    KILL_S,
+    TERMINATE_S,
+    Program,
+    WorkerProcess,
+    programs,
+    wait_for_exits,
+)
+from scalable.providers.local.scratch import find_scratch
+
+WORKER = "scalable.cluster.worker_process"
+MANAGER = "scalable.lifecycle.manager_process"
+#: A manager may start a worker in the moment in which it is ended: then it is looked again.
+ROUNDS = 5
+
+
+def discover() -> list[dict[str, Any]]:
+    """One row for each cluster of this user's state directory that has a process here."""
+    parent = _parent()
+    rows: dict[str, list[str]] = {}
+    for program in programs(parent):
+        cluster_id = Path(program.arguments[0]).relative_to(parent).parts[0]
+        rows.setdefault(cluster_id, []).append(_describe(program))
+    return [
+        {"id": cluster_id, "provider": "local", "what": ", ".join(found)}
+        for cluster_id, found in rows.items()
+    ]
+
+
+def delete(cluster_id: str) -> list[str]:
+    """End the processes of a cluster, other than this one, and remove what they leave.
+
+    Parameters
+    ----------
+    cluster_id
+        Its UUID.
+
+    Returns
+    -------
+    list of str
+        What was ended.
+
+    Raises
+    ------
+    ProviderError
+        When something does not end.
+    """
+    ended: list[str] = []
+    directory = _parent() / cluster_id
+    for _ in range(ROUNDS):
+        found = list(programs(directory))
+        if not found:
+            break
+        ended += [_describe(program) for program in found]
+        # Managers first: they replace workers that end.
+        _end_programs([program for program in found if program.module == MANAGER])
+        _end_workers([program for program in found if program.module == WORKER])
+        _end_programs([p for p in found if p.module not in (MANAGER, WORKER)])
+    else:
+        left = ", ".join(_describe(program) for program in programs(directory))
+        if left:
+            raise ProviderError(f"processes of cluster {cluster_id} do not end: {left}")
+    for scratch in find_scratch(cluster_id):
+        shutil.rmtree(scratch, ignore_errors=True)
+    return list(dict.fromkeys(ended))
+
+
+def _parent() -> Path:
+    return settings.state_dir() / "clusters"
+
+
+def _describe(program: Program) -> str:
+    kind = program.module.rpartition(".")[2].removesuffix("_process")
+    name = f" {program.arguments[1]}" if len(program.arguments) > 1 else ""
+    return f"{kind}{name} (process {program.process.pid})"
+
+
+def _end_programs(found: Sequence[Program]) -> None:
+    for program in found:
+        if program.process.is_running():
+            end_process(identify(program.process.pid), TERMINATE_S, KILL_S)
+
+
+def _end_workers(found: Sequence[Program]) -> None:
+    workers = [WorkerProcess(program.process) for program in found]
+    for worker in workers:
+        worker.terminate()
+    wait_for_exits(workers, TERMINATE_S)
+    for worker in workers:
+        worker.end()

@@ -1,0 +1,129 @@
+"""What a Slurm runs of detached clusters, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from scalable import settings
+from scalable.errors import ProviderError
+from scalable.providers.slurm.api import Slurm, wait_for
+from scalable.providers.slurm.names import cluster_of, kind_of, said_by
+from scalable.providers.slurm.queue import Element, JobState
+
+#: Whoever lists clusters does not wait longer.
+DISCOVER_TIMEOUT_S = 4.0
+DELETE_TIMEOUT_S = 90.0
+BACKOFF = 1.5
+#: What Slurm's commands say on a machine that belongs to no Slurm.
+NOT_CONFIGURED = "Could not establish a configuration source"
+
+
+def discover() -> list[dict[str, Any]]:
+    """One row for each cluster of this user's state directory that has a job in the queue.
+
+    Raises
+    ------
+    ProviderError
+        When Slurm is here, and does not answer.
+    """
+    if shutil.which("squeue") is None:
+        return []
+    rows: dict[str, Counter[str]] = {}
+    try:
+        queue = wait_for(Slurm(DISCOVER_TIMEOUT_S).queue())
+    except ProviderError as error:
+        if NOT_CONFIGURED in error.message:
+            return []  # its programs are installed, and lead nowhere
+        raise
+    for element in queue:
+        cluster_id = cluster_of(element.name)
+        if cluster_id is None or element.state is JobState.ENDED:
+            continue
+        # Those of another state directory, or of another machine's manager, are not ours to judge.
+        directory = Path(str(said_by(element).get("directory", "")))
+        if directory.is_relative_to(settings.state_dir() / "clusters" / cluster_id):
+            rows.setdefault(cluster_id, Counter())[element.name] += 1
+    return [
+        {"id": cluster_id, "provider": "slurm", "what": ", ".join(map(_words, counts.items()))}
+        for cluster_id, counts in rows.items()
+    ]
+
+
+def _words(counted: tuple[str, int]) -> str:
+    name, count = counted
+    return f"job {name}" if count == 1 else f"{count} jobs {name}"
+
+
+def states(cluster_id: str) -> dict[str, str]:
+    """What a cluster's scheduler and managers do that are jobs: ``pending`` or ``running``.
+
+    Returns
+    -------
+    dict
+        ``scheduler``, or the id of a manager -> state.
+    """
+    words = {JobState.WAITING: "pending", JobState.THERE: "running"}
+    found = wait_for(_alive(Slurm(), cluster_id))
+    kinds = ((said_by(e).get("service") or kind_of(e.name), e) for e in found)
+    return {kind: words[element.state] for kind, element in kinds if kind is not None}
+
+
+def delete(cluster_id: str) -> list[str]:
+    """Cancel every job of a cluster, other than the one we run in, and wait until they are gone.
+
+    Parameters
+    ----------
+    cluster_id
+        Its UUID.
+
+    Returns
+    -------
+    list of str
+        What was cancelled.
+
+    Raises
+    ------
+    ProviderError
+        When Slurm does not answer, or jobs do not end within 90 s.
+    """
+    return wait_for(_delete(Slurm(), cluster_id))
+
+
+async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
+    deadline, pause = time.monotonic() + DELETE_TIMEOUT_S, 0.2
+    cancelled: dict[int, str] = {}
+    while True:
+        try:
+            found = [e for e in await _alive(slurm, cluster_id) if not _is_ours(e)]
+            # By its id, an array is cancelled with all of its elements.
+            fresh = {e.job: f"job {e.job} ({e.name})" for e in found if e.job not in cancelled}
+            if fresh:
+                await slurm.cancel([str(job) for job in fresh])
+                cancelled |= fresh
+            if not found:
+                return list(cancelled.values())
+        except ProviderError as error:
+            if not error.transient or time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            shown = ", ".join(cancelled.values())
+            raise ProviderError(f"jobs of cluster {cluster_id} do not end: {shown}")
+        await asyncio.sleep(pause)
+        pause = min(5.0, pause * BACKOFF)
+
+
+async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
+    queue = await slurm.queue()
+    return [e for e in queue if e.state is not JobState.ENDED and cluster_of(e.name) == cluster_id]
+
+
+def _is_ours(element: Element) -> bool:
+    """Whether it is the job of this process: a scheduler that clears away after itself."""
+    return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"

@@ -1,0 +1,154 @@
+"""What a worker manager needs for one Slurm: launcher, files of configuration, templates."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from scalable.cluster.pools import Pool
+from scalable.cluster.site import ManagerSite
+from scalable.cluster.worker import ProcessWorker
+from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
+from scalable.containers import prove
+from scalable.errors import ClusterError
+from scalable.files import private_directory, write_private
+from scalable.manifest.fields import parse_port_range
+from scalable.providers.slurm.api import Slurm
+from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
+from scalable.providers.slurm.names import pool_name
+from scalable.providers.slurm.render import batch_script
+from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
+from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.units import parse_bytes, parse_walltime
+
+
+class Jobs:
+    """Makes pools whose workers are jobs, for one manager.
+
+    Parameters
+    ----------
+    slurm
+        Slurm's commands.
+    site
+        Where the workers belong; its directory is on a file system that the nodes share.
+    options
+        Options of the target.
+    workflow_dir
+        Where relative paths of components start.
+
+    Attributes
+    ----------
+    launcher
+        Of all its pools.
+    """
+
+    def __init__(
+        self, slurm: Slurm, site: ManagerSite, options: Mapping[str, Any], workflow_dir: Path
+    ) -> None:
+        self._site = site
+        self._options = options
+        self._workflow_dir = workflow_dir
+        self._pools: dict[str, JobPool] = {}
+        self.launcher = SlurmLauncher(slurm, self._pools, site.directory)
+
+    def pools(self, spec: DeploymentSpec) -> list[Pool]:
+        """The pools of all components of a request; none has a worker yet.
+
+        Raises
+        ------
+        ProviderError
+            When a component's container cannot be started.
+        """
+        made = []
+        for tag, component in spec.components.items():
+            lengths = [t.duration_s or 0.0 for t in spec.tasks.values() if t.component == tag]
+            made.append(self.pool(component, task_s=max(lengths, default=0.0)))
+        return made
+
+    def pool(self, component: ComponentSpec, *, task_s: float = 0.0) -> Pool:
+        """The pool of a component; what its workers need is written down.
+
+        Parameters
+        ----------
+        component
+            Its resource profile.
+        task_s
+            Expected running time of its longest call in seconds; 0 to go by what ran.
+        """
+        site, tag = self._site, component.name
+        request = JobRequest(
+            component,
+            self._options,
+            name=pool_name(site.cluster_id, site.manager, tag),
+            config=site.directory / f"{file_name(tag)}.json",
+            directory=self._workflow_dir,
+            script_dir=next(iter(site.sys_path), ""),
+        )
+        container = container_of(request)
+        if container is not None and shutil.which(container.runtime):
+            prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
+        logs = self._logs()
+        template = job_template(request, prefix=f"{tag}-{site.incarnation}-", logs=logs)
+        self._pools[tag] = JobPool(
+            name=template.name,
+            prefix=template.prefix,
+            script=lambda first: batch_script(template, first),
+            log=lambda job, index: template.log.replace("%A", str(job)).replace(
+                "%a", "4294967294" if index is None else str(index)
+            ),
+        )
+        write_private(request.config, json.dumps(asdict(self._config(component))))
+        walltime = self._options["walltime"]
+        return Pool(
+            tag,
+            self.launcher,
+            {"cls": ProcessWorker, "options": {}},
+            component.slots,
+            walltime_s=None if walltime is None else parse_walltime(str(walltime)),
+            task_s=task_s,
+            shape={"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus},
+        )
+
+    def _config(self, component: ComponentSpec) -> WorkerConfig:
+        site = self._site
+        # An image without our Python has modules of its own; of ours it sees the workflow's.
+        alone = component.image is not None and component.runtime != "host"
+        return WorkerConfig(
+            scheduler=site.scheduler,
+            name="",
+            nthreads=component.slots,
+            resources={component.name: component.slots},
+            memory_limit=0 if component.memory is None else parse_bytes(component.memory),
+            host="",
+            interface=self._options["interface"] or "",
+            ports=_ports(self._options["worker_port_range"]),
+            hand_over=True,
+            sys_path=site.sys_path[:1] if alone else site.sys_path,
+            security=security_fields(site.security),
+            manager=site.manager,
+            clear_away=not site.detached,
+            dask_config=serialized_config(),
+        )
+
+    def _logs(self) -> Path:
+        private_directory(self._site.directory)
+        logs = self._site.log_dir or self._site.directory / "logs"
+        if "%" in str(logs) or "\n" in str(logs):
+            raise ClusterError(
+                f"{str(logs)!r} cannot hold logs: Slurm would read its '%' as a pattern"
+            )
+        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return logs.absolute()
+
+    def scripts(self) -> dict[str, str]:
+        """Tag -> the batch script of its jobs."""
+        return {tag: pool.script(0) for tag, pool in self._pools.items()}
+
+
+def _ports(written: str | None) -> str:
+    """A range of ports as Dask takes it."""
+    return "" if written is None else "{}:{}".format(*parse_port_range(written))

@@ -1,0 +1,471 @@
+"""Clusters that outlive their creator, as their users meet them: real processes, real signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import scalable
+from scalable import ScalableSession
+from scalable.errors import ClusterError
+from scalable.records import ClusterDirectory, find
+
+MANIFEST = """\
+version: 1
+project: {name: tests}
+targets:
+  local: {provider: local, processes: true, max_workers: 4, %s}
+  second: {provider: local, processes: true, max_workers: 4}
+  threads: {provider: local}
+components:
+  a: {cpus: 1, workers: 2}
+  b: {cpus: 1, workers: 1}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A user's directory and state; whatever a test leaves of its clusters is ended behind it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path / "runs"))
+
+    def write(options="", text=MANIFEST):
+        (tmp_path / "scalable.yaml").write_text(text % options if "%s" in text else text)
+        return tmp_path
+
+    write()
+    yield write
+    for process in processes_of(tmp_path):
+        process.kill()
+
+
+def processes_of(place, *words):
+    """Processes of any cluster whose state is below a directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        ours = f"{place}/state/scalable/clusters" in line and process.pid != os.getpid()
+        if ours and all(word in line for word in words):
+            found.append(process)
+    return found
+
+
+def program(*arguments, **options):
+    options = {"capture_output": True, "text": True, "timeout": 120} | options
+    return subprocess.run([sys.executable, "-m", "scalable", *arguments], check=False, **options)
+
+
+def up(*arguments):
+    done = program("up", "--target", "local", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def status(name):
+    done = program("status", name, "--format", "json")
+    assert done.returncode == 0, done.stdout
+    return json.loads(done.stdout)
+
+
+def listed():
+    done = program("list", "--format", "json")
+    assert done.returncode == 0, done.stdout
+    return {row["name"]: row for row in json.loads(done.stdout)["clusters"]}
+
+
+def nothing_is_left(place):
+    clusters = place / "state" / "scalable" / "clusters"
+    assert [p.name for p in clusters.iterdir() if p.name != ".lock"] == []
+    assert processes_of(place) == []
+
+
+def kill(service, name, number=signal.SIGKILL):
+    process = psutil.Process(json.loads((find(name).path / service).read_text())["pid"])
+    process.send_signal(number)
+    return process
+
+
+def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
+    shown = up("--name", "one")
+    assert "without work" in shown.stderr  # the idle timeout is part of what is shown first
+    row = listed()["one"]
+    assert (row["state"], row["provider"], row["embedded"]) == ("running", "local", False)
+    assert {t: p["running"] for t, p in row["pools"].items()} == {"a": 2, "b": 1}
+    assert [(m["id"], m["state"]) for m in row["managers"]] == [("local", "attached")]
+
+    again = up("--name", "one")
+    assert "nothing changes" in again.stderr
+    assert len(processes_of(tmp_path, "worker_process")) == 3
+
+    assert program("scale", "one", "a=1", "b=2").stdout == "a: 2 -> 1\nb: 1 -> 2\n"
+    assert {t: p["wanted"] for t, p in status("one")["pools"].items()} == {"a": 1, "b": 2}
+    eventually(lambda: len(processes_of(tmp_path, "worker_process")) == 3)
+    refused = program("scale", "one", "c=1")
+    assert refused.returncode == 5
+    assert "no pool 'c'; known pools: 'a', 'b'" in refused.stderr
+
+    with scalable.connect("one") as client:
+        assert client.submit(os.getpid, tag="a").result(timeout=60) != os.getpid()
+        client.submit(print, "hello from afar", tag="b").result(timeout=60)
+    logs = program("logs", "one", "--pool", "b").stdout
+    assert "hello from afar" in logs
+
+    asked = program("down", "one", stdin=subprocess.DEVNULL)
+    assert asked.returncode == 2
+    assert "--yes" in asked.stderr
+    assert program("down", "one", "--yes").returncode == 0
+    nothing_is_left(tmp_path)
+    assert program("down", "one", "--yes").returncode == 0
+    assert program("status", "one").returncode == 5
+
+
+def test_logs_of_workers_that_are_gone(place, eventually):
+    def say(words):
+        from distributed import get_worker
+
+        print(words, flush=True)
+        return str(get_worker().name)
+
+    up("--name", "one")
+    with scalable.connect("one") as client:
+        worker = client.submit(say, "the last words", tag="b").result(timeout=60)
+    program("scale", "one", "b=0")
+    eventually(lambda: status("one")["pools"]["b"]["running"] == 0)
+    assert "the last words" in program("logs", "one", "--worker", worker).stdout
+    program("down", "one", "--yes")
+
+
+CREATOR = """
+    import os, time
+    from scalable import ScalableSession
+
+    def work(file):
+        with open(file, "a") as starts:
+            starts.write("began\\n")
+        time.sleep(4)
+        return "done"
+
+    client = ScalableSession.from_yaml("scalable.yaml", "local").start(detach=True, name="one")
+    future = client.submit(work, os.path.abspath("starts"), tag="a")
+    client.publish_dataset(future, name="answer")
+    print("published", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_the_creator_is_killed_while_a_call_runs(place, tmp_path, eventually):
+    script = tmp_path / "creator.py"
+    script.write_text(textwrap.dedent(CREATOR))
+    creator = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    try:
+        assert creator.stdout.readline() == "published\n"
+        eventually((tmp_path / "starts").exists)
+        before = {p.pid for p in processes_of(tmp_path, "worker_process")}
+    finally:
+        creator.kill()
+        creator.wait()
+        creator.stdout.close()
+    fetch = "import scalable; print(scalable.connect('one').get_dataset('answer').result(60))"
+    fetched = subprocess.run(
+        [sys.executable, "-c", fetch], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert fetched.stdout == "done\n", fetched.stderr
+    assert (tmp_path / "starts").read_text() == "began\n"
+    assert {p.pid for p in processes_of(tmp_path, "worker_process")} == before
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually):
+    up("--name", "one")
+    workers = {p.pid for p in processes_of(tmp_path, "worker_process")}
+    with scalable.connect("one") as client:
+        running = client.submit(time.sleep, 3, tag="a", pure=False)
+        kill("managers/local/manager.json", "one")
+        assert running.result(timeout=60) is None
+        eventually(lambda: status("one")["state"] == "unmanaged", "lease", timeout=90)
+        both = [
+            subprocess.Popen([sys.executable, "-m", "scalable", "resume", "one"]) for _ in range(2)
+        ]
+        assert [resume.wait(timeout=60) for resume in both] == [0, 0]
+        eventually(lambda: status("one")["state"] == "running", timeout=60)
+        eventually(lambda: len(processes_of(tmp_path, "manager_process")) == 1, timeout=60)
+        assert {p.pid for p in processes_of(tmp_path, "worker_process")} == workers
+        assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
+        program("scale", "one", "a=3")
+        eventually(lambda: status("one")["pools"]["a"]["running"] == 3)
+        assert workers < {p.pid for p in processes_of(tmp_path, "worker_process")}
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+def test_the_scheduler_is_killed(place, tmp_path, eventually):
+    up("--name", "one")
+    kill("scheduler.json", "one")
+    eventually(lambda: status("one")["state"] == "failed", timeout=30)
+    eventually(lambda: processes_of(tmp_path) == [], "workers and manager to end", timeout=90)
+    assert [row["kind"] for row in garbage("--yes")] == ["failed"]
+    nothing_is_left(tmp_path)
+    assert program("down", "one", "--yes").returncode == 0
+
+
+def garbage(*arguments):
+    done = program("gc", "--format", "json", *arguments)
+    assert done.returncode == 0, done.stdout
+    return json.loads(done.stdout)["found"]
+
+
+def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path):
+    up("--name", "one")
+    kill("scheduler.json", "one")
+    assert program("down", "one", "--yes").returncode == 0
+    nothing_is_left(tmp_path)
+
+
+def test_a_record_from_before_a_reboot_is_stale(place, tmp_path):
+    """The number belongs to another process now: it gets no signal."""
+    up("--name", "one")
+    directory = find("one")
+    record, scheduler = directory.record(), directory.scheduler()
+    program("down", "one", "--yes")
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        again = ClusterDirectory.create(record)
+        again.write_scheduler({**scheduler, "pid": bystander.pid})
+        assert status("one")["state"] == "stale"
+        again.write_scheduler({**scheduler, "pid": bystander.pid, "boot_id": "another"})
+        assert status("one")["state"] == "stale"
+        assert [(row["kind"], row["name"]) for row in garbage()] == [("stale", "one")]
+        assert "one" in listed()
+        garbage("--yes")
+        assert listed() == {}
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+# Each is killed behind the step of that number; the last ones are beyond the end.
+STEPS = """
+    import os, sys
+    from scalable.lifecycle import creation, ending, services
+    from scalable.records import ClusterDirectory
+    from scalable.cli.main import main
+
+    count = 0
+
+    def counted(owner, name):
+        step = getattr(owner, name)
+
+        def run(*args, **kwargs):
+            global count
+            answer = step(*args, **kwargs)
+            count += 1
+            if count == int(sys.argv[1]):
+                os.kill(os.getpid(), 9)
+            return answer
+
+        setattr(owner, name, run)
+
+    for owner, name in [
+        (services, "_start_apart"), (services, "write_private"), (ClusterDirectory, "create"),
+        (ClusterDirectory, "set_stage"), (ending, "_ask_to_end"), (ending, "end_process"),
+        (ClusterDirectory, "remove"),
+    ]:
+        counted(owner, name)
+    sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+def test_up_killed_behind_each_step(place, tmp_path, step, eventually):
+    steps = tmp_path / "steps.py"
+    steps.write_text(textwrap.dedent(STEPS))
+    command = [sys.executable, steps, str(step), "up", "--target", "local", "--name", "one"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert listed()["one"]["state"] in ("creating", "starting", "running")
+    assert program("down", "one", "--yes").returncode == 0
+    eventually(lambda: processes_of(tmp_path) == [], timeout=30)
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_down_killed_behind_each_step(place, tmp_path, step):
+    up("--name", "one")
+    steps = tmp_path / "steps.py"
+    steps.write_text(textwrap.dedent(STEPS))
+    command = [sys.executable, steps, str(step), "down", "one", "--yes"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in (-signal.SIGKILL, 0)
+    assert step > 1 or listed()["one"]["state"] == "deleting"
+    assert program("down", "one", "--yes").returncode == 0
+    nothing_is_left(tmp_path)
+    assert program("down", "one", "--yes").returncode == 0
+
+
+def test_idle_clusters_end_by_themselves(place, tmp_path, eventually):
+    up("--name", "one", "--idle-timeout", "3s")
+    eventually(lambda: processes_of(tmp_path) == [], "the idle cluster to end", timeout=90)
+    nothing_is_left(tmp_path)
+
+
+def test_work_and_clients_keep_a_cluster(place, tmp_path, eventually):
+    up("--name", "one", "--idle-timeout", "4s")
+    with scalable.connect("one") as client:
+        assert client.submit(time.sleep, 8, tag="a").result(timeout=60) is None
+    eventually(lambda: processes_of(tmp_path) == [], timeout=90)
+
+
+def test_a_time_to_live_ends_even_a_busy_cluster(place, tmp_path, eventually):
+    up("--name", "one", "--ttl", "4s")
+    eventually(lambda: processes_of(tmp_path) == [], timeout=90)
+    nothing_is_left(tmp_path)
+
+
+def test_threads_cannot_be_detached(place, tmp_path):
+    done = program("up", "--target", "threads", "--name", "one")
+    assert done.returncode == 2
+    assert "set processes: true on target 'threads'" in done.stderr
+    assert not (tmp_path / "state").exists()
+    assert program("up", "--target", "threads", "--name", "one", "--processes").returncode == 0
+    with scalable.connect("one") as client:
+        assert client.submit(os.getpid, tag="a").result(timeout=60) != os.getpid()
+    program("down", "one", "--yes")
+
+
+def test_a_scheduler_alone(place, tmp_path):
+    up("--name", "one", "--no-workers")
+    assert processes_of(tmp_path, "worker_process") == []
+    assert processes_of(tmp_path, "manager_process") == []
+    row = status("one")
+    assert (row["state"], row["managers"]) == ("running", [])
+    program("down", "one", "--yes")
+
+
+def test_sessions_attach_and_only_delete_ends_the_cluster(place, tmp_path):
+    session = ScalableSession.from_yaml("scalable.yaml", "local")
+    client = session.start(detach=True, name="one")
+    assert client.submit(abs, -2, tag="a").result(timeout=60) == 2
+    session.close()
+    with ScalableSession.attach("one") as client:
+        assert client.submit(abs, -3, tag="a").result(timeout=60) == 3
+    attached = ScalableSession.attach("one")
+    attached.scale("a", 1)
+    assert status("one")["pools"]["a"]["wanted"] == 1
+    cluster = scalable.PoolCluster.from_name("one")
+    assert cluster.pools["a"].wanted == 1
+    cluster.close()
+    assert [row.name for row in scalable.list_clusters()] == ["one"]
+    attached.delete()
+    nothing_is_left(tmp_path)
+    with pytest.raises(ClusterError, match="there is no cluster 'one'"):
+        ScalableSession.attach("one")
+
+
+def test_a_workflow_runs_on_a_cluster_that_goes_on(place, tmp_path):
+    up("--name", "one")
+    (tmp_path / "workflow.py").write_text(
+        "import scalable\n"
+        "with scalable.ScalableSession.from_yaml() as client:\n"
+        "    print(client.submit(abs, -7, tag='a').result())\n"
+    )
+    done = program("run", "--cluster", "one")
+    assert done.returncode == 0, done.stderr
+    assert "7\n" in done.stdout
+    assert status("one")["state"] == "running"
+    program("down", "one", "--yes")
+
+
+# Managers ---------------------------------------------------------------------------------------
+
+
+def attach(*arguments):
+    command = [sys.executable, "-m", "scalable", "manager", "attach", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def test_managers_come_and_go(place, tmp_path, eventually):
+    up("--name", "one", "--no-workers")
+    first = attach("one", "--target", "local", "--id", "first", "--max", "a=1")
+    bundle = tmp_path / "bundle"
+    program("connect", "one", "--export", str(bundle))
+    assert bundle.stat().st_mode & 0o777 == 0o600
+    other = attach(str(bundle), "--target", "second", "--id", "other")
+    try:
+        eventually(lambda: {m["id"] for m in status("one")["managers"]} == {"first", "other"})
+        with scalable.connect("one") as client:
+            eventually(lambda: program("scale", "one", "a=3", "b=0").returncode == 0)
+            eventually(lambda: status("one")["pools"]["a"]["running"] == 3)
+            shares = {m["id"]: m["pools"]["a"]["running"] for m in status("one")["managers"]}
+            assert shares == {"first": 1, "other": 2}
+
+            second = attach("one", "--target", "local", "--id", "first")
+            assert "already" in second.communicate(timeout=60)[1]
+            assert second.returncode == 5
+            assert status("one")["pools"]["a"]["running"] == 3
+
+            before = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
+            busy = client.map(time.sleep, [2] * 3, tag="a")
+            first.send_signal(signal.SIGTERM)
+            client.gather(busy)
+            assert first.wait(timeout=60) == 0
+            eventually(lambda: [m["id"] for m in status("one")["managers"]] == ["other"])
+            eventually(lambda: status("one")["pools"]["a"]["running"] == 3)
+            after = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
+            assert {n for n in before if "other" in n} <= after
+    finally:
+        for process in (first, other):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        program("down", "one", "--yes")
+
+
+def test_one_file_brings_several_managers(place, tmp_path, eventually):
+    place(
+        "",
+        MANIFEST + "managers:\n"
+        "  - {target: local, priority: 0, limits: {a: 1}}\n"
+        "  - {target: second, priority: 1}\n",
+    )
+    up("--name", "one")
+    row = status("one")
+    assert {m["id"]: m["pools"]["a"]["running"] for m in row["managers"]} == {
+        "local": 1,
+        "second": 1,
+    }
+    kill("managers/second/manager.json", "one")
+    with scalable.connect("one") as client:
+        assert client.gather(client.map(abs, range(-8, 0), tag="a")) == list(range(8, 0, -1))
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
+    def note(file, number):
+        with Path(file).open("a") as starts:
+            starts.write(f"{number}\n")
+        time.sleep(0.5)
+
+    up("--name", "one")
+    with scalable.connect("one") as client:
+        before = {p.pid for p in processes_of(tmp_path, "worker_process")}
+        starts = tmp_path / "starts"
+        futures = client.map(note, [str(starts)] * 12, range(12), tag="a")
+        more = attach("one", "--target", "second", "--id", "more", "--priority", "1")
+        eventually(lambda: len(status("one")["managers"]) == 2)
+        program("scale", "one", "a=3", "b=1")
+        client.gather(futures)
+        assert sorted(map(int, starts.read_text().split())) == list(range(12))
+        assert before <= {p.pid for p in processes_of(tmp_path, "worker_process")}
+        more.send_signal(signal.SIGTERM)
+        more.communicate(timeout=60)
+    program("down", "one", "--yes")
