@@ -156,12 +156,10 @@ class Waterfall:
             return breaker.trust
         if tag in tier.failed and running < most:
             breaker.open(now, self.spill_after_s)
-        elif running >= min(most, asked):
-            breaker.short_since = None
-            if running >= most:
-                breaker.trust, breaker.backoff_s = _Trust.FULL, 0.0
-        elif delivered or breaker.short_since is None:
-            breaker.short_since = now
+        elif running >= most:
+            breaker.trust, breaker.backoff_s, breaker.short_since = _Trust.FULL, 0.0, None
+        elif delivered or breaker.short_since is None or running >= asked:
+            breaker.short_since = now  # it has just been asked for more, or is getting there
         elif now - breaker.short_since >= self.spill_after_s:
             breaker.open(now, self.spill_after_s)
         return breaker.trust

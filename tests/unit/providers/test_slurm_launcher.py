@@ -123,8 +123,10 @@ def names(*numbers):
     return list(entries(*numbers))
 
 
-def line(job, index, state, reason="None", left="1:00:00", *, name="scalable-c1-a", first=0):
-    comment = json.dumps({"scalable": name, "first": first}, separators=(",", ":"))
+def line(
+    job, index, state, reason="None", left="1:00:00", *, name="scalable-c1-a", first=0, **more
+):
+    comment = json.dumps({"scalable": name, "first": first, **more}, separators=(",", ":"))
     return f"{job}|{'N/A' if index is None else index}|{name}|{state}|{reason}|{left}|n|{comment}\n"
 
 
@@ -338,6 +340,59 @@ def test_what_has_ended_is_not_taken_over(slurm, launcher):
 
     asyncio.run(scenario())
     assert launcher.job_of("a-c1-1") == "102_1"
+
+
+def test_another_process_s_job_of_the_same_number_is_not_taken_for_the_lost_one(slurm, launcher):
+    async def scenario():
+        slurm.answer("sbatch", err=LOST)
+        with pytest.raises(ProviderError):
+            await launcher.launch(entries(0))
+        slurm.answer("sbatch", "102\n")
+        slurm.answer("squeue", line(101, 0, "PENDING", prefix="a-c0-"))
+        await launcher.launch(entries(0))
+
+    asyncio.run(scenario())
+    assert launcher.job_of("a-c1-0") == "102_0"
+
+
+# What an earlier process submitted
+
+
+def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, launcher):
+    own = {"directory": "/state/c1", "prefix": "a-c0-"}
+    slurm.answer(
+        "squeue",
+        line(51, 0, "RUNNING", left="30:00", **own)
+        + line(51, 1, "PENDING", "Resources", **own)
+        + line(52, 3, "RUNNING", first=1001, **own)
+        + line(53, None, "RUNNING", first=7, **own)
+        + line(54, 8, "CANCELLED", **own)
+        + line(55, 9, "RUNNING", name="scalable-c1-ab", **own)
+        + line(56, 10, "RUNNING", **own | {"directory": "/state/c2"}),
+    )
+
+    async def scenario():
+        adopted = await launcher.adopt()
+        assert await launcher.adopt() == {}
+        seen = launcher.observe()
+        await launcher.stop([*adopted])
+        return adopted, {name: observed.state.value for name, observed in seen.items()}
+
+    adopted, states = asyncio.run(scenario())
+    assert set(adopted.values()) == {"a"}
+    assert states == {
+        "a-c0-0": "running",
+        "a-c0-1": "pending",
+        "a-c0-1004": "running",
+        "a-c0-7": "running",
+    }
+    assert slurm.cancelled() == ["51_0", "51_1", "52_3", "53"]
+
+
+def test_jobs_whose_comment_was_changed_are_counted_and_left(slurm, launcher, caplog):
+    slurm.answer("squeue", line(51, 0, "RUNNING").replace("{", "site: {"))
+    assert asyncio.run(launcher.adopt()) == {}
+    assert "1 jobs of an earlier process do not say which workers they are" in caplog.text
 
 
 # Looking ----------------------------------------------------------------------------------------
@@ -554,6 +609,12 @@ def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
 
 
 # Logs -------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_found_under_the_worker_s_name(slurm, launcher, tmp_path):
+    asyncio.run(launcher.launch(entries(0)))
+    Path(tmp_path / "log-101-0").write_text("its output")
+    assert Path(tmp_path / "a-c1-0.log").read_text() == "its output"
 
 
 def test_the_end_of_a_log(slurm, launcher, tmp_path):

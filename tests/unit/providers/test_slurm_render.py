@@ -104,6 +104,12 @@ def test_what_nobody_asked_for_is_left_to_the_site():
     ]
 
 
+def test_a_command_without_a_worker_s_name_is_not_given_one():
+    template = JobTemplate("n", ComponentSpec("a"), {}, command="exec true")
+    assert batch_script(template).splitlines()[-1] == "exec true"
+    assert "UNIT" not in batch_script(template)
+
+
 # In bash ----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,189 @@
+"""What Dask's own tools, browsers and other users see of a detached cluster."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from http.cookiejar import CookieJar
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+import scalable
+from scalable.cluster.attached import AttachedCluster
+from scalable.errors import ClusterError
+from scalable.lifecycle.creation import DetachOptions, wait_until_ready
+from scalable.lifecycle.dask_discovery import discover
+from scalable.lifecycle.ending import end
+from scalable.records import ClusterDirectory, find
+from scalable.spec import ClusterRecord
+
+MANIFEST = """\
+version: 1
+project: {name: tests}
+targets:
+  local: {provider: local, processes: true}
+components:
+  a: {cpus: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One cluster for all: its directory on disk."""
+    place = tmp_path_factory.mktemp("attached")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(place / "state"))
+        patch.setenv("SCALABLE_RUNS_DIR", str(place / "runs"))
+        patch.chdir(place)
+        (place / "scalable.yaml").write_text(MANIFEST)
+        session = scalable.ScalableSession.from_yaml()
+        options = DetachOptions(name="one", dashboard_address=":0")
+        directory = session.create(session.plan(), options)
+        try:
+            wait_until_ready(directory, timeout_s=120)
+            yield directory
+        finally:
+            end("one")
+
+
+def get(url, opener=None):
+    try:
+        with (opener or urllib.request.build_opener()).open(url, timeout=30) as answer:
+            return answer.status, answer.geturl()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, url
+
+
+def test_the_page_answers_only_to_who_brings_the_token(cluster):
+    pytest.importorskip("bokeh")
+    page = cluster.scheduler()["dashboard"]
+    base = page.rpartition("/")[0]
+    assert page.startswith("http://127.0.0.1:")
+    for path in ("status", "health", "info/main/workers.html", "metrics", "json/counts.json", ""):
+        assert get(f"{base}/{path}")[0] == 403
+        assert get(f"{base}/{path}?token=wrong")[0] == 403
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+    status, address = get(f"{base}/health?token={cluster.token()}", opener)
+    assert (status, address) == (200, f"{base}/health")
+    assert get(f"{base}/status", opener)[0] == 200
+    assert get(f"{base}/health")[0] == 403
+
+
+def test_other_credentials_and_none_are_refused(cluster):
+    address = cluster.scheduler()["address"]
+    with pytest.raises((OSError, TimeoutError)):
+        Client(address, security=Security.temporary(), timeout=3)
+    with pytest.raises((OSError, TimeoutError)):
+        Client(address.replace("tls://", "tcp://"), timeout=3)
+
+
+def test_another_user_can_neither_read_nor_list(monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root can become somebody else")
+    with tempfile.TemporaryDirectory() as shared:
+        Path(shared).chmod(0o755)
+        monkeypatch.setenv("XDG_STATE_HOME", shared)
+        values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
+        record = ClusterRecord(id=str(uuid.uuid4()), name="n", created_at="", **values)
+        directory = ClusterDirectory.create(record)
+        directory.write_pem("ca", "cert", "key")
+        for command in (
+            ["ls", directory.path.parent],
+            ["cat", directory.path / "tls" / "key.pem"],
+            ["cat", directory.path / "record.json"],
+        ):
+            denied = subprocess.run(
+                command, user=65534, group=65534, extra_groups=[], capture_output=True, check=False
+            )
+            assert b"Permission denied" in denied.stderr
+        assert find("n").path == directory.path
+
+
+def test_a_bare_dask_client_finds_the_credentials(cluster):
+    script = (
+        "from distributed import Client\n"
+        f"print(Client({cluster.scheduler()['address']!r}).submit(abs, -5).result(60))\n"
+    )
+    loader = "scalable.lifecycle.connecting.load_security"
+    environment = {**os.environ, "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER": loader}
+    shown = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert shown.stdout == "5\n", shown.stderr
+
+
+def test_daskss_discovery_and_from_name(cluster):
+    async def found():
+        return [(name, cls) async for name, cls in discover()]
+
+    assert asyncio.run(found()) == [("one", AttachedCluster)]
+    from importlib.metadata import entry_points
+
+    points = entry_points(group="dask_cluster_discovery")
+    assert [p.load() for p in points if p.name == "scalable"] == [discover]
+
+    async def used():
+        async with await AttachedCluster.from_name("one", asynchronous=True) as attached:
+            await attached.scale("a", 2)
+            await attached.refresh()
+            assert attached.pools["a"].wanted == 2
+            async with Client(attached, asynchronous=True) as client:
+                assert await client.submit(abs, -4) == 4
+
+    asyncio.run(used())
+    with scalable.connect("one") as client:
+        assert client.submit(abs, -4, tag="a").result(timeout=60) == 4
+
+
+def test_a_blocking_cluster_object(cluster):
+    with scalable.SlurmCluster.from_name("local/one") as attached:
+        assert "workers" in attached.scheduler_info
+        assert attached.scheduler_address == cluster.scheduler()["address"]
+        attached.scale(1)
+        assert attached.pools["a"].wanted == 1
+        with pytest.raises(ClusterError, match="no pool 'b'"):
+            attached.scale("b", 1)
+        with scalable.ScalableClient(attached) as client:
+            assert client.submit(abs, -6, tag="a").result(timeout=60) == 6
+    with scalable.connect("one") as client:
+        assert client.submit(abs, -7, tag="a").result(timeout=60) == 7
+
+
+def test_twenty_lists_at_once_while_clusters_come_and_go(cluster):
+    def come_and_go(number):
+        for turn in range(10):
+            values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
+            made = ClusterDirectory.create(
+                ClusterRecord(
+                    id=f"0000{number}{turn:03}-0000-4000-8000-000000000000",
+                    name=f"n{number}-{turn}",
+                    created_at="2026-01-01T00:00:00+00:00",
+                    **values,
+                )
+            )
+            made.remove()
+
+    def names(_):
+        listing = scalable.list_clusters()
+        assert listing.errors == ()
+        return {row.name for row in listing}
+
+    with ThreadPoolExecutor(8) as threads:
+        coming = [threads.submit(come_and_go, n) for n in range(4)]
+        assert all("one" in found for found in threads.map(names, range(20)))
+        for done in coming:
+            done.result(timeout=60)

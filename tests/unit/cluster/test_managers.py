@@ -1,0 +1,115 @@
+"""Which managers a cluster lets in, and which workers it takes for theirs."""
+
+import pytest
+
+from scalable.cluster.demand import Demand
+from scalable.cluster.managers import LEASE_S, UNKNOWN_GRACE_S, Attachment, Managers
+from scalable.cluster.matching import Shape, difference, fits, slots_of
+from scalable.errors import ClusterError
+
+POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
+
+
+def attachment(manager="m", nonce="one", **more):
+    return Attachment(manager, nonce, {"pid": 1}, pools={"a": POOL}, **more)
+
+
+def report(**counts):
+    zero = dict.fromkeys(("wanted", "running", "launching", "draining", "failed"), 0)
+    return {"a": {**zero, "slots": 1, "reason": None, "waiting": None, **counts}}
+
+
+def test_a_duplicate_id_is_refused_until_its_lease_is_over():
+    managers = Managers()
+    assert managers.attach(attachment(), 0)["accepted"]
+    refused = managers.attach(attachment(nonce="two"), 10)
+    assert not refused["accepted"]
+    assert refused["holder"] == {"nonce": "one", "identity": {"pid": 1}, "silent_s": 10}
+    assert managers.beat("m", "one", report(), [], 20)
+    assert not managers.attach(attachment(nonce="two"), 20 + LEASE_S)["accepted"]
+    assert managers.attach(attachment(nonce="two"), 20 + LEASE_S + 1)["accepted"]
+    assert not managers.beat("m", "one", report(), [], 60)
+
+
+def test_of_two_that_replace_a_dead_process_one_wins():
+    managers = Managers()
+    managers.attach(attachment(), 0)
+    assert managers.attach(attachment(nonce="two"), 1, instead_of="one")["accepted"]
+    assert not managers.attach(attachment(nonce="three"), 1, instead_of="one")["accepted"]
+
+
+def test_managers_agree_on_what_a_tag_means():
+    managers = Managers()
+    managers.attach(attachment(), 0)
+    other = Attachment("n", "x", pools={"a": {**POOL, "memory": "4000M"}})
+    assert managers.attach(other, 0)["accepted"]
+    smaller = Attachment("o", "x", pools={"a": {**POOL, "memory": "2G"}})
+    answer = managers.attach(smaller, 0)
+    assert not answer["accepted"]
+    assert "memory 4G there, 2G here" in answer["reason"]
+
+
+def test_counts_are_summed_over_managers():
+    managers = Managers()
+    for name in ("m", "n"):
+        managers.attach(attachment(name), 0)
+        managers.beat(name, "one", report(wanted=2, running=1), [], 0)
+    pool = managers.pools()["a"]
+    assert (pool["wanted"], pool["running"], pool["slots"]) == (4, 2, 1)
+
+
+def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
+    managers = Managers()
+    managers.attach(attachment(), 0)
+    managers.beat("m", "one", report(), ["a-1"], 0)
+    claims = {"a-1": "m", "a-2": "m", "a-3": "gone"}
+    assert managers.strangers(claims, 1) == []
+    managers.beat("m", "one", report(), ["a-1"], UNKNOWN_GRACE_S)
+    assert set(managers.strangers(claims, UNKNOWN_GRACE_S + 2)) == {"a-2", "a-3"}
+    # A lost manager cannot know anything: its workers go on.
+    later = UNKNOWN_GRACE_S + LEASE_S + 10
+    assert managers.strangers({"a-2": "m"}, later) == []
+    assert managers.silent(5, later) == {"m"}
+
+
+def test_leaving_and_gone():
+    managers = Managers()
+    managers.attach(attachment(), 0)
+    managers.leave("m", "another", gone=True)
+    assert "m" in managers
+    managers.leave("m", "one", gone=False)
+    assert [m.state(1) for m in managers] == ["leaving"]
+    assert [t.present for t in managers.tiers({}, 1)] == [False]
+    managers.leave("m", "one", gone=True)
+    assert "m" not in managers
+
+
+def test_an_order_is_renewed_when_the_same_count_is_asked_for_again():
+    demand, managers = Demand(), Managers()
+    told = []
+    demand.listeners.append(lambda *change: told.append(change))
+    managers.attach(attachment(), 0)
+    demand.want("a", 2, before=0, reason="scale", source="manual")
+    demand.share(managers.tiers({}, 0))
+    (first, count) = demand.orders("m")["a"]
+    assert count == 2
+    demand.share(managers.tiers({}, 0))
+    assert demand.orders("m")["a"] == (first, 2)
+    demand.want("a", 2, before=2, reason="scale", source="manual")
+    demand.share(managers.tiers({}, 0))
+    assert demand.orders("m")["a"][0] > first
+    assert told == [("a", 0, 2, "scale", "manual")]
+    demand.settle("m", "a", 1)
+    assert demand.totals == {"a": 1}
+    with pytest.raises(ClusterError, match="cannot have -1 workers"):
+        demand.want("a", -1, before=1, reason="", source="")
+
+
+def test_the_rule_by_which_calls_and_workers_belong_together():
+    assert (slots_of({"a": 2}, "a"), slots_of({"a": 2}, "b")) == (2, 0)
+    assert (slots_of(None, ""), slots_of({"a": 1}, "")) == (1, 0)
+    assert fits({"a": 2}, "a", 2)
+    assert not fits({"a": 3}, "a", 2)
+    assert not fits({"b": 1}, "a", 2)
+    assert difference(Shape(), Shape(cpus=3)) is None
+    assert difference(Shape(cpus=2), Shape(cpus=3)) == "cpus 2 there, 3 here"

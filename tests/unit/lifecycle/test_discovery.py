@@ -1,0 +1,89 @@
+"""Listing clusters, whatever the plug-ins do."""
+
+import time
+import uuid
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.errors import ProviderError
+from scalable.lifecycle import discovery, ending
+from scalable.providers import registry
+from scalable.records import ClusterDirectory
+from scalable.spec import ClusterRecord
+
+
+@pytest.fixture
+def plugins(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(discovery, "PLUGIN_TIMEOUT_S", 1.0)
+    registered = []
+
+    def add(name, discover, delete=None):
+        methods = {"discover": lambda self: discover(), "delete": delete}
+        registry.register_provider(name, type(name, (), methods))
+        registered.append(name)
+
+    yield add
+    for name in registered:
+        registry.unregister_provider(name)
+
+
+def recorded(name="one"):
+    values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
+    record = ClusterRecord(
+        id=str(uuid.uuid4()), name=name, created_at="2026-01-01T00:00:00+00:00", **values
+    )
+    return ClusterDirectory.create(record)
+
+
+def broken():
+    raise ProviderError("the place is on fire")
+
+
+def test_one_raises_one_hangs_and_the_good_rows_are_there(plugins):
+    recorded()
+    plugins("fire", broken)
+    plugins("tar", lambda: time.sleep(60))
+    plugins("rude", lambda: exit(7))
+    plugins("good", lambda: [{"id": "some-id", "what": "job 7"}])
+    listing = discovery.list_clusters()
+    assert [(row.name, row.orphan) for row in listing] == [("one", False), ("", True)]
+    assert sorted(listing.errors) == [
+        "provider 'fire': ProviderError: the place is on fire",
+        "provider 'rude': SystemExit: 7",
+        "provider 'tar': it did not answer within 1 s",
+    ]
+
+
+def test_plug_ins_for_dasks_tools_are_asked_and_ours_is_not(plugins, monkeypatch):
+    async def theirs():
+        yield "theirs", object
+
+    def point(name, load):
+        return SimpleNamespace(name=name, value=f"{name}_package:discover", load=load)
+
+    points = [point("kube", lambda: theirs), point("scalable", broken), point("bad", broken)]
+    monkeypatch.setattr(discovery, "entry_points", lambda group: points)
+    listing = discovery.list_clusters()
+    assert [(row.name, row.provider, row.state) for row in listing] == [
+        ("theirs", "kube", "unmanaged")
+    ]
+    assert len(listing.errors) == 1
+    assert "'bad'" in listing.errors[0]
+
+
+def test_what_runs_of_a_recorded_cluster_is_no_orphan(plugins):
+    directory = recorded()
+    plugins("good", lambda: [{"id": directory.id, "what": "job 7"}])
+    assert [row.orphan for row in discovery.list_clusters()] == [False]
+
+
+def test_orphans_are_ended_only_when_asked(plugins):
+    ended = []
+    plugins("good", lambda: [{"id": "x", "what": "job 7"}], lambda self, name: ended.append(name))
+    found = ending.gc(dry_run=True)
+    assert [(g.kind, g.id) for g in found] == [("orphan", "x")]
+    assert ended == []
+    ending.gc(dry_run=False)
+    assert ended == ["x"]

@@ -1,0 +1,58 @@
+"""Names and comments of jobs, and what is read from them."""
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalable.providers.slurm.names import (
+    cluster_of,
+    comment,
+    kind_of,
+    pool_name,
+    said_by,
+    service_name,
+    worker_of,
+)
+from scalable.providers.slurm.queue import Element, JobState
+
+ID = str(uuid.uuid4())
+ELEMENT = Element(7, 2, "n", JobState.THERE, "", None, "RUNNING")
+
+
+def test_the_names_of_a_cluster_s_jobs():
+    assert pool_name(ID, "hpc", "gcam large") == f"scalable-{ID}.hpc-gcam_large"
+    assert service_name(ID, "scheduler") == f"scalable-{ID}.@scheduler"
+    assert service_name(ID, "hpc") == f"scalable-{ID}.@manager-hpc"
+
+
+def test_names_say_whose_they_are_and_what():
+    assert cluster_of(pool_name(ID, "hpc", "a")) == ID
+    assert kind_of(pool_name(ID, "hpc", "a")) is None
+    assert kind_of(service_name(ID, "scheduler")) == "scheduler"
+    assert kind_of(service_name(ID, "hpc")) == "hpc"
+    assert cluster_of(service_name(ID, "hpc")) == ID
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "interactive", "scalable-ab12cd.embedded-a", f"scalable-{ID}", f"x-scalable-{ID}.a"],
+)
+def test_jobs_of_others_belong_to_no_cluster(name):
+    assert cluster_of(name) is None
+    assert kind_of(name) is None
+
+
+def test_an_element_says_which_worker_it_is():
+    said = comment("n", Path("/here"), first=1000, prefix="a-hpc-12ab-")
+    element = replace(ELEMENT, comment=said)
+    assert worker_of(element) == "a-hpc-12ab-1002"
+    assert said_by(element)["directory"] == "/here"
+
+
+@pytest.mark.parametrize("written", ["", "the site's own", "[1]", '{"other": 1}', '"scalable"'])
+def test_a_comment_of_somebody_else_s_says_nothing(written):
+    element = replace(ELEMENT, comment=written)
+    assert said_by(element) == {}
+    assert worker_of(element) is None

@@ -1,0 +1,204 @@
+"""Clusters on disk: who may read them, how they are found, in which state they are."""
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.files import private_directory, read_private, write_private
+from scalable.liveness import end_process, identify, identify_process, is_alive, number_taken
+from scalable.records import (
+    ClusterDirectory,
+    all_directories,
+    find,
+    read_bundle,
+    status_of,
+    write_bundle,
+)
+from scalable.records.states import SILENT_S, Sight, state_of
+from scalable.spec import ClusterRecord
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "scalable" / "clusters"
+
+
+def record(name="one", **more):
+    values = {"id": str(uuid.uuid4()), "provider": "local", "target": "t", "project": "p"}
+    values |= {"owner": "me", "created_at": "2026-01-01T00:00:00+00:00"} | more
+    return ClusterRecord(name=name, **values)
+
+
+def test_only_the_owner_can_enter(state):
+    directory = ClusterDirectory.create(record(), manifest_yaml="secret: 1")
+    directory.write_pem("ca", "cert", "key")
+    assert state.parent.stat().st_mode & 0o777 == 0o700
+    assert directory.path.stat().st_mode & 0o777 == 0o700
+    files = [path for path in directory.path.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert directory.pem()["tls_worker_key"] == "key"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_credential_that_others_can_use_is_refused_by_name(mode):
+    directory = ClusterDirectory.create(record())
+    directory.write_pem("ca", "cert", "key")
+    key = directory.path / "tls" / "key.pem"
+    key.chmod(mode)
+    with pytest.raises(ClusterError, match="key.pem can be used by others"):
+        directory.pem()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_credential_of_somebody_else_is_refused_by_name(tmp_path):
+    write_private(tmp_path / "key", "k")
+    os.chown(tmp_path / "key", 12345, -1)
+    with pytest.raises(ClusterError, match="key belongs to another user"):
+        read_private(tmp_path / "key")
+    os.chown(tmp_path, 12345, -1)
+    with pytest.raises(ClusterError, match="belongs to another user"):
+        private_directory(tmp_path)
+
+
+def test_names_are_unique_among_clusters_that_are_not_embedded():
+    ClusterDirectory.create(record("one", embedded=True))
+    ClusterDirectory.create(record("one"))
+    with pytest.raises(ClusterError, match="there is a cluster 'one' already"):
+        ClusterDirectory.create(record("one"))
+
+
+def _create(name):
+    try:
+        ClusterDirectory.create(record(name))
+    except ClusterError:
+        return 0
+    return 1
+
+
+def test_of_many_that_take_a_name_at_once_one_wins():
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        assert sum(pool.map(_create, ["same"] * 8)) == 1
+
+
+def test_finding(state):
+    first = ClusterDirectory.create(record("one", id="aaaa1111-0000-4000-8000-000000000000"))
+    twin = ClusterDirectory.create(
+        record("one", id="bbbb2222-0000-4000-8000-000000000000", embedded=True, provider="slurm")
+    )
+    assert find("local/one").path == first.path
+    assert find("bbbb").path == twin.path
+    with pytest.raises(ClusterError, match=r"local/one \(aaaa1111\), slurm/one \(bbbb2222\)"):
+        find("one")
+    with pytest.raises(UnknownClusterError, match="there is no cluster 'two' .there are: one"):
+        find("two")
+    (state / "junk").mkdir()
+    broken = state / "broken"
+    broken.mkdir()
+    write_private(broken / "record.json", "[]")
+    directories, errors = all_directories()
+    assert {d.path for d in directories} == {first.path, twin.path}
+    assert len(errors) == 1
+    assert "broken/record.json" in errors[0]
+
+
+def test_removing_twice_is_fine():
+    directory = ClusterDirectory.create(record())
+    directory.remove()
+    directory.remove()
+    directory.set_stage("deleting")
+    assert not directory.path.exists()
+
+
+STATUS = {"written_at": 100.0, "state": "running", "reason": None, "pools": {}, "managers": []}
+
+
+@pytest.mark.parametrize(
+    ("stage", "status", "sight", "now", "state"),
+    [
+        ("creating", None, None, 100, "creating"),
+        ("made", None, None, 100, "starting"),
+        ("made", STATUS, Sight(True), 101, "running"),
+        ("creating", STATUS, Sight(True), 101, "running"),
+        ("made", STATUS, Sight(False), 101, "failed"),
+        ("made", STATUS, Sight(True), 101 + SILENT_S, "unreachable"),
+        ("made", STATUS, Sight(None), 101 + SILENT_S, "unreachable"),
+        ("made", STATUS, Sight(False, another=True), 101, "stale"),
+        ("deleting", STATUS, Sight(True), 101, "deleting"),
+        ("deleting", STATUS, Sight(False), 101, "deleting"),
+        ("deleting", STATUS, Sight(False, another=True), 101, "stale"),
+    ],
+)
+def test_states(stage, status, sight, now, state):
+    assert state_of(record(stage=stage), status, sight, now)[0] == state
+
+
+def test_an_embedded_cluster_lives_as_long_as_its_process():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    directory = ClusterDirectory.create(
+        record(embedded=True, stage="made", creator=identify(child.pid))
+    )
+    directory.write_status({**STATUS, "written_at": time.time()})
+    assert status_of(directory, time.time()).state == "running"
+    child.kill()
+    child.wait()
+    assert status_of(directory, time.time()).state == "failed"
+
+
+def test_a_number_that_another_process_bears_is_not_mistaken():
+    own = identify_process()
+    assert is_alive(own)
+    assert not number_taken(own)
+    other = {**own, "start_ticks": own["start_ticks"] + 1}
+    assert is_alive(other) is False
+    assert number_taken(other)
+    assert is_alive({**own, "boot_id": "another"}) is False
+    assert is_alive({**own, "host": "elsewhere"}) is None
+    end_process(other, 0.1, 0.1)  # it would end this very test
+
+
+def test_a_zombie_is_gone_and_not_another_process():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    identity = identify(child.pid)
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert is_alive(identity) is False
+    assert not number_taken(identity)
+    child.wait()
+
+
+def test_exactly_the_process_that_is_meant_ends():
+    command = "import signal,time; signal.signal(15, signal.SIG_IGN); print(1,flush=True);"
+    child = subprocess.Popen(
+        [sys.executable, "-c", command + "time.sleep(600)"], stdout=subprocess.PIPE
+    )
+    child.stdout.readline()
+    end_process(identify(child.pid), 0.2, 10)
+    assert child.wait(timeout=10) == -9
+    child.stdout.close()
+
+
+def test_a_bundle_is_for_its_owner_alone(tmp_path):
+    directory = ClusterDirectory.create(record(tags=("a",)))
+    with pytest.raises(ClusterError, match="has no scheduler that listens"):
+        write_bundle(tmp_path / "bundle", directory)
+    directory.write_scheduler({**identify_process(), "address": "tls://127.0.0.1:1"})
+    directory.write_pem("ca", "cert", "key")
+    write_bundle(tmp_path / "bundle", directory)
+    assert (tmp_path / "bundle").stat().st_mode & 0o777 == 0o600
+    bundle = read_bundle(tmp_path / "bundle")
+    assert (bundle.address, bundle.tags) == ("tls://127.0.0.1:1", ("a",))
+    assert bundle.pem == directory.pem()
+    (tmp_path / "bundle").chmod(0o644)
+    with pytest.raises(ClusterError, match="can be used by others"):
+        read_bundle(tmp_path / "bundle")
+    write_private(tmp_path / "other", json.dumps({"version": 1}))
+    with pytest.raises(ClusterError, match="is no bundle"):
+        read_bundle(tmp_path / "other")

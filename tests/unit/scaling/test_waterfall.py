@@ -1,0 +1,91 @@
+"""How wanted counts are shared among managers."""
+
+from dataclasses import replace
+
+from scalable.scaling.waterfall import Tier, Waterfall, unplaced
+
+ONLY = frozenset({"a"})
+HPC = Tier("hpc", priority=0, tags=ONLY)
+CLOUD = Tier("cloud", priority=1, tags=ONLY)
+
+
+def running(tier, count):
+    return replace(tier, running={"a": count})
+
+
+def shares(policy, wanted, now, *tiers):
+    allotted = policy.allot({"a": wanted}, tiers, now)
+    return tuple(allotted[tier.manager].get("a") for tier in tiers)
+
+
+def test_one_manager_gets_what_is_wanted_however_slow_it_is():
+    policy = Waterfall(10)
+    assert [shares(policy, 5, now, HPC) for now in (0, 11, 1000)] == [(5,), (5,), (5,)]
+
+
+def test_the_first_tier_is_filled_within_its_limit_and_drained_last():
+    policy = Waterfall(10)
+    hpc = replace(HPC, limits={"a": 3})
+    assert shares(policy, 5, 0, hpc, CLOUD) == (3, 2)
+    assert shares(policy, 4, 1, running(hpc, 3), running(CLOUD, 2)) == (3, 1)
+    assert shares(policy, 2, 2, running(hpc, 3), running(CLOUD, 1)) == (2, 0)
+    assert unplaced({"a": 9}, {"hpc": {"a": 3}, "cloud": {"a": 2}}) == {"a": 4}
+
+
+def test_what_is_not_delivered_in_time_spills_to_the_next_tier():
+    policy = Waterfall(10)
+    assert shares(policy, 4, 0, HPC, CLOUD) == (4, 0)
+    assert shares(policy, 4, 9, running(HPC, 0), CLOUD) == (4, 0)
+    assert shares(policy, 4, 11, running(HPC, 0), CLOUD) == (0, 4)
+    # What it has delivered it keeps.
+    other = Waterfall(10)
+    shares(other, 4, 0, HPC, CLOUD)
+    shares(other, 4, 5, running(HPC, 1), CLOUD)
+    assert shares(other, 4, 16, running(HPC, 1), CLOUD) == (1, 3)
+
+
+def test_progress_counts_as_delivery():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    for now, count in ((8, 1), (16, 2), (24, 3)):
+        assert shares(policy, 4, now, running(HPC, count), CLOUD) == (4, 0)
+
+
+def test_a_tier_that_was_passed_over_is_tried_again_without_giving_up_the_next_ones_workers():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 11, HPC, CLOUD)
+    assert shares(policy, 4, 15, HPC, running(CLOUD, 4)) == (0, 4)
+    assert shares(policy, 4, 22, HPC, running(CLOUD, 4)) == (1, 4)  # the probe, beside them
+    assert shares(policy, 4, 23, running(HPC, 1), running(CLOUD, 4)) == (4, 3)
+    assert shares(policy, 4, 24, running(HPC, 3), running(CLOUD, 3)) == (4, 1)
+    assert shares(policy, 4, 25, running(HPC, 4), running(CLOUD, 1)) == (4, 0)
+
+
+def test_a_probe_that_is_not_delivered_lengthens_the_back_off():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 11, HPC, CLOUD)
+    assert shares(policy, 4, 22, HPC, running(CLOUD, 4)) == (1, 4)
+    assert shares(policy, 4, 32, HPC, running(CLOUD, 4)) == (0, 4)
+    assert shares(policy, 4, 51, HPC, running(CLOUD, 4)) == (0, 4)
+    assert shares(policy, 4, 53, HPC, running(CLOUD, 4)) == (1, 4)
+
+
+def test_a_pool_that_was_given_up_is_passed_over_at_once():
+    policy = Waterfall(1000)
+    broken = replace(HPC, failed={"a": "no such partition"})
+    assert shares(policy, 4, 0, broken, CLOUD) == (0, 4)
+
+
+def test_a_lost_manager_keeps_what_runs_and_gets_nothing_new():
+    policy = Waterfall(10)
+    lost = replace(running(HPC, 2), present=False)
+    assert shares(policy, 5, 0, lost, CLOUD) == (2, 3)
+    assert shares(policy, 1, 1, lost, running(CLOUD, 3)) == (1, 0)
+
+
+def test_a_tag_goes_to_those_who_have_it():
+    other = Tier("other", priority=0, tags=frozenset({"b"}))
+    allotted = Waterfall().allot({"a": 2, "b": 1, "c": 1}, [HPC, other], 0)
+    assert allotted == {"hpc": {"a": 2}, "other": {"b": 1}}
