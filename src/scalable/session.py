@@ -20,6 +20,7 @@ from scalable.lifecycle import Attachment, Deployment, SessionRecord
 from scalable.lifecycle.creation import (
     Creation,
     DetachOptions,
+    ManagerRequest,
     create,
     default_name,
     running_cluster,
@@ -385,11 +386,17 @@ class ScalableSession:
             )
         )
 
-    def refuse_what_cannot_detach(self, options: DetachOptions) -> None:
-        """Raise where the target cannot be detached; nothing is started or written."""
+    def refuse_what_cannot_detach(self, options: DetachOptions) -> Mapping[str, ManagerRequest]:
+        """Raise where the target cannot be detached; nothing is started or written.
+
+        Returns
+        -------
+        Mapping
+            Id -> request of each manager that a detached cluster would have.
+        """
         self._refuse_invalid()
         self.refuse_what_cannot_run()
-        self._managers(self._detached_manifest(options))
+        return self._managers(self._detached_manifest(options))
 
     def _detached_manifest(self, options: DetachOptions) -> ResolvedManifest:
         if not options.processes:
@@ -398,14 +405,16 @@ class ScalableSession:
             raise PlanError(f"--processes is for local targets; {self.target!r} is none")
         return self._resolved.with_options({"processes": True})
 
-    def _managers(self, resolved: ResolvedManifest) -> dict[str, DeploymentSpec]:
+    def _managers(self, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
         """Id -> request of each manager of a detached cluster."""
-        managers: dict[str, DeploymentSpec] = {}
+        managers: dict[str, ManagerRequest] = {}
         for manager in resolved.spec.managers or (ManagerSpec(self.target),):
             at_home = manager.target == self.target
             its = resolved if at_home else self._manifest.resolve(manager.target)
             _refuse_threads(its.spec)
-            managers[_unused(manager.target, managers)] = its.spec
+            managers[_unused(manager.target, managers)] = ManagerRequest(
+                its.spec, its.to_yaml(), manager.priority, manager.limits
+            )
         return managers
 
     def manage(

@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from fabricated import put_on_record
 
 from scalable.cli.main import main
 
@@ -53,7 +54,8 @@ def record(project="climate"):
 
 
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch):
+def clean_environment(monkeypatch, tmp_path_factory):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
     for name in list(os.environ):
         if name.startswith(("SCALABLE_", "_SCALABLE_", "SLURM_")) or name in ("NO_COLOR", "TERM"):
             monkeypatch.delenv(name)
@@ -129,3 +131,25 @@ def wait_for():
             time.sleep(0.02)
 
     return wait
+
+
+@pytest.fixture
+def recorded():
+    """Put a cluster on record."""
+    return put_on_record
+
+
+@pytest.fixture
+def complete(finish):
+    """What a shell is offered behind some words."""
+
+    def offered(words):
+        environment = {
+            **os.environ,
+            "_SCALABLE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1),
+        }
+        return finish(env=environment).out.split()
+
+    return offered

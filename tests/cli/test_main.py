@@ -12,6 +12,8 @@ from scalable import __version__, errors
 from scalable.cli import main as program
 
 HEAVY = ("distributed", "dask", "rich", "tornado", "pandas", "asyncio")
+#: What asks the places themselves needs an event loop, but no engine.
+ENGINE = tuple(name for name in HEAVY if name != "asyncio")
 LIGHT = (*HEAVY, "pydantic", "yaml", "psutil", "scalable.session", "scalable.telemetry")
 
 
@@ -51,6 +53,13 @@ def test_version(invoke):
         (["schema"], HEAVY),
         (["run", "--dry-run", "--workflow", "record.py"], HEAVY),
         (["report", "--runs-dir", "none"], HEAVY),
+        (["up", "--no-such-option"], HEAVY),
+        (["list"], ENGINE),
+        (["status", "one"], HEAVY),
+        (["logs", "one"], HEAVY),
+        (["connect", "one"], HEAVY),
+        (["down", "one"], HEAVY),
+        (["gc"], ENGINE),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
@@ -178,26 +187,16 @@ def test_words_that_the_locale_cannot_write_are_written_all_the_same(project, fi
     assert r"unknown key 'a\u2192b'" in result.out
 
 
-def complete(words, finish):
-    environment = {
-        **os.environ,
-        "_SCALABLE_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
-    return finish(env=environment).out.split()
-
-
-def test_shells_complete_verbs_options_and_targets(project, finish):
+def test_shells_complete_verbs_options_and_targets(project, finish, complete):
     (project / "elsewhere.yaml").write_text("targets: {moon: {provider: local}}\n")
-    assert complete("scalable rep", finish) == ["plain,report"]
-    assert "plain,--objective" in complete("scalable plan --o", finish)
-    assert complete("scalable plan --target ", finish) == [
+    assert complete("scalable rep") == ["plain,report"]
+    assert "plain,--objective" in complete("scalable plan --o")
+    assert complete("scalable plan --target ") == [
         "plain,local",
         "plain,other",
         "plain,cluster",
     ]
-    assert complete("scalable plan elsewhere.yaml --target m", finish) == ["plain,moon"]
-    assert complete("scalable plan nowhere.yaml --target m", finish) == []
+    assert complete("scalable plan elsewhere.yaml --target m") == ["plain,moon"]
+    assert complete("scalable plan nowhere.yaml --target m") == []
     source = finish(env={**os.environ, "_SCALABLE_COMPLETE": "bash_source"})
     assert "_scalable_completion()" in source.out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/getting-started.md", "docs/providers.md")
+PAGES = ("README.md", "docs/getting-started.md", "docs/providers.md", "docs/clusters.md")
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
 VARYING = (
@@ -49,6 +49,7 @@ def commands(block):
 def run(tmp_path):
     """Run a command in an empty directory, with nothing of ours in the environment."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
+    clean["XDG_STATE_HOME"] = str(tmp_path / "state")
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
 
     def do(command):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -19,6 +20,7 @@ from distributed.security import Security
 import scalable
 from scalable.cluster.attached import AttachedCluster
 from scalable.errors import ClusterError
+from scalable.lab import lab_cluster
 from scalable.lifecycle.creation import DetachOptions, wait_until_ready
 from scalable.lifecycle.dask_discovery import discover
 from scalable.lifecycle.ending import end
@@ -187,3 +189,25 @@ def test_twenty_lists_at_once_while_clusters_come_and_go(cluster):
         assert all("one" in found for found in threads.map(names, range(20)))
         for done in coming:
             done.result(timeout=60)
+
+
+def test_the_factory_for_jupyterlab(cluster):
+    """As the extension's manager uses it."""
+
+    async def used():
+        made = await lab_cluster(asynchronous=True)
+        assert len(made.id.split("-")) == 5
+        assert made.scheduler_info["workers"] is not None
+        assert made.scheduler_address.startswith("tls://")
+        assert made.dashboard_link == ""
+        await made.adapt(minimum=0, maximum=1)
+        await made.scale(1)
+        assert find(made.id).record().name == "tests-local"
+        await made.close()
+        return made.id
+
+    gone = asyncio.run(used())
+    deadline = time.monotonic() + 60
+    while any(row.id == gone for row in scalable.list_clusters()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import tarfile
 import time
+import uuid
 
 import distributed
 import pytest
 
 from scalable import ScalableClient, ScalableSession, SlurmCluster
+from scalable.cluster.launcher import UnitState
+from scalable.cluster.site import ManagerSite
 from scalable.cluster.worker_process import WorkerConfig
 from scalable.containers import (
     ContainerRequest,
@@ -29,6 +32,11 @@ from scalable.containers import (
     render_removal,
 )
 from scalable.errors import ProviderError
+from scalable.providers.local import LocalProvider
+from scalable.providers.local.options import LocalOptions
+from scalable.providers.local.processes import programs
+from scalable.providers.local.scratch import find_scratch
+from scalable.spec import ComponentSpec, DeploymentSpec
 
 INSTALL = "apt-get install --no-install-recommends podman runc catatonit"
 INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini")
@@ -332,6 +340,48 @@ def test_local_workers_run_in_containers_that_end_with_them(component, tmp_path,
         assert client.submit(os.getpid, tag="post").result(timeout=60) > 0
         assert len(set(all_containers()) - before) == 2
     assert set(all_containers()) == before
+
+
+def test_detached_workers_in_containers_are_taken_over_and_removed(
+    component, tmp_path, monkeypatch, eventually
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = set(all_containers())
+    values = {key: value for key, value in component.items() if key != "workers"}
+    options = LocalOptions(processes=True, containers="podman").model_dump()
+    spec = DeploymentSpec(
+        "boxed", "local", "local", {"model": ComponentSpec("model", **values)}, options=options
+    )
+    cluster_id = str(uuid.uuid4())
+
+    async def compute():
+        async with (
+            distributed.Scheduler(host="127.0.0.1", dashboard_address="127.0.0.1:0") as scheduler,
+            distributed.Client(scheduler.address, asynchronous=True) as client,
+        ):
+            directory = tmp_path / "state" / "scalable" / "clusters" / cluster_id / "managers" / "m"
+            site = ManagerSite(
+                cluster_id=cluster_id, manager="m", incarnation="m-1", scheduler=scheduler.address,
+                security=None, directory=directory, log_dir=None, sys_path=(), detached=True,
+            )  # fmt: skip
+            names = [f"model-{os.getpid()}-0", f"model-{os.getpid()}-1"]
+            (first,) = LocalProvider().pools(spec, site)
+            await first.launcher.launch(dict.fromkeys(names, first.template))
+            await client.wait_for_workers(2, timeout=60)
+            assert await client.submit(os.getenv, "GREETING").result() == "from outside"
+            (second,) = LocalProvider().pools(spec, site)
+            assert await second.launcher.adopt() == dict.fromkeys(names, "model")
+            # Without its client a container is nobody's child.
+            next(p for p in programs(directory) if p.process.name() == "podman").process.kill()
+            while all(o.state is UnitState.RUNNING for o in second.launcher.observe().values()):
+                await asyncio.sleep(0.05)
+            await second.launcher.stop(names)
+            first.launcher.observe()
+            assert list(programs(directory)) == []
+
+    asyncio.run(compute())
+    assert set(all_containers()) == before
+    assert find_scratch(cluster_id) == ()
 
 
 def where_am_i_flat(i):

@@ -437,11 +437,9 @@ def test_one_file_brings_several_managers(place, tmp_path, eventually):
         "  - {target: second, priority: 1}\n",
     )
     up("--name", "one")
-    row = status("one")
-    assert {m["id"]: m["pools"]["a"]["running"] for m in row["managers"]} == {
-        "local": 1,
-        "second": 1,
-    }
+    eventually(lambda: status("one")["pools"]["a"]["running"] == 2)
+    shares = {m["id"]: m["pools"]["a"]["running"] for m in status("one")["managers"]}
+    assert shares == {"local": 1, "second": 1}
     kill("managers/second/manager.json", "one")
     with scalable.connect("one") as client:
         assert client.gather(client.map(abs, range(-8, 0), tag="a")) == list(range(8, 0, -1))
@@ -469,3 +467,63 @@ def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
         more.send_signal(signal.SIGTERM)
         more.communicate(timeout=60)
     program("down", "one", "--yes")
+
+
+def test_idle_workers_of_a_manager_that_stays_away_retire(place, tmp_path, eventually):
+    place("manager_grace: 2s")
+    up("--name", "one")
+    with scalable.connect("one") as client:
+        busy = client.submit(time.sleep, 6, tag="a")
+        eventually(client.processing)
+        kill("managers/local/manager.json", "one")
+        eventually(lambda: len(processes_of(tmp_path, "worker_process")) == 1, timeout=60)
+        assert busy.result(timeout=60) is None  # whose only copy is there
+        busy.release()
+        eventually(lambda: processes_of(tmp_path, "worker_process") == [], timeout=60)
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+BURST = """\
+version: 1
+project: {name: tests}
+targets:
+  local: {provider: local, processes: true, max_workers: 4, spill_after: 3s}
+  slow:
+    provider: local
+    processes: true
+    max_workers: 4
+    overlay: slow
+overlays:
+  slow:
+    components:
+      a: {preload_script: never.py}
+components:
+  a: {cpus: 1, workers: 2}
+managers:
+  - {target: slow, priority: 0}
+  - {target: local, priority: 1}
+"""
+
+
+def test_a_place_that_does_not_deliver_bursts_to_the_next(place, tmp_path, eventually):
+    (tmp_path / "never.py").write_text("import time\ntime.sleep(600)\n")
+    place("", BURST)
+    up("--name", "one", "--no-wait")
+    eventually(lambda: status("one")["pools"]["a"]["running"] == 2, timeout=90)
+    shares = {m["id"]: m["pools"]["a"]["running"] for m in status("one")["managers"]}
+    assert shares == {"slow": 0, "local": 2}
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path):
+    with ScalableSession.from_yaml("scalable.yaml", "threads"):
+        (row,) = listed().values()
+        assert (row["embedded"], row["state"]) == (True, "running")
+        assert {t: p["running"] for t, p in row["pools"].items()} == {"a": 2, "b": 1}
+        for refused in (("scale", row["name"], "a=1"), ("down", row["name"], "--yes")):
+            done = program(*refused)
+            assert done.returncode == 5
+            assert "lives in process" in done.stderr
+    assert listed() == {}

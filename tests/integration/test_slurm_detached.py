@@ -124,15 +124,14 @@ def test_jobs_are_taken_over_by_the_next_process_of_their_manager(on_slurm, clus
 
 
 def test_other_managers_other_clusters_and_other_tags_are_left_alone(on_slurm, site_of):
-    a, ab = ComponentSpec("a"), ComponentSpec("b-a")
+    a, ab = ComponentSpec("a"), ComponentSpec("b-a")  # as manager "hpc-b" has it, of tag "a"
 
     async def scenario():
         one = Manager(site_of("hpc"), a, ab)
-        # The job "hpc-b-a" of manager "hpc" is none of manager "hpc-b", though it looks like it.
-        two = Manager(site_of("hpc-b", cluster_id=one.site.cluster_id), ComponentSpec("c"))
+        two = Manager(site_of("hpc-b", cluster_id=one.site.cluster_id), a)
         other = Manager(site_of("hpc"), a)
         names = await one.launch(0)
-        for manager, tag in ((one, "b-a"), (two, "c"), (other, "a")):
+        for manager, tag in ((one, "b-a"), (two, "a"), (other, "a")):
             names += await manager.launch(0, tag=tag)
         again = Manager(one.site, a, ab)
         assert sorted(await again.launcher.adopt()) == sorted([names[0], names[1]])

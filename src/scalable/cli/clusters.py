@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from scalable.spec import ClusterStatus
 from scalable.units import format_duration, parse_duration
@@ -39,15 +41,22 @@ class Duration(click.ParamType[Any]):
 
 def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Names of the recorded clusters, for the shell's completion."""
+    from scalable.errors import ClusterError
     from scalable.records import all_directories
 
-    names = []
+    names = set()
     for directory in all_directories()[0]:
-        try:
-            names.append(directory.record().name)
-        except FileNotFoundError:
-            continue
-    return sorted({name for name in names if name.startswith(incomplete)})
+        with suppress(OSError, ClusterError):  # it may be going at this moment
+            names.add(directory.record().name)
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_cluster_or_file(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[str] | list[CompletionItem]:
+    """Names of the recorded clusters, or the shell's own completion of paths."""
+    names = complete_cluster(ctx, param, incomplete)
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 def name_argument(command: Command) -> Command:
@@ -55,7 +64,7 @@ def name_argument(command: Command) -> Command:
     return click.argument("name", shell_complete=complete_cluster)(command)
 
 
-def read_counts(words: Sequence[str], *, least: int = 0) -> dict[str, int]:
+def read_counts(words: Sequence[str]) -> dict[str, int]:
     """Counts that were written as ``tag=n``.
 
     Raises
@@ -68,8 +77,8 @@ def read_counts(words: Sequence[str], *, least: int = 0) -> dict[str, int]:
         tag, separator, number = word.partition("=")
         if not (tag and separator and number.isascii() and number.isdigit()):
             raise click.UsageError(f"{word!r} is no count: write tag=n, for example climate=3")
-        if int(number) < least or tag in counts:
-            raise click.UsageError(f"{word!r}: one count for each tag, at least {least}")
+        if tag in counts:
+            raise click.UsageError(f"{word!r}: {tag!r} has a count already")
         counts[tag] = int(number)
     return counts
 
@@ -108,7 +117,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
             status.provider + (" (embedded)" if status.embedded else ""),
             status.state,
             _workers(status.pools),
-            status.id[:8],
+            "-" if ":" in status.id else status.id[:8],  # other packages' clusters have none
             _age(status.created_at),
         )
         for status in clusters
@@ -129,10 +138,11 @@ def render_status(status: ClusterStatus) -> str:
     ]
     if status.dashboard:
         lines.append(f"Live page: {status.dashboard}")
-    for words, moment in (("Ends in", status.ends_at), ("Idle end", status.idle_ends_at)):
-        if moment is not None and status.state in ("starting", "running", "degraded", "unmanaged"):
+    lives = status.state in ("starting", "running", "degraded", "unmanaged")
+    for words, moment in (("", status.ends_at), (" if nothing happens", status.idle_ends_at)):
+        if lives and moment is not None:
             left = format_duration(max(0.0, moment - time.time()))
-            lines.append(f"{words}:   {left}" + (" if nothing happens" * (words == "Idle end")))
+            lines.append(f"Ends:      in {left}{words}")
     pools = [
         (tag, *(str(pool.get(key, 0)) for key in _POOL_HEADER[1:]))
         for tag, pool in status.pools.items()
@@ -148,6 +158,21 @@ def render_status(status: ClusterStatus) -> str:
     ]
     lines += ["", *table(_MANAGER_HEADER, managers)] if managers else []
     return "\n".join(lines) + "\n"
+
+
+def render_progress(status: ClusterStatus) -> str:
+    """How far a cluster is that starts, on one line."""
+    from scalable.report.table import on_one_line
+
+    parts = []
+    for tag, pool in status.pools.items():
+        words = f"{tag}: {pool.get('running', 0)}/{pool.get('wanted', 0)} workers"
+        if pool.get("launching"):
+            words += f", {pool['launching']} launching"
+        if why := pool.get("reason") or pool.get("waiting"):
+            words += f" ({why})"
+        parts.append(words)
+    return on_one_line(" | ".join([status.state, *parts]))
 
 
 def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:

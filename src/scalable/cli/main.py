@@ -49,7 +49,8 @@ Examples:
 
 \b
 Exit codes: 2 manifest or usage, 3 plan, 4 provider, 5 cluster, 6 run record,
-1 anything else, 130 interrupted; `list` ends with 3 where some are missing; `run` ends with the workflow's own.
+1 anything else, 130 interrupted; `list` ends with 3 where some are missing,
+`run` with the workflow's own.
 """
 
 
@@ -106,8 +107,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who closed the pipe does not want to hear that it is closed.
         with contextlib.suppress(BrokenPipeError):
             _error_output(given).fail(failure)
-        return failure.exit_code
-    return code if isinstance(code, int) else 0
+        code = failure.exit_code
+    code = code if isinstance(code, int) else 0
+    if arguments is None:
+        _leave_plugins_behind(code)
+    return code
+
+
+def _leave_plugins_behind(code: int) -> None:
+    """End the process here where a plug-in that has not answered could keep it from ending.
+
+    Python waits for threads that such a plug-in has started itself.
+    """
+    discovery = sys.modules.get("scalable.lifecycle.discovery")
+    if discovery is None or not discovery.asking():
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def failure_of(error: Exception, *, debug: bool = False) -> Failure:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.connecting import install_loader
 from scalable.lifecycle.ending import end
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.records import ClusterDirectory
@@ -34,6 +35,7 @@ class Attachment:
     def __init__(self, directory: ClusterDirectory) -> None:
         from scalable.cluster.attached import AttachedCluster
 
+        install_loader()
         self.directory = directory
         self.cluster: Any = AttachedCluster.from_name(directory.id)
         self.scaling_history: list[dict[str, Any]] = []

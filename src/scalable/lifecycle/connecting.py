@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
 
 LOADER = "scalable.lifecycle.connecting.load_security"
-#: Environment variable of Dask's setting ``distributed.client.security-loader``.
+LOADER_SETTING = "distributed.client.security-loader"
+#: The same as an environment variable.
 LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
 
 
@@ -44,6 +44,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     from scalable.cluster.credentials import security_of
 
     bundle = bundle_of(name)
+    install_loader()
     try:
         return ScalableClient(
             bundle.address,
@@ -82,9 +83,15 @@ def load_security(info: dict[str, Any]) -> Security | None:
     return None
 
 
-def install_loader(environ: MutableMapping[str, str]) -> None:
-    """Have bare Dask clients of a process find the credentials of this user's clusters."""
-    environ.setdefault(LOADER_VARIABLE, LOADER)
+def install_loader() -> None:
+    """Have bare Dask clients of this process find the credentials of this user's clusters.
+
+    A loader that the user has chosen is left in place.
+    """
+    import dask
+
+    if not dask.config.get(LOADER_SETTING, None):
+        dask.config.set({LOADER_SETTING: LOADER})
 
 
 def snippet(directory: ClusterDirectory) -> str:

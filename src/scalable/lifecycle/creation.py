@@ -54,6 +54,28 @@ class DetachOptions:
 
 
 @dataclass(frozen=True)
+class ManagerRequest:
+    """One of the managers of a cluster that is to be made.
+
+    Attributes
+    ----------
+    spec
+        The request for the target on which it provisions.
+    manifest_yaml
+        The manifest as it is resolved for that target.
+    priority
+        Lower numbers are filled first.
+    limits
+        Tag -> most workers of it.
+    """
+
+    spec: DeploymentSpec
+    manifest_yaml: str
+    priority: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Creation:
     """A cluster that is to be made.
 
@@ -62,7 +84,7 @@ class Creation:
     spec
         The request for the target where its scheduler lives.
     managers
-        Id -> request for the target on which that manager provisions.
+        Id -> manager.
     plan
         What it will take.
     manifest_yaml
@@ -74,7 +96,7 @@ class Creation:
     """
 
     spec: DeploymentSpec
-    managers: Mapping[str, DeploymentSpec]
+    managers: Mapping[str, ManagerRequest]
     plan: Plan
     manifest_yaml: str
     options: DetachOptions = field(default_factory=DetachOptions)
@@ -109,8 +131,9 @@ def create(creation: Creation) -> ClusterDirectory:
     )
     services.start_scheduler(directory, creation.spec)
     if creation.options.workers:
-        for manager, spec in creation.managers.items():
-            services.start_manager(directory, manager, spec)
+        for manager, request in creation.managers.items():
+            directory.write_manifest(manager, request.manifest_yaml)
+            services.start_manager(directory, manager, request.spec)
     directory.set_stage("made")
     return directory
 
@@ -144,16 +167,15 @@ def embedded_record(spec: DeploymentSpec) -> ClusterDirectory | None:
 def _record(creation: Creation) -> ClusterRecord:
     spec, options = creation.spec, creation.options
     idle_timeout_s, time_to_live_s = lifetimes(spec, options)
-    described = {m.target: m for m in spec.managers}
-    managers = {}
-    for manager, its in creation.managers.items():
-        said = described.get(its.target_name)
-        managers[manager] = {
-            "target": its.target_name,
-            "provider": its.provider_name,
-            "priority": 0 if said is None else said.priority,
-            "limits": {} if said is None else dict(said.limits),
+    managers = {
+        manager: {
+            "target": request.spec.target_name,
+            "provider": request.spec.provider_name,
+            "priority": request.priority,
+            "limits": dict(request.limits),
         }
+        for manager, request in creation.managers.items()
+    }
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:
@@ -317,7 +339,7 @@ def resume(name: str) -> list[str]:
     started = []
     for manager, described in directory.record().managers.items():
         if not services.is_running(directory, manager):
-            spec = spec_for(directory, described["target"])
+            spec = spec_for(directory, manager, described["target"])
             services.start_manager(directory, manager, spec)
             started.append(manager)
     return started

@@ -94,6 +94,11 @@ def status(name: str) -> ClusterStatus:
     return status_of(find(name), time.time())
 
 
+def asking() -> bool:
+    """Whether some plug-in of this process has still not answered."""
+    return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
+
+
 # Plug-ins -----------------------------------------------------------------------------------------
 
 

@@ -92,7 +92,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
     """
     record = directory.record()
     described = record.managers[manager]
-    spec = spec_for(directory, described["target"])
+    spec = spec_for(directory, manager, described["target"])
     known = wait_for_scheduler(directory)
     return ManagerConfig(
         manager=manager,

@@ -10,16 +10,17 @@ from scalable.records import ClusterDirectory
 from scalable.spec import DeploymentSpec
 
 
-def spec_for(directory: ClusterDirectory, target: str) -> DeploymentSpec:
-    """What a target of a cluster's manifest asks for.
+def spec_for(directory: ClusterDirectory, manager: str, target: str) -> DeploymentSpec:
+    """What a manager of a cluster is asked for.
 
     Parameters
     ----------
     directory
         The cluster.
-    target
-        Its own target, or one of its managers'.
+    manager, target
+        Id of the manager, and the target that it provisions on.
     """
-    manifest = Manifest.load(directory.path / "manifest.yaml", option_models(), target=target)
+    file = directory.manager_directory(manager) / "manifest.yaml"
+    manifest = Manifest.load(file, option_models(), target=target)
     spec = manifest.resolve(target).spec
     return dataclasses.replace(spec, workflow_dir=directory.record().workflow_dir)

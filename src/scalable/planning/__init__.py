@@ -4,7 +4,16 @@ No I/O, no Dask, no providers: prices and history arrive as values.
 """
 
 from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
+from scalable.planning.expected import expected_duration
 from scalable.planning.notices import notices
 from scalable.planning.plan import make_plan
 
-__all__ = ["conflicts", "expected_work", "make_plan", "notices", "worker_counts", "written_total"]
+__all__ = [
+    "conflicts",
+    "expected_duration",
+    "expected_work",
+    "make_plan",
+    "notices",
+    "worker_counts",
+    "written_total",
+]

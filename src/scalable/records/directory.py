@@ -143,6 +143,10 @@ class ClusterDirectory:
         """Private directory of one of its managers."""
         return self.path / "managers" / manager
 
+    def write_manifest(self, manager: str, text: str) -> None:
+        """Keep the manifest as it is resolved for a manager's target."""
+        write_private(private_directory(self.manager_directory(manager)) / MANIFEST, text)
+
     def managers(self) -> dict[str, dict[str, Any]]:
         """Id -> what each manager that was let in said of its process."""
         found = {}

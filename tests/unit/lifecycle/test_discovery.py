@@ -1,12 +1,15 @@
 """Listing clusters, whatever the plug-ins do."""
 
+import json
 import time
 import uuid
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from scalable.errors import ProviderError
+from scalable.files import write_private
 from scalable.lifecycle import discovery, ending
 from scalable.providers import registry
 from scalable.records import ClusterDirectory
@@ -87,3 +90,55 @@ def test_orphans_are_ended_only_when_asked(plugins):
     assert ended == []
     ending.gc(dry_run=False)
     assert ended == ["x"]
+
+
+def test_what_came_to_be_while_places_were_asked_is_no_orphan(plugins):
+    plugins("good", lambda: [{"id": recorded().id, "what": "job 7"}])
+    assert discovery.list_clusters().clusters == ()
+
+
+def test_what_is_left_of_one_cluster_in_two_places_is_shown_for_each(plugins):
+    plugins("good", lambda: [{"id": "x", "what": "job 7"}])
+    plugins("better", lambda: [{"id": "x", "what": "process 7"}])
+    assert {row.provider for row in discovery.list_clusters()} == {"good", "better"}
+
+
+@pytest.mark.parametrize("name", ["record.json", "status.json"])
+def test_a_cluster_of_which_a_file_cannot_be_used_is_named_and_is_no_orphan(plugins, name):
+    directory = recorded()
+    directory.write_status({"pools": {}, "managers": []})
+    (directory.path / name).chmod(0o644)
+    plugins("good", lambda: [{"id": directory.id, "what": "job 7"}])
+    listing = discovery.list_clusters()
+    assert listing.clusters == ()
+    assert len(listing.errors) == 1
+    assert f"{directory.id}/{name} can be used by others" in listing.errors[0]
+
+
+def test_a_row_that_is_none_is_its_plug_ins_fault(plugins):
+    plugins("odd", lambda: [{"what": "no id"}])
+    assert discovery.list_clusters().errors == ("provider 'odd': KeyError: 'id'",)
+
+
+def test_a_cluster_that_goes_in_this_moment_is_not_there(plugins, monkeypatch):
+    directory = recorded()
+    look = discovery.status_of
+
+    def late(*args):
+        directory.remove()
+        return look(*args)
+
+    monkeypatch.setattr(discovery, "status_of", late)
+    listing = discovery.list_clusters()
+    assert (listing.clusters, listing.errors) == ((), ())
+
+
+def test_clusters_are_listed_in_the_order_of_their_creation(plugins):
+    for name, day in (("second", 2), ("third", 3), ("first", 1)):
+        made = recorded(name)
+        record = replace(made.record(), created_at=f"2026-01-0{day}T00:00:00+00:00")
+        write_private(made.path / "record.json", json.dumps(record.to_dict()))
+    listing = discovery.list_clusters()
+    assert [row.name for row in listing] == ["first", "second", "third"]
+    assert (listing[0].name, len(listing[1:])) == ("first", 2)
+    assert discovery.status("second").name == "second"

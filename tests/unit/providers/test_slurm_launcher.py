@@ -375,6 +375,7 @@ def test_jobs_of_an_earlier_process_are_taken_over_by_their_exact_name(slurm, la
         adopted = await launcher.adopt()
         assert await launcher.adopt() == {}
         seen = launcher.observe()
+        slurm.answer("squeue", "")
         await launcher.stop([*adopted])
         return adopted, {name: observed.state.value for name, observed in seen.items()}
 

@@ -25,16 +25,19 @@ from scalable.cli.output import VERSION, Output, Result
 def command(name: str, *, bundle: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
     from scalable.lifecycle.connecting import snippet
-    from scalable.records import find, write_bundle
+    from scalable.records import Bundle, find, write_bundle
 
     directory = find(name)
-    if bundle is not None:
-        write_bundle(bundle, directory)
-        data = {"version": VERSION, "bundle": str(bundle)}
-        output.show(Result(f"wrote {bundle}: keep it secret\n", data))
+    # Whether it can be reached, and the credentials be used, is known before a paste fails.
+    address = Bundle.of(directory).address
+    if bundle is None:
+        text = snippet(directory)
+        output.show(Result(text, {"version": VERSION, "address": address, "snippet": text}))
         return 0
-    text = snippet(directory)
-    scheduler = directory.scheduler() or {}
-    data = {"version": VERSION, "address": scheduler.get("address"), "snippet": text}
-    output.show(Result(text, data))
+    try:
+        write_bundle(bundle, directory)
+    except OSError as error:
+        raise click.FileError(str(bundle), hint=error.strerror) from error
+    data = {"version": VERSION, "address": address, "bundle": str(bundle)}
+    output.show(Result(f"wrote {bundle}: keep it secret\n", data))
     return 0

@@ -24,13 +24,16 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
     try:
         found = status(name)
-    except (UnknownClusterError, FileNotFoundError):
-        data = {"version": VERSION, "name": name, "ended": False}
-        output.show(Result(f"there is no cluster {name!r}: nothing to do\n", data))
+    except (UnknownClusterError, FileNotFoundError) as error:
+        known = getattr(error, "hint", None)
+        text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")
+        data = {"version": VERSION, "name": name, "id": None, "ended": False}
+        output.show(Result(f"{text}: nothing to do\n", data))
         return 0
     running = sum(pool.get("running", 0) for pool in found.pools.values())
     confirm(f"End cluster {found.name!r} ({found.state}, {running} workers)?", yes=yes)
     ended = end(found.id)
     data = {"version": VERSION, "name": found.name, "id": found.id, "ended": ended}
-    output.show(Result(f"cluster {found.name!r} has ended\n", data))
+    words = "has ended" if ended else "was gone already"
+    output.show(Result(f"cluster {found.name!r} {words}\n", data))
     return 0

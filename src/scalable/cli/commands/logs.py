@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from scalable.cli.clusters import name_argument
@@ -25,16 +27,21 @@ def command(
     from scalable.records import find
 
     directory = find(name)
-    files = log_files(directory, pool=pool, worker=worker)
     if follow:
-        for source, line in follow_lines(directory, pool=pool, worker=worker):
-            output.line(f"{source}: {line}", {"worker": source, "line": line})
+        with suppress(KeyboardInterrupt):
+            for source, line in follow_lines(directory, pool=pool, worker=worker):
+                output.line(f"{source}: {line}", {"worker": source, "line": line})
         return 0
+    files = log_files(directory, pool=pool, worker=worker)
     texts = {file.worker: read_log(file.path) for file in files}
-    shown = [f"==> {source} <==\n{text}" for source, text in texts.items()]
+    shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
     data = {
         "version": VERSION,
         "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
     }
     output.show(Result("\n".join(shown) or "no log yet\n", data))
     return 0
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") or not text else f"{text}\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.clusters import complete_cluster, read_counts
+from scalable.cli.clusters import complete_cluster_or_file, read_counts
 from scalable.cli.options import output_options, target_option
 from scalable.cli.output import Output
 
@@ -18,7 +18,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("cluster", metavar="NAME_OR_BUNDLE", shell_complete=complete_cluster)
+@click.argument("cluster", metavar="NAME_OR_BUNDLE", shell_complete=complete_cluster_or_file)
 @click.option(
     "--manifest",
     type=click.Path(path_type=Path),

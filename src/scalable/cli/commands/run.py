@@ -95,7 +95,8 @@ def command(
     code, runs = _follow(command_line, path, target, output, cluster)
     if code:
         output.note(f"{script} ended with exit code {code}")
-    _report(runs, code, output)
+    # The run of a cluster that goes on does not end with one of its workflows.
+    _report(runs, code, output, ended=cluster is None)
     return code
 
 
@@ -151,14 +152,15 @@ def _listing() -> Iterator[Path]:
         yield Path(directory) / "runs"
 
 
-def _report(runs: Sequence[Path], code: int, output: Output) -> None:
-    """Show what was recorded, with the script's end in it."""
+def _report(runs: Sequence[Path], code: int, output: Output, *, ended: bool) -> None:
+    """Show what was recorded, with the script's end in it where the run ended with that."""
     from scalable import report
 
     texts, reports = [], []
     for run in runs:
         try:
-            _amend(run, code)
+            if ended:
+                _amend(run, code)
             summary = report.build(run.parent, run.name)
         except RunError as error:
             output.note(f"no report of {run}: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,13 @@ from scalable.cli.clusters import (
     cluster_data,
     confirm,
     render_changes,
+    render_progress,
     render_status,
 )
 from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.spec import ClusterStatus, Plan
+from scalable.spec import ClusterStatus, DeploymentSpec, Plan
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
@@ -78,10 +80,10 @@ def command(  # noqa: PLR0913 - what a user may say
     assert options.name is not None
     running = running_cluster(options.name)
     if running is not None:
-        return _change(running, session, plan, yes=yes, output=output)
-    session.refuse_what_cannot_detach(options)
-    output.note(render_plan(plan) + _lifetime(session, options))
-    if plan.cost_estimate is not None or session.spec.provider_name != "local":
+        return _change(running, plan, yes=yes, output=output)
+    managers = session.refuse_what_cannot_detach(options)
+    output.note(render_plan(plan) + _outlook(session, plan, options))
+    if _asks_first([session.spec, *(request.spec for request in managers.values())]):
         confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
     directory = session.create(plan, options)
     status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
@@ -89,11 +91,22 @@ def command(  # noqa: PLR0913 - what a user may say
     return 0
 
 
-def _lifetime(session: ScalableSession, options: DetachOptions) -> str:
-    from scalable.lifecycle.creation import lifetimes
+def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
+    """Whether money or a queue is involved anywhere."""
+    return any(s.provider_name != "local" or s.price_per_core_hour is not None for s in places)
 
+
+def _outlook(session: ScalableSession, plan: Plan, options: DetachOptions) -> str:
+    """How long it will take, when it ends by itself, and who feeds it."""
+    from scalable.lifecycle.creation import lifetimes
+    from scalable.planning import expected_duration
+
+    lines = [""]
+    expected = expected_duration(session.spec, plan.scale_plan.workers_by_tag)
+    if expected is not None:
+        lines.append(f"Time:   about {format_duration(expected)} once the workers are there")
     idle, live = lifetimes(session.spec, options)
-    lines = ["", f"Ends:   after {format_duration(idle)} without work"]
+    lines.append(f"Ends:   after {format_duration(idle)} without work")
     if live is not None:
         lines.append(f"        and in any case after {format_duration(live)}")
     for manager in session.spec.managers:
@@ -105,14 +118,16 @@ def _lifetime(session: ScalableSession, options: DetachOptions) -> str:
     return "\n".join(lines)
 
 
-def _change(
-    directory: ClusterDirectory, session: ScalableSession, plan: Plan, *, yes: bool, output: Output
-) -> int:
+def _change(directory: ClusterDirectory, plan: Plan, *, yes: bool, output: Output) -> int:
     """Bring a cluster that runs to the counts of a plan."""
     from scalable.lifecycle.control import scale
     from scalable.records import status_of
 
     status = status_of(directory, time.time())
+    if status.state in ("creating", "starting"):
+        # Another `up` of this name has just begun.
+        output.note(f"cluster {status.name!r} is {status.state}")
+        status = _wait(directory, output, wait=True, workers=False)
     now = {tag: int(pool["wanted"]) for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)
     output.note(f"cluster {status.name!r} runs already ({status.state})")
@@ -123,7 +138,10 @@ def _change(
         output.note(line)
     counts = {t: n for t, n in then.items() if t in now and n != now[t]}
     if counts:
-        if session.spec.provider_name != "local" and any(n > now[t] for t, n in counts.items()):
+        record = directory.record()
+        places = {record.provider, *(m["provider"] for m in record.managers.values())}
+        costs = plan.cost_estimate is not None or places != {"local"}
+        if costs and any(n > now[tag] for tag, n in counts.items()):
             confirm(f"Change cluster {status.name!r}?", yes=yes)
         scale(directory.id, counts)
     elif not lines:
@@ -135,7 +153,6 @@ def _change(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
-    from scalable.cli.progress import PoolCounts
     from scalable.lifecycle.creation import wait_until_ready
     from scalable.records import status_of
 
@@ -145,13 +162,14 @@ def _wait(
     with output.display() as view:
 
         def show(status: ClusterStatus) -> None:
-            pools = {
-                tag: PoolCounts(workers=pool["running"], wanted=pool["wanted"])
-                for tag, pool in status.pools.items()
-            }
-            view.update(time.monotonic() - began, pools)
+            view.tell(time.monotonic() - began, render_progress(status))
 
-        return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
+        try:
+            return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
+        except KeyboardInterrupt:
+            name = directory.record().name
+            output.note(f"cluster {name!r} goes on without being waited for; see `scalable status`")
+            raise
 
 
 def _show(status: ClusterStatus, output: Output, *, changed: bool) -> None:

@@ -48,21 +48,21 @@ def programs(directory: Path) -> Iterator[Program]:
 
     The client of a container's runtime counts as the program that runs inside.
     """
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    for path in Path("/proc").glob("[0-9]*"):
+        if int(path.name) == os.getpid():
             continue
         with suppress(OSError, psutil.NoSuchProcess):  # it ended in this moment
-            if entry.stat().st_uid != os.geteuid() or _parse(entry.path, directory) is None:
+            if path.stat().st_uid != os.geteuid() or _parse(path, directory) is None:
                 continue
-            process = psutil.Process(int(entry.name))
+            process = psutil.Process(int(path.name))
             # Read anew: what is known of the process now is of the one that says this.
-            found = _parse(entry.path, directory)
+            found = _parse(path, directory)
             if found is not None:
                 yield Program(process, *found)
 
 
-def _parse(path: str, directory: Path) -> tuple[str, tuple[str, ...]] | None:
-    line = Path(path, "cmdline").read_bytes()
+def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
+    line = (path / "cmdline").read_bytes()
     if os.fsencode(directory) not in line:
         return None
     words = [os.fsdecode(word) for word in line.removesuffix(b"\0").split(b"\0")]

@@ -79,7 +79,7 @@ class Jobs:
         task_s
             Expected running time of its longest call in seconds; 0 to go by what ran.
         """
-        site, tag = self._site, component.name
+        site, tag, logs = self._site, component.name, self._logs()
         request = JobRequest(
             component,
             self._options,
@@ -91,7 +91,6 @@ class Jobs:
         container = container_of(request)
         if container is not None and shutil.which(container.runtime):
             prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
-        logs = self._logs()
         template = job_template(request, prefix=f"{tag}-{site.incarnation}-", logs=logs)
         self._pools[tag] = JobPool(
             name=template.name,

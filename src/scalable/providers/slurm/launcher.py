@@ -159,7 +159,9 @@ class SlurmLauncher:
         began = time.monotonic()
         for element in await self._slurm.queue():
             tag = tags.get(element.name)
-            if tag is None or element.state is JobState.ENDED:
+            # Of manager "a" and tag "b-c" the name is that of manager "a-b" and tag "c".
+            owner = said_by(element).get("directory", str(self._directory))
+            if tag is None or owner != str(self._directory) or element.state is JobState.ENDED:
                 continue
             name = worker_of(element)
             if name is None:

@@ -1,0 +1,63 @@
+"""Clusters for the "+NEW" button of Dask's JupyterLab extension.
+
+In the extension's configuration::
+
+    labextension:
+      factory:
+        module: scalable.lab
+        class: lab_cluster
+        kwargs: {manifest: /path/to/scalable.yaml, target: local}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from scalable.lifecycle.creation import DetachOptions, default_name, wait_until_ready
+from scalable.session import ScalableSession
+
+if TYPE_CHECKING:
+    from scalable.cluster.attached import AttachedCluster
+
+READY_TIMEOUT_S = 600.0
+
+
+async def lab_cluster(
+    manifest: str | os.PathLike[str] | None = None,
+    target: str | None = None,
+    name: str | None = None,
+    *,
+    asynchronous: bool = True,
+) -> AttachedCluster:
+    """Start a detached cluster, and connect to it.
+
+    The extension ends a cluster by closing it: ``close()`` of this one ends it for everybody.
+
+    Parameters
+    ----------
+    manifest, target
+        As for :meth:`ScalableSession.from_yaml`.
+    name
+        By default made of the project and the target; numbered where that is taken.
+    asynchronous
+        As the extension gives it; only True makes sense here.
+
+    Returns
+    -------
+    AttachedCluster
+        It has ``id``, ``scheduler_info``, ``scheduler_address``, ``dashboard_link``, ``scale``,
+        ``adapt`` and ``close``.
+    """
+    from scalable.cluster.attached import AttachedCluster
+    from scalable.records import Bundle, all_directories
+
+    session = ScalableSession.from_yaml(manifest, target)
+    taken = {directory.record().name for directory in all_directories()[0]}
+    wanted = name or default_name(session.spec)
+    numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
+    options = DetachOptions(name=next(n for n in numbered if n not in taken))
+    directory = await asyncio.to_thread(session.create, session.plan(), options)
+    await asyncio.to_thread(wait_until_ready, directory, timeout_s=READY_TIMEOUT_S)
+    return await AttachedCluster(Bundle.of(directory), asynchronous=asynchronous, owner=True)

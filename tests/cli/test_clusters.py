@@ -1,0 +1,468 @@
+"""The verbs for clusters that run: list, status, scale, connect, down, resume, gc, manager."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+from fabricated import ADDRESS, ID, STATUS
+
+from scalable.errors import ClusterError
+from scalable.lifecycle import control, creation, discovery, ending
+from scalable.lifecycle.ending import Garbage
+from scalable.records import ClusterDirectory, read_bundle
+
+OTHER = "ffffffff-1111-4222-8333-444455556666"
+ROW = {
+    "name": "one",
+    "id": ID,
+    "provider": "local",
+    "target": "local",
+    "state": "running",
+    "address": ADDRESS,
+    "dashboard": None,
+    "owner": "me",
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "pools": STATUS["pools"],
+    "managers": STATUS["managers"],
+    "embedded": False,
+    "orphan": False,
+    "reason": None,
+    "ends_at": None,
+    "idle_ends_at": None,
+}
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    """Plug-ins for Dask's tools that are installed."""
+    points = []
+    monkeypatch.setattr(discovery, "entry_points", lambda group: points)
+    monkeypatch.setattr(discovery, "PLUGIN_TIMEOUT_S", 1.0)
+
+    def add(name, load):
+        points.append(SimpleNamespace(name=name, value=f"{name}:discover", load=load))
+
+    return add
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Somebody who answers."""
+
+    def answer(word):
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+        monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: word)
+
+    return answer
+
+
+# list and status -----------------------------------------------------------------------------------
+
+
+def test_the_list_for_programs(invoke, recorded):
+    recorded()
+    result = invoke("list", "--format", "json")
+    assert (result.code, result.err) == (0, "")
+    assert json.loads(result.out) == {"version": 1, "clusters": [ROW], "errors": []}
+
+
+def test_the_list_for_people(invoke, recorded, monkeypatch):
+    assert invoke("list").out == "no clusters\n"
+    now = "2026-01-01T02:07:00+00:00"
+    monkeypatch.setattr("scalable.cli.clusters._age", lambda created: f"{created} to {now}"[11:16])
+    recorded()
+    recorded("a cluster of another", uuid=OTHER, running=False, embedded=True, stage="creating")
+    result = invoke("list")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (
+        "  name                          provider     state  workers        id    age\n"
+        "  one                              local   running      2/3  0f0e0d0c  00:00\n"
+        "  a cluster of another  local (embedded)  creating      0/3  ffffffff  00:00\n"
+    )
+    assert invoke("list", "--format", "quiet").out == ""
+
+
+def test_plug_ins_that_fail_are_named_and_the_rows_are_there(invoke, recorded, plugins):
+    async def works():
+        yield "theirs", object
+
+    recorded()
+    plugins("bad", lambda: 1 / 0)
+    plugins("tar", lambda: time.sleep(20))
+    plugins("good", lambda: works)
+    failures = [
+        "dask_cluster_discovery plug-in 'bad': ZeroDivisionError: division by zero",
+        "dask_cluster_discovery plug-in 'tar': it did not answer within 1 s",
+    ]
+    result = invoke("list")
+    assert (result.code, result.err.splitlines()) == (3, failures)
+    assert [line.split()[0] for line in result.out.splitlines()] == ["name", "one", "theirs"]
+    result = invoke("list", "--format", "json")
+    value = json.loads(result.out)
+    assert (result.code, result.err, value["errors"]) == (3, "", failures)
+    assert [row["name"] for row in value["clusters"]] == ["one", "theirs"]
+    result = invoke("list", "--format", "quiet")
+    assert (result.code, result.out, result.err.splitlines()) == (3, "", failures)
+
+
+def test_a_file_that_others_can_read_costs_one_row(invoke, recorded):
+    recorded()
+    (recorded("two", uuid=OTHER).path / "status.json").chmod(0o644)
+    result = invoke("list", "--format", "json")
+    value = json.loads(result.out)
+    assert (result.code, [row["name"] for row in value["clusters"]]) == (3, ["one"])
+    assert f"{OTHER}/status.json can be used by others" in value["errors"][0]
+
+
+PLUGIN = """\
+import asyncio, time
+
+async def discover():
+    await asyncio.to_thread(time.sleep, 600)
+    yield "never", object
+"""
+
+
+def test_a_plug_in_that_hangs_in_a_thread_of_its_own_does_not_hold_the_program(
+    tmp_path, recorded, finish
+):
+    recorded()
+    (tmp_path / "tarpit.py").write_text(PLUGIN)
+    installed = tmp_path / "tarpit-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: tarpit\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[dask_cluster_discovery]\ntarpit = tarpit:discover\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = finish("list", "--format", "json", env=environment)
+    assert result.code == 3
+    assert [row["name"] for row in json.loads(result.out)["clusters"]] == ["one"]
+
+
+def test_twenty_lists_while_clusters_come_and_go(recorded, spawn):
+    recorded("stays")
+    lists = [spawn("list", "--format", "json") for _ in range(20)]
+    come_and_go = 0
+    while any(process.poll() is None for process in lists):
+        recorded("goes", uuid=OTHER).remove()
+        come_and_go += 1
+    for process in lists:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, "")
+        value = json.loads(out)
+        names = [row["name"] for row in value["clusters"]]
+        assert (names.count("stays"), value["errors"]) == (1, [])
+    assert come_and_go > 10
+
+
+def test_a_status_for_programs(invoke, recorded):
+    recorded()
+    for name in ("one", "local/one", ID, ID[:4]):
+        result = invoke("status", name, "--format", "json")
+        assert (result.code, json.loads(result.out)) == (0, {"version": 1, **ROW})
+
+
+def test_a_status_for_people(invoke, recorded):
+    ends = time.time() + 599.5
+    recorded(status={"idle_ends_at": ends, "state": "degraded", "reason": "model lacks 1 worker"})
+    assert invoke("status", "one").out == (
+        f"Cluster:   one ({ID})\n"
+        "State:     degraded: model lacks 1 worker\n"
+        "Target:    local (provider local)\n"
+        f"Address:   {ADDRESS}\n"
+        "Ends:      in 9 m 59 s if nothing happens\n"
+        "\n"
+        "  pool      wanted  running  launching  failed\n"
+        "  model          2        1          1       0\n"
+        "  analysis       1        1          0       0\n"
+        "  model: Priority\n"
+        "\n"
+        "  manager  target     state  priority\n"
+        "  local     local  attached         0\n"
+    )
+
+
+def test_a_scheduler_that_is_gone_is_failed(invoke, recorded):
+    directory = recorded()
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    directory.write_scheduler({**directory.scheduler(), "pid": child.pid})
+    value = json.loads(invoke("status", "one", "--format", "json").out)
+    assert (value["state"], value["reason"]) == ("failed", "its scheduler is gone")
+    assert value["pools"]["model"]["running"] == 0
+
+
+@pytest.mark.parametrize("verb", ["status", "scale", "logs", "connect", "resume"])
+def test_names_that_mean_none_or_several(verb, invoke, recorded):
+    more = ("model=1",) if verb == "scale" else ()
+    recorded()
+    recorded(uuid=OTHER, provider="slurm", embedded=True)
+    result = invoke(verb, "two", *more)
+    assert (result.code, result.out) == (5, "")
+    assert result.err == "error: there is no cluster 'two'\n  hint: there are: one\n"
+    result = invoke(verb, "one", *more)
+    assert result.code == 5
+    assert "'one' may be any of local/one (0f0e0d0c), slurm/one (ffffffff)" in result.err
+    assert "give provider/name or the id" in result.err
+
+
+def test_shells_complete_the_names_of_clusters(recorded, complete):
+    recorded("climate")
+    recorded("clouds", uuid=OTHER)
+    names = ["plain,climate", "plain,clouds"]
+    for verb in ("status", "down", "logs", "connect", "resume", "scale", "manager attach"):
+        assert complete(f"scalable {verb} cl") == names, verb
+    assert complete("scalable run --cluster cli") == names[:1]
+    assert complete("scalable manager attach bun") == ["file,bun"]
+
+
+# scale, connect -----------------------------------------------------------------------------------
+
+
+def test_counts_are_sent_and_shown(invoke, monkeypatch):
+    asked = []
+
+    def scale(name, counts):
+        asked.append((name, counts))
+        return {"model": 2, "analysis": 1}, {"model": 0, "analysis": 4}
+
+    monkeypatch.setattr(control, "scale", scale)
+    result = invoke("scale", "one", "model=0", "analysis=4")
+    assert (result.code, result.out) == (0, "model: 2 -> 0\nanalysis: 1 -> 4\n")
+    assert asked == [("one", {"model": 0, "analysis": 4})]
+    assert json.loads(invoke("scale", "one", "model=0", "--format", "json").out) == {
+        "version": 1,
+        "before": {"model": 2, "analysis": 1},
+        "after": {"model": 0, "analysis": 4},
+    }
+
+
+@pytest.mark.parametrize(
+    "count", ["model", "model=", "model=-1", "=3", "model=2.5", "model=\u0661"]
+)
+def test_what_is_no_count(count, invoke, recorded):
+    recorded()
+    result = invoke("scale", "one", "--", count)
+    assert result.code == 2
+    assert f"{count!r} is no count: write tag=n, for example climate=3" in result.err
+
+
+def test_two_counts_for_one_tag(invoke):
+    assert (
+        "'model=2': 'model' has a count already" in invoke("scale", "x", "model=1", "model=2").err
+    )
+
+
+def test_a_scheduler_that_does_not_answer(invoke, recorded):
+    recorded(running=False)
+    result = invoke("scale", "one", "model=1")
+    assert (result.code, result.out) == (5, "")
+    assert "cluster 'one' has no scheduler that could be asked" in result.err
+    assert "`scalable status one` says how it is" in result.err
+
+
+def test_what_to_paste(invoke, recorded):
+    recorded()
+    result = invoke("connect", "one")
+    assert (result.code, result.err) == (0, "")
+    assert "client = scalable.connect('one')" in result.out
+    assert f"client = Client({ADDRESS!r})" in result.out
+    assert "key" not in result.out
+    value = json.loads(invoke("connect", "one", "--format", "json").out)
+    assert value == {"version": 1, "address": ADDRESS, "snippet": result.out}
+
+
+def test_a_bundle_is_for_its_owner_alone(invoke, recorded, tmp_path):
+    recorded()
+    file = tmp_path / "one.bundle"
+    result = invoke("connect", "one", "--export", file)
+    assert (result.code, result.out) == (0, f"wrote {file}: keep it secret\n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    bundle = read_bundle(file)
+    assert (bundle.name, bundle.address, bundle.pem["tls_client_key"]) == ("one", ADDRESS, "key")
+    result = invoke("connect", "one", "--export", tmp_path / "missing" / "file")
+    assert result.code == 1
+    assert "missing/file" in result.err
+    assert "No such file or directory" in result.err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"running": False}, "has no scheduler that listens"),
+        ({"embedded": True}, "lives in process"),
+    ],
+)
+def test_what_cannot_be_connected_to(more, message, invoke, recorded):
+    recorded(**more)
+    result = invoke("connect", "one")
+    assert (result.code, result.out) == (5, "")
+    assert message in result.err
+
+
+def test_credentials_that_others_can_read_are_refused_by_name(invoke, recorded):
+    (recorded().path / "tls" / "key.pem").chmod(0o640)
+    result = invoke("connect", "one")
+    assert (result.code, result.out) == (5, "")
+    assert f"{ID}/tls/key.pem can be used by others (mode 640)" in result.err
+
+
+# down, resume, gc ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """Ids of the clusters that were ended."""
+    ids = []
+    monkeypatch.setattr(ending, "end", lambda name: ids.append(name) or True)
+    return ids
+
+
+def test_down_of_what_is_gone_is_fine(invoke, recorded):
+    recorded("two")
+    result = invoke("down", "one")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "there is no cluster 'one' (there are: two): nothing to do\n"
+    value = json.loads(invoke("down", "one", "--yes", "--format", "json").out)
+    assert value == {"version": 1, "name": "one", "id": None, "ended": False}
+
+
+def test_down_asks(invoke, recorded, ended, terminal):
+    recorded()
+    nobody = invoke("down", "one")
+    assert nobody.code == 2
+    assert "End cluster 'one' (running, 2 workers)? There is no terminal to ask on: give --yes" in (
+        nobody.err
+    )
+    terminal("n")
+    assert invoke("down", "one").code == 130
+    assert ended == []
+    terminal("y")
+    result = invoke("down", "one")
+    assert (result.code, result.out, ended) == (0, "cluster 'one' has ended\n", [ID])
+    result = invoke("down", "one", "--yes", "--format", "json")
+    assert json.loads(result.out) == {"version": 1, "name": "one", "id": ID, "ended": True}
+
+
+def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    directory = recorded()
+    directory.write_scheduler({**directory.scheduler(), "pid": child.pid})
+    child.wait()
+    assert invoke("down", "one", "--yes").code == 0
+    assert not directory.path.exists()
+    assert invoke("down", "one", "--yes").code == 0
+
+
+def test_resume_says_what_it_started(invoke, monkeypatch):
+    monkeypatch.setattr(creation, "resume", lambda name: ["local", "hpc"])
+    assert invoke("resume", "one").out == "started manager local, hpc\n"
+    value = json.loads(invoke("resume", "one", "--format", "json").out)
+    assert value == {"version": 1, "started": ["local", "hpc"]}
+    monkeypatch.setattr(creation, "resume", lambda name: [])
+    assert invoke("resume", "one").out == "every manager is there\n"
+
+
+def test_gc_shows_what_it_would_do(invoke, monkeypatch):
+    asked = []
+    found = [Garbage("stale", "one", ID, "remove the record; no process is touched")]
+
+    def gc(*, dry_run):
+        asked.append(dry_run)
+        return found
+
+    monkeypatch.setattr(ending, "gc", gc)
+    line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
+    assert invoke("gc").out == f"would be cleared away, with --yes:\n{line}"
+    assert invoke("gc", "--yes").out == f"cleared away:\n{line}"
+    assert json.loads(invoke("gc", "--format", "json").out) == {
+        "version": 1,
+        "done": False,
+        "found": [{"kind": "stale", "name": "one", "id": ID, "action": found[0].action}],
+    }
+    assert asked == [True, False, True]
+    found.clear()
+    assert invoke("gc").out == "nothing is left over\n"
+
+
+def test_gc_of_a_stale_record_removes_that_alone(invoke, recorded):
+    directory = recorded()
+    directory.write_scheduler({**directory.scheduler(), "boot_id": "another"})
+    assert "stale" in invoke("gc").out
+    assert directory.path.exists()
+    assert invoke("gc", "--yes").code == 0
+    assert not directory.path.exists()
+
+
+# manager ------------------------------------------------------------------------------------------
+
+
+def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
+    given = []
+
+    def attach(cluster, manager, spec, **more):
+        given.append((cluster, manager, spec.target_name, more["limits"], more["priority"]))
+        return 7
+
+    monkeypatch.setattr("scalable.lifecycle.manager_process.attach_manager", attach)
+    file = project / "scalable.yaml"
+    file.write_text(file.read_text().replace("max_workers: 3", "processes: true"))
+    attach = ("manager", "attach", "one", "--id", "more")
+    result = invoke(*attach, "--target", "local", "--max", "model=1", "--priority", "2")
+    assert (result.code, result.out) == (7, "")
+    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C to leave\n"
+    assert given == [("one", "more", "local", {"model": 1}, 2)]
+    other = invoke(*attach, "--manifest", file, "--target", "local", "--max", "moon=1")
+    assert other.code == 3
+    assert "--max moon: no such component; there are 'model', 'analysis'" in other.err
+    threads = invoke(*attach, "--target", "other")
+    assert threads.code == 2
+    assert "set processes: true on target 'other'" in threads.err
+    assert invoke("manager", "attach", "one", "--target", "local").code == 2
+
+
+def test_a_manager_that_is_refused(invoke, project, monkeypatch):
+    def refuse(*_, **__):
+        raise ClusterError("cluster 'one' does not take manager 'more': it is there already")
+
+    monkeypatch.setattr("scalable.lifecycle.manager_process.attach_manager", refuse)
+    result = invoke("manager", "attach", "one", "--target", "cluster", "--id", "more")
+    assert result.code == 5
+    assert "it is there already" in result.err
+    result = invoke("manager")
+    assert "attach" in (result.out + result.err)
+
+
+# run ----------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_is_led_to_the_cluster(project, recorded, finish):
+    directory = recorded()
+    (project / "workflow.py").write_text(
+        "import os, sys\n"
+        "from record import record\n"
+        "run = record()\n"
+        "print(os.environ['SCALABLE_CLUSTER'])\n"
+        "run.close('completed')\n"
+        "sys.exit(4)\n"
+    )
+    result = finish("run", "--cluster", "one", "--format", "json")
+    assert (result.code, result.err) == (4, f"{directory.id}\n")
+    # The cluster's run does not fail because one of its workflows has.
+    assert json.loads(result.out)["reports"][0]["status"] == "completed"
+    result = finish("run", "--cluster", "two")
+    assert (result.code, result.out) == (5, "")
+    assert "there is no cluster 'two'" in result.err
+
+
+def test_the_state_of_another_user_is_another(invoke, recorded, tmp_path, monkeypatch):
+    recorded()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    assert json.loads(invoke("list", "--format", "json").out)["clusters"] == []
+    assert invoke("status", "one").code == 5
+    assert not ClusterDirectory.parent().exists()

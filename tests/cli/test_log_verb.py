@@ -1,0 +1,90 @@
+"""``scalable logs``."""
+
+import json
+import signal
+
+import pytest
+
+
+@pytest.fixture
+def written(recorded, tmp_path):
+    """A cluster with the logs of two workers."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    directory = recorded()
+    directory.write_scheduler({**directory.scheduler(), "log_dir": str(logs)})
+    directory.logs_dir.mkdir()
+    (directory.logs_dir / "scheduler.log").write_text("listens\n")
+    (logs / "model-local-1f-0.log").write_text("first\nlast")
+    (logs / "analysis-local-1f-0.log").write_text("")
+    return directory, logs
+
+
+def test_logs_for_people(invoke, written):
+    result = invoke("logs", "one", "--pool", "model")
+    assert (result.code, result.err) == (0, "")
+    assert result.out == "==> model-local-1f-0 <==\nfirst\nlast\n"
+    assert invoke("logs", "one", "--worker", "analysis-local-1f-0").out == (
+        "==> analysis-local-1f-0 <==\n"
+    )
+    assert invoke("logs", "one", "--worker", "scheduler").out == "==> scheduler <==\nlistens\n"
+    both = invoke("logs", "one").out
+    assert "==> model-local-1f-0 <==" in both
+    assert "==> analysis-local-1f-0 <==" in both
+
+
+def test_logs_for_programs(invoke, written):
+    value = json.loads(invoke("logs", "one", "--pool", "model", "--format", "json").out)
+    log = {"worker": "model-local-1f-0", "tag": "model", "text": "first\nlast"}
+    assert value == {"version": 1, "logs": [log]}
+
+
+def test_no_log_yet(invoke, recorded):
+    recorded(running=False)
+    assert invoke("logs", "one").out == "no log yet\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("--pool", "moon"),
+            "cluster 'one' has no pool 'moon'\n  hint: there are: model, analysis",
+        ),
+        (("--worker", "moon"), "there is no log of worker 'moon'\n  hint: there are: "),
+        (("--worker", "moon", "--follow"), "there is no log of worker 'moon'"),
+    ],
+)
+def test_what_there_is_not(arguments, message, invoke, written):
+    result = invoke("logs", "one", *arguments)
+    assert (result.code, result.out) == (5, "")
+    assert message in result.err
+
+
+def test_following_ends_with_the_cluster(written, spawn):
+    directory, logs = written
+    process = spawn("logs", "one", "--pool", "model", "--follow")
+    assert process.stdout.readline() == "model-local-1f-0: first\n"
+    with (logs / "model-local-1f-0.log").open("a") as file:
+        file.write(" word\n")
+    assert process.stdout.readline() == "model-local-1f-0: last word\n"
+    directory.remove()
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
+def test_following_for_programs_is_a_value_a_line_and_ends_when_interrupted(written, spawn):
+    process = spawn("logs", "one", "--pool", "model", "--follow", "--format", "json")
+    assert json.loads(process.stdout.readline()) == {"worker": "model-local-1f-0", "line": "first"}
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
+def test_what_is_followed_can_go_to_a_file(written, spawn, tmp_path, wait_for):
+    file = tmp_path / "followed"
+    file.write_text("of yesterday\n")
+    process = spawn("logs", "one", "--pool", "model", "--follow", "--output", file)
+    wait_for(lambda: file.read_text() == "model-local-1f-0: first\n")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "")

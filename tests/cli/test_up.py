@@ -1,0 +1,337 @@
+"""``scalable up``: what is shown, what is asked, what is started."""
+
+import json
+import time
+from types import SimpleNamespace
+
+import pytest
+from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
+
+from scalable.errors import ClusterError
+from scalable.lifecycle import control, services
+from scalable.records import find
+from scalable.session import ScalableSession
+
+MANIFEST = """\
+version: 1
+project: {name: climate}
+targets:
+  local: {provider: local, processes: true, %s}
+  second: {provider: local, processes: true}
+  threads: {provider: local}
+  cluster: {provider: slurm}
+  paid: {provider: local, processes: true, price_per_core_hour: 0.5}
+components:
+  model: {cpus: 1, workers: 2}
+  analysis: {cpus: 1, workers: 1}
+tasks:
+  simulate: {component: model, count: 10, duration: 1m}
+  reduce: {component: analysis, count: 1, duration: 30s, after: [simulate]}
+"""
+SHOWN = """\
+Target: local (provider local)
+Cost:   not known: no price is given
+Lock:   {lock}
+
+Workers:
+  tag       workers  cpus  memory  gpus
+  model           2     1       -     0
+  analysis        1     1       -     0
+
+Tasks:
+  simulate -> model
+  reduce -> analysis
+
+Time:   about 5 m 30 s once the workers are there
+Ends:   after 30 m 00 s without work
+"""
+
+
+@pytest.fixture
+def manifest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(options="", more=""):
+        (tmp_path / "scalable.yaml").write_text(MANIFEST % options + more)
+
+    write()
+    return write
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Programs that were started; they do what a scheduler does, at once."""
+    programs = []
+
+    def scheduler(directory, spec):
+        programs.append(("scheduler", spec.target_name))
+        directory.write_scheduler({**directory.record().creator, "address": ADDRESS})
+        wanted = directory.record().wanted
+        status = {"written_at": time.time(), "pools": {t: pool(n, n) for t, n in wanted.items()}}
+        directory.write_status(STATUS | status)
+
+    def manager(directory, identifier, spec):
+        programs.append((identifier, spec.target_name))
+
+    monkeypatch.setattr(services, "start_scheduler", scheduler)
+    monkeypatch.setattr(services, "start_manager", manager)
+    return programs
+
+
+def lock():
+    return ScalableSession.from_yaml("scalable.yaml", "local").plan().manifest_lock
+
+
+# A new one ----------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_shown_and_then_the_cluster(invoke, manifest, started):
+    result = invoke("up", "--name", "one")
+    assert result.code == 0
+    assert result.err == SHOWN.format(lock=lock()) + (
+        "[   0 s] running | model: 2/2 workers | analysis: 1/1 workers\n"
+    )
+    assert started == [("scheduler", "local"), ("local", "local")]
+    identifier = find("one").id
+    assert result.out == (
+        f"Cluster:   one ({identifier})\n"
+        "State:     running\n"
+        "Target:    local (provider local)\n"
+        f"Address:   {ADDRESS}\n"
+        "\n"
+        "  pool      wanted  running  launching  failed\n"
+        "  model          2        2          0       0\n"
+        "  analysis       1        1          0       0\n"
+        "\n"
+        "  manager  target     state  priority\n"
+        "  local     local  attached         0\n"
+        "\n"
+        "Connect with: scalable connect one\n"
+    )
+
+
+def test_for_programs_there_is_one_value(invoke, manifest, started):
+    result = invoke("up", "--format", "json")
+    assert (result.code, result.err) == (0, "")
+    value = json.loads(result.out)
+    assert list(value) == ["version", "changed", "cluster"]
+    assert (value["changed"], value["cluster"]["name"]) == (True, "climate-local")
+    assert invoke("up", "--name", "two", "--format", "quiet") == SimpleNamespace(
+        code=0, out="", err=""
+    )
+
+
+def test_what_the_options_say_is_recorded(invoke, manifest, started):
+    manifest("idle_timeout: 5m, time_to_live: 2h")
+    assert "Ends:   after 5 m 00 s without work\n        and in any case after 2 h 00 m\n" in (
+        invoke("up", "--name", "one").err
+    )
+    record = find("one").record()
+    assert (record.idle_timeout_s, record.time_to_live_s) == (300, 7200)
+    result = invoke(
+        "up", "--name", "two", "--idle-timeout", "10m", "--ttl", "8h", "--dashboard", ":8787"
+    )
+    record = find("two").record()
+    assert (record.idle_timeout_s, record.time_to_live_s) == (600, 28800)
+    assert record.dashboard_address == ":8787"
+    assert "Ends:   after 10 m 00 s without work\n        and in any case after 8 h 00 m" in (
+        result.err
+    )
+    for wrong in ("0", "-1m", "soon"):
+        assert invoke("up", "--name", "three", "--ttl", wrong).code == 2
+
+
+def test_managers_are_shown_and_started(invoke, manifest, started):
+    manifest(
+        more="managers:\n"
+        "  - {target: local, limits: {model: 1}}\n"
+        "  - {target: second, priority: 1}\n"
+    )
+    result = invoke("up", "--name", "one")
+    assert "Manager on local: priority 0, model at most 1\nManager on second: priority 1\n" in (
+        result.err
+    )
+    assert started == [("scheduler", "local"), ("local", "local"), ("second", "second")]
+
+
+def test_a_scheduler_alone(invoke, manifest, started):
+    assert invoke("up", "--name", "one", "--no-workers").code == 0
+    assert started == [("scheduler", "local")]
+    assert find("one").record().wanted == {}
+
+
+def test_threads_cannot_be_detached_unless_they_become_processes(invoke, manifest, started):
+    result = invoke("up", "--target", "threads", "--name", "one")
+    assert (result.code, result.out, started) == (2, "", [])
+    assert "set processes: true on target 'threads', or give --processes" in result.err
+    assert invoke("up", "--target", "threads", "--name", "one", "--processes").code == 0
+    assert "processes: true" in (find("one").path / "manifest.yaml").read_text()
+    result = invoke("up", "--target", "cluster", "--name", "two", "--processes", "--yes")
+    assert (result.code, len(started)) == (3, 2)
+    assert "--processes is for local targets" in result.err
+
+
+def test_expectations_that_are_missing_give_no_time(invoke, manifest, started, tmp_path):
+    text = (tmp_path / "scalable.yaml").read_text().replace(", duration: 30s", "")
+    (tmp_path / "scalable.yaml").write_text(text)
+    assert "Time:" not in invoke("up", "--name", "one").err
+
+
+@pytest.mark.parametrize(
+    ("target", "more"),
+    [("cluster", ""), ("paid", ""), ("local", "managers: [{target: local}, {target: cluster}]\n")],
+)
+def test_it_asks_where_money_or_a_queue_is_involved(target, more, invoke, manifest, started):
+    manifest(more=more)
+    arguments = ("up", "--target", target, "--name", "one")
+    result = invoke(*arguments)
+    assert (result.code, result.out, started) == (2, "", [])
+    assert f"Start cluster 'one' on {target!r}? There is no terminal to ask on: give --yes" in (
+        result.err
+    )
+    assert invoke(*arguments, "--yes").code == 0
+
+
+def test_no_is_an_answer(invoke, manifest, started, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: "n")
+    result = invoke("up", "--target", "paid")
+    assert (result.code, result.out, started) == (130, "", [])
+
+
+# Waiting ------------------------------------------------------------------------------------------
+
+
+def test_it_does_not_wait_when_told(invoke, manifest, started, monkeypatch):
+    monkeypatch.setattr(services, "start_scheduler", lambda *_: started.append("scheduler"))
+    result = invoke("up", "--name", "one", "--no-wait", "--format", "json")
+    assert (result.code, len(started)) == (0, 2)
+    value = json.loads(result.out)["cluster"]
+    assert (value["state"], value["address"]) == ("starting", None)
+    assert value["pools"]["model"] == pool(2, 0)
+
+
+def waiting(monkeypatch, answer):
+    def wait(directory, on_status, timeout_s, *, workers):
+        from scalable.records import status_of
+
+        on_status(status_of(directory, time.time()))
+        return answer()
+
+    monkeypatch.setattr("scalable.lifecycle.creation.wait_until_ready", wait)
+
+
+def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeypatch):
+    def fail():
+        raise ClusterError("pool 'model' of cluster 'one' has no worker: no such image", hint="it")
+
+    waiting(monkeypatch, fail)
+    result = invoke("up", "--name", "one")
+    assert (result.code, result.out) == (5, "")
+    assert result.err.endswith("has no worker: no such image\n  hint: it\n")
+
+
+def test_who_does_not_want_to_wait_is_told_that_it_goes_on(invoke, manifest, started, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    waiting(monkeypatch, interrupt)
+    result = invoke("up", "--name", "one")
+    assert (result.code, result.out) == (130, "")
+    assert "cluster 'one' goes on without being waited for; see `scalable status`" in result.err
+    assert find("one").record().stage == "made"
+
+
+# One that runs ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    given = []
+    monkeypatch.setattr(control, "scale", lambda name, counts: given.append((name, counts)))
+    return given
+
+
+def test_nothing_changes(invoke, manifest, started, orders):
+    put_on_record(lock=lock())
+    result = invoke("up", "--name", "one")
+    assert (result.code, started, orders) == (0, [], [])
+    assert result.err == "cluster 'one' runs already (running)\nnothing changes\n"
+    assert result.out.startswith(f"Cluster:   one ({ID})\n")
+    value = json.loads(invoke("up", "--name", "one", "--format", "json").out)
+    assert (value["changed"], value["cluster"]["id"]) == (False, ID)
+
+
+def test_what_changes_is_shown_and_done(invoke, manifest, started, orders):
+    put_on_record(status={"pools": {"model": pool(1, 1), "analysis": pool(3, 3)}})
+    result = invoke("up", "--name", "one")
+    assert (result.code, started) == (0, [])
+    assert result.err == (
+        "cluster 'one' runs already (running)\n"
+        "the manifest has changed since: workers keep the shape that they have\n"
+        "  + model: 1 -> 2 workers\n"
+        "  - analysis: 3 -> 1 workers\n"
+    )
+    assert orders == [(ID, {"model": 2, "analysis": 1})]
+
+
+def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):
+    put_on_record(lock=lock(), status={"pools": {"model": pool(2, 2), "old": pool(1, 1)}})
+    result = invoke("up", "--name", "one")
+    assert (result.code, orders) == (0, [])
+    assert result.err == (
+        "cluster 'one' runs already (running)\n"
+        "  ~ old: the manifest has it no more; its 1 workers stay\n"
+        "  ~ analysis: it is not a pool of the running cluster; end it to add this\n"
+    )
+
+
+def test_more_workers_of_a_queue_are_asked_for(invoke, manifest, started, orders):
+    managers = {"hpc": {"target": "cluster", "provider": "slurm", "priority": 1, "limits": {}}}
+    few = {"pools": {"model": pool(1, 1), "analysis": pool(1, 1)}}
+    directory = put_on_record(managers=managers, status=few)
+    result = invoke("up", "--name", "one")
+    assert (result.code, orders) == (2, [])
+    assert "Change cluster 'one'? There is no terminal to ask on: give --yes" in result.err
+    assert invoke("up", "--name", "one", "--yes").code == 0
+    assert orders == [(ID, {"model": 2})]
+    many = {"pools": {"model": pool(3, 3), "analysis": pool(1, 1)}}
+    directory.write_status(STATUS | many | {"written_at": time.time()})
+    assert invoke("up", "--name", "one").code == 0
+
+
+def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders, monkeypatch):
+    directory = put_on_record(running=False, lock=lock())
+
+    def wait(it, on_status, timeout_s, *, workers):
+        from scalable.records import status_of
+
+        assert (it.id, workers) == (directory.id, False)
+        put = {**directory.record().creator, "address": ADDRESS}
+        directory.write_scheduler(put)
+        directory.write_status(STATUS | {"written_at": time.time()})
+        return status_of(directory, time.time())
+
+    monkeypatch.setattr("scalable.lifecycle.creation.wait_until_ready", wait)
+    result = invoke("up", "--name", "one")
+    assert (result.code, orders) == (0, [])
+    assert result.err == (
+        "cluster 'one' is starting\ncluster 'one' runs already (running)\nnothing changes\n"
+    )
+
+
+def test_one_that_failed_is_made_anew(invoke, manifest, started):
+    failed = put_on_record()
+    failed.write_scheduler({**failed.scheduler(), "pid": 2**22 - 3})
+    assert json.loads(invoke("status", "one", "--format", "json").out)["state"] == "failed"
+    assert invoke("up", "--name", "one").code == 0
+    assert find("one").id != ID
+
+
+@pytest.mark.parametrize("more", [{"stage": "deleting"}, {"embedded": True}])
+def test_a_name_that_is_taken(more, invoke, manifest, started):
+    put_on_record(**more)
+    result = invoke("up", "--name", "one")
+    assert (result.code, started) == (5, [])
+    assert "there is a cluster 'one'" in result.err
+    assert "choose another name" in result.err
