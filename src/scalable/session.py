@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -348,6 +349,8 @@ class ScalableSession:
         directory = running_cluster(name)
         if directory is None:
             directory = self.create(plan, DetachOptions(name=name))
+            # Loading the engine takes as long as starting a worker: both at once.
+            threading.Thread(target=_load_engine, daemon=True).start()
             wait_until_ready(directory, timeout_s=timeout_s)
             return self._attach(directory)
         client = self._attach(directory)
@@ -600,6 +603,11 @@ class ScalableSession:
     def __repr__(self) -> str:
         state = "running" if self._client is not None else "not running"
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
+
+
+def _load_engine() -> None:
+    import scalable.cluster.attached
+    import scalable.cluster.client  # noqa: F401 - to have it loaded
 
 
 def _refuse_threads(spec: DeploymentSpec) -> None:

@@ -281,7 +281,7 @@ def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):
     assert (result.code, orders) == (0, [])
     assert result.err == (
         "cluster 'one' runs already (running)\n"
-        "  ~ old: the manifest has it no more; its 1 workers stay\n"
+        "  ~ old: the manifest has it no more; its workers stay (1)\n"
         "  ~ analysis: it is not a pool of the running cluster; end it to add this\n"
     )
 

@@ -183,7 +183,7 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
         if before is None:
             lines.append(f"  ~ {tag}: it is not a pool of the running cluster; end it to add this")
         elif after is None:
-            lines.append(f"  ~ {tag}: the manifest has it no more; its {before} workers stay")
+            lines.append(f"  ~ {tag}: the manifest has it no more; its workers stay ({before})")
         elif after != before:
             lines.append(f"  {'+' if after > before else '-'} {tag}: {before} -> {after} workers")
     return lines

@@ -14,7 +14,7 @@ from distributed.utils import NoOpAwaitable
 
 from scalable.cluster.credentials import security_of
 from scalable.cluster.demand import check_count
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import Bundle, find, read_bundle
 
 CONNECT_TIMEOUT_S = 15.0
@@ -214,6 +214,9 @@ class _Counts(dict[str, Any]):
 def bundle_of(name: str) -> Bundle:
     """Where a cluster is, by its name or a bundle's path."""
     path = Path(name)
-    if ("/" in name or path.suffix) and path.is_file():
-        return read_bundle(path)
-    return Bundle.of(find(name))
+    try:
+        return Bundle.of(find(name))
+    except UnknownClusterError:
+        if path.is_file():
+            return read_bundle(path)
+        raise

@@ -171,17 +171,21 @@ class Controller(SchedulerPlugin):
         self.demand.share(self.managers.tiers(self._running(), time.monotonic()))
 
     def _running(self) -> dict[str, Counter[str]]:
-        """Manager -> tag -> workers that are connected; by what they say of themselves."""
+        """Manager -> tag -> workers that are connected and not leaving.
+
+        Those who name their manager are counted here and now; of others their manager reports.
+        """
         running: dict[str, Counter[str]] = {}
-        for manager in self.managers:
-            counts = running.setdefault(manager.attachment.manager, Counter())
-            if manager.state(time.monotonic()) != "lost":
-                counts.update({t: r["running"] for t, r in manager.report.items()})
-        lost = {m.attachment.manager for m in self.managers if m.state(time.monotonic()) == "lost"}
         for ws in self.scheduler.workers.values():
-            name = str(ws.extra.get(MANAGER_KEY))
-            if name in lost:
-                running[name].update(t for t in ws.resources if t in self.demand.totals)
+            name = ws.extra.get(MANAGER_KEY)
+            if name and self.departures.state(ws) is None:
+                counts = running.setdefault(str(name), Counter())
+                counts.update(tag for tag in ws.resources if tag in self.demand.totals)
+        now = time.monotonic()
+        for manager in self.managers:
+            name = manager.attachment.manager
+            if name not in running and manager.state(now) != "lost":
+                running[name] = Counter({t: r["running"] for t, r in manager.report.items()})
         return running
 
     # For clients --------------------------------------------------------------------------------
@@ -378,10 +382,12 @@ class Controller(SchedulerPlugin):
         ws = scheduler.workers[worker]
         self._compare_versions(str(ws.name), ws.versions)
         self.departures.connected(ws)
+        self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         """A worker left."""
         self.departures.left(worker)
+        self.on_change()
 
     def _compare_versions(self, name: str, theirs: Mapping[str, Any]) -> None:
         """Name what differs between a worker's software and ours: calls travel as pickles."""

@@ -15,12 +15,13 @@ from pathlib import Path
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
-from scalable.liveness import identify_process
+from scalable.liveness import identify_process, is_alive
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
 
 logger = logging.getLogger("scalable.lifecycle")
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: A detached cluster without work ends after so long where nothing else is said.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
@@ -126,6 +127,11 @@ def create(creation: Creation) -> ClusterDirectory:
         When the place refuses; what was made remains visible as ``creating``, and ``down`` ends it.
     """
     record = _record(creation)
+    if not _NAME.fullmatch(record.name):
+        raise ClusterError(
+            f"{record.name!r} cannot be the name of a cluster",
+            hint="letters, digits, '_', '-' and '.', the first a letter or digit",
+        )
     directory = ClusterDirectory.create(
         record, manifest_yaml=creation.manifest_yaml, plan=creation.plan.to_dict()
     )
@@ -290,6 +296,10 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
     directory = find_exactly(name)
     if directory is None:
+        return None
+    record = directory.record()
+    if record.stage == "creating" and is_alive(record.creator) is False:
+        end(directory.id)  # whoever began to make it is gone
         return None
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):

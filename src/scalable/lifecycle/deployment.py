@@ -125,8 +125,10 @@ class Deployment:
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
-        address = {"address": self.cluster.scheduler_address}
-        self._directory.write_scheduler({**identify_process(), **address})
+        said: dict[str, Any] = {"address": self.cluster.scheduler_address}
+        if self._run is not None:
+            said |= {"run": str(self._run.path), "log_dir": str(self._run.path / "logs")}
+        self._directory.write_scheduler({**identify_process(), **said})
         from scalable.lifecycle.snapshots import Snapshots
 
         controller.on_change = Snapshots(self._directory, controller).write

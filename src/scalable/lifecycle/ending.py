@@ -6,7 +6,7 @@ Each step may be repeated. Until the last one the cluster is visible as ``deleti
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from scalable.errors import ClusterError, ProviderError, UnknownClusterError
@@ -131,7 +131,7 @@ class Garbage:
     Attributes
     ----------
     kind
-        ``stale``, ``failed``, ``expired``, ``orphan`` or ``leftover``.
+        ``stale``, ``failed``, ``orphan`` or ``leftover``.
     name, id
         Of the cluster; an orphan has no name.
     action
@@ -144,13 +144,15 @@ class Garbage:
     action: str
 
 
-def gc(*, dry_run: bool = True) -> list[Garbage]:
+def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
     """Find what is left of clusters that are no more, and clear it away unless told not to.
 
     Parameters
     ----------
     dry_run
         Only look.
+    warn
+        Told of places that could not say what is left there.
 
     Raises
     ------
@@ -158,7 +160,10 @@ def gc(*, dry_run: bool = True) -> list[Garbage]:
         When a place does not end what is left there.
     """
     found: list[Garbage] = []
-    for status in list_clusters():
+    listing = list_clusters()
+    for error in listing.errors:
+        warn(error)
+    for status in listing:
         garbage = _judge(status)
         if garbage is None:
             continue
@@ -197,7 +202,8 @@ def _leftovers(*, dry_run: bool) -> list[Garbage]:
     for path in (
         sorted(ClusterDirectory.parent().glob("*")) if ClusterDirectory.parent().is_dir() else ()
     ):
-        if path.is_dir() and path not in known and time.time() - path.stat().st_mtime > 60:
+        unread = path in known or (path / "record.json").exists()
+        if path.is_dir() and not unread and time.time() - path.stat().st_mtime > 60:
             found.append(Garbage("leftover", "", path.name, f"remove {path}"))
             if not dry_run:
                 try:

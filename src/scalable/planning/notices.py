@@ -12,16 +12,7 @@ WORKER_NEEDS = 90 * 10**6
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
     """Warnings for what is accepted but not acted upon in this version, or cannot work well."""
     path = ("targets", spec.target_name)
-    written = {
-        "adaptive": spec.adaptive,
-        "idle_timeout": spec.idle_timeout_s,
-        "time_to_live": spec.time_to_live_s,
-        "spill_after": spec.spill_after_s,
-    }
-    found: list[tuple[str, ...]] = [
-        (*path, key) for key, value in written.items() if value is not None
-    ]
-    found += [("managers",)] if spec.managers else []
+    found: list[tuple[str, ...]] = [] if spec.adaptive is None else [(*path, "adaptive")]
     small = [
         Diagnostic(
             "W_LITTLE_MEMORY",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Protocol
 
 #: A tier that failed again and again is tried again after at most so long, in seconds.
@@ -64,17 +63,11 @@ class AllocationPolicy(Protocol):
         """
 
 
-class _Trust(Enum):
-    FULL = "full"
-    NONE = "none"
-    RECOVERING = "recovering"
-
-
 @dataclass
 class _Breaker:
     """Whether one tier delivers workers of one tag."""
 
-    trust: _Trust = _Trust.FULL
+    passed_over: bool = False
     short_since: float | None = None
     best: int = 0
     retry_at: float = 0.0
@@ -82,16 +75,19 @@ class _Breaker:
 
     def open(self, now: float, spill_after_s: float) -> None:
         self.backoff_s = min(LONGEST_BACKOFF_S, (2 * self.backoff_s) or spill_after_s)
-        self.trust, self.retry_at, self.short_since = _Trust.NONE, now + self.backoff_s, None
+        self.passed_over, self.retry_at, self.short_since = True, now + self.backoff_s, None
 
 
 class Waterfall:
     """Fills managers by priority and drains them in reverse.
 
-    A tier that does not deliver what it was asked for within ``spill_after_s`` is passed over: it
-    keeps what it has delivered, and the next tier is asked for the rest. After a back-off it is
-    asked for one more worker, whose place elsewhere is kept until it is there. Once it is, the tier
-    is asked for its full share again, and the tiers below give back as it delivers.
+    What a manager has, or was asked for and is about to deliver, stays with it while it is wanted:
+    another one that attaches, whatever its priority, gets what is wanted beyond that.
+
+    A tier that has not delivered what it was asked for within ``spill_after_s`` is passed over: it
+    keeps what it has delivered, and the next tier is asked for the rest. After a back-off, where
+    more is wanted, it is asked for one worker beside what the next tiers get; once that is there,
+    it is relied on again.
 
     Parameters
     ----------
@@ -119,50 +115,65 @@ class Waterfall:
         return shares
 
     def _share(self, tag: str, count: int, able: Sequence[Tier], now: float) -> dict[str, int]:
-        shares: dict[str, int] = {}
-        left = count
+        breakers = {}
         for tier in able:
-            key = (tier.manager, tag)
-            running = tier.running.get(tag, 0)
-            most = max(0, min(left, tier.limits.get(tag, left)))
-            asked, certain = most, most
-            if not tier.present:
-                # Nobody can be asked: what runs goes on, and counts.
-                asked = certain = min(most, running)
-            elif len(able) > 1:
-                trust = self._judge(key, most, tier, now)
-                if trust is _Trust.NONE:
-                    probe = now >= self._breakers[key].retry_at
-                    asked = min(most, running + 1) if probe else min(most, running)
-                    certain = min(asked, running)
-                elif trust is _Trust.RECOVERING:
-                    certain = min(most, running)
-            self._asked[key] = shares[tier.manager] = asked
-            left -= certain
+            if tier.present and len(able) > 1:
+                breakers[tier.manager] = self._judge(tag, count, tier, now)
+        shares = self._kept(tag, count, able, breakers)
+        left = count - sum(shares.values())
+        for tier in able:
+            room = min(left, tier.limits.get(tag, count) - shares[tier.manager])
+            if not tier.present or room <= 0:
+                continue
+            breaker = breakers.get(tier.manager)
+            if breaker is None or not breaker.passed_over:
+                shares[tier.manager] += room
+                left -= room
+            elif now >= breaker.retry_at:
+                shares[tier.manager] += 1  # beside what the next ones are asked for
+        for tier in able:
+            self._ask(tag, tier, shares[tier.manager], breakers.get(tier.manager), now)
         return shares
 
-    def _judge(self, key: tuple[str, str], most: int, tier: Tier, now: float) -> _Trust:
-        """Take note of what a tier has delivered, and say how far it can be relied on."""
-        tag = key[1]
-        breaker = self._breakers.setdefault(key, _Breaker())
-        running, asked = tier.running.get(tag, 0), self._asked.get(key, 0)
-        delivered = running > breaker.best
-        breaker.best = running
-        if breaker.trust is _Trust.NONE:
+    def _kept(
+        self, tag: str, count: int, able: Sequence[Tier], breakers: Mapping[str, _Breaker]
+    ) -> dict[str, int]:
+        """What each tier keeps of what it has, or is about to deliver; the last give back first."""
+        kept: dict[str, int] = {}
+        left = count
+        for tier in able:
+            has = tier.running.get(tag, 0)
+            breaker = breakers.get(tier.manager)
+            if tier.present and not (breaker is not None and breaker.passed_over):
+                has = max(has, self._asked.get((tier.manager, tag), 0))
+            kept[tier.manager] = max(0, min(has, left, tier.limits.get(tag, left)))
+            left -= kept[tier.manager]
+        return kept
+
+    def _ask(self, tag: str, tier: Tier, share: int, breaker: _Breaker | None, now: float) -> None:
+        self._asked[tier.manager, tag] = share
+        if breaker is not None and not breaker.passed_over and share > tier.running.get(tag, 0):
+            breaker.short_since = now if breaker.short_since is None else breaker.short_since
+
+    def _judge(self, tag: str, count: int, tier: Tier, now: float) -> _Breaker:
+        """Take note of what a tier has delivered, and of whether it can be relied on."""
+        breaker = self._breakers.setdefault((tier.manager, tag), _Breaker())
+        running, asked = tier.running.get(tag, 0), self._asked.get((tier.manager, tag), 0)
+        delivered, breaker.best = running > breaker.best, running
+        if breaker.passed_over:
             if delivered and running >= asked:
-                breaker.trust = _Trust.RECOVERING
-            elif now >= breaker.retry_at + self.spill_after_s:
+                breaker.passed_over = False
+            elif running < asked and now >= breaker.retry_at + self.spill_after_s:
                 breaker.open(now, self.spill_after_s)  # the probe was not delivered either
-            return breaker.trust
-        if tag in tier.failed and running < most:
+        elif tag in tier.failed and running < min(count, tier.limits.get(tag, count)):
             breaker.open(now, self.spill_after_s)
-        elif running >= most:
-            breaker.trust, breaker.backoff_s, breaker.short_since = _Trust.FULL, 0.0, None
-        elif delivered or breaker.short_since is None or running >= asked:
-            breaker.short_since = now  # it has just been asked for more, or is getting there
-        elif now - breaker.short_since >= self.spill_after_s:
+        elif running >= asked:
+            breaker.short_since, breaker.backoff_s = None, 0.0
+        elif delivered:
+            breaker.short_since = now
+        elif breaker.short_since is not None and now - breaker.short_since >= self.spill_after_s:
             breaker.open(now, self.spill_after_s)
-        return breaker.trust
+        return breaker
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -51,25 +51,37 @@ def test_progress_counts_as_delivery():
         assert shares(policy, 4, now, running(HPC, count), CLOUD) == (4, 0)
 
 
-def test_a_tier_that_was_passed_over_is_tried_again_without_giving_up_the_next_ones_workers():
+def test_a_tier_that_was_passed_over_is_tried_again_when_more_is_wanted():
     policy = Waterfall(10)
     shares(policy, 4, 0, HPC, CLOUD)
     shares(policy, 4, 11, HPC, CLOUD)
-    assert shares(policy, 4, 15, HPC, running(CLOUD, 4)) == (0, 4)
-    assert shares(policy, 4, 22, HPC, running(CLOUD, 4)) == (1, 4)  # the probe, beside them
-    assert shares(policy, 4, 23, running(HPC, 1), running(CLOUD, 4)) == (4, 3)
-    assert shares(policy, 4, 24, running(HPC, 3), running(CLOUD, 3)) == (4, 1)
-    assert shares(policy, 4, 25, running(HPC, 4), running(CLOUD, 1)) == (4, 0)
+    assert shares(policy, 4, 30, HPC, running(CLOUD, 4)) == (0, 4)
+    # One worker as a probe, beside what the next tier is asked for.
+    assert shares(policy, 6, 31, HPC, running(CLOUD, 4)) == (1, 6)
+    assert shares(policy, 6, 32, running(HPC, 1), running(CLOUD, 4)) == (1, 5)
+    assert shares(policy, 9, 33, running(HPC, 1), running(CLOUD, 5)) == (4, 5)
 
 
 def test_a_probe_that_is_not_delivered_lengthens_the_back_off():
     policy = Waterfall(10)
-    shares(policy, 4, 0, HPC, CLOUD)
-    shares(policy, 4, 11, HPC, CLOUD)
-    assert shares(policy, 4, 22, HPC, running(CLOUD, 4)) == (1, 4)
-    assert shares(policy, 4, 32, HPC, running(CLOUD, 4)) == (0, 4)
-    assert shares(policy, 4, 51, HPC, running(CLOUD, 4)) == (0, 4)
-    assert shares(policy, 4, 53, HPC, running(CLOUD, 4)) == (1, 4)
+    cloud = replace(running(CLOUD, 4), limits={"a": 4})
+    shares(policy, 4, 0, HPC, cloud)
+    shares(policy, 6, 1, HPC, cloud)
+    assert shares(policy, 6, 12, HPC, cloud) == (0, 4)
+    assert shares(policy, 6, 23, HPC, cloud) == (1, 4)
+    assert shares(policy, 6, 33, HPC, cloud) == (0, 4)
+    assert shares(policy, 6, 52, HPC, cloud) == (0, 4)
+    assert shares(policy, 6, 54, HPC, cloud) == (1, 4)
+
+
+def test_one_that_attaches_takes_nothing_from_others_whatever_its_priority():
+    policy = Waterfall(10)
+    first = replace(CLOUD, priority=5)
+    assert shares(policy, 3, 0, first) == (3,)
+    assert shares(policy, 3, 1, running(first, 2), HPC) == (3, 0)  # one is still on its way
+    assert shares(policy, 3, 2, running(first, 3), HPC) == (3, 0)
+    assert shares(policy, 5, 3, running(first, 3), HPC) == (3, 2)
+    assert shares(policy, 2, 4, running(first, 3), running(HPC, 2)) == (0, 2)
 
 
 def test_a_pool_that_was_given_up_is_passed_over_at_once():

@@ -31,7 +31,8 @@ def command(name: str, *, yes: bool, output: Output) -> int:
         output.show(Result(f"{text}: nothing to do\n", data))
         return 0
     running = sum(pool.get("running", 0) for pool in found.pools.values())
-    confirm(f"End cluster {found.name!r} ({found.state}, {running} workers)?", yes=yes)
+    count = "1 worker" if running == 1 else f"{running} workers"
+    confirm(f"End cluster {found.name!r} ({found.state}, {count})?", yes=yes)
     ended = end(found.id)
     data = {"version": VERSION, "name": found.name, "id": found.id, "ended": ended}
     words = "has ended" if ended else "was gone already"

@@ -17,7 +17,7 @@ def command(*, yes: bool, output: Output) -> int:
     """Clear away what is left of clusters that are no more."""
     from scalable.lifecycle.ending import gc
 
-    found = gc(dry_run=not yes)
+    found = gc(dry_run=not yes, warn=output.warn)
     lines = [f"  {g.kind:8} {g.name or '-'} ({g.id[:8]}): {g.action}" for g in found]
     head = "cleared away:" if yes else "would be cleared away, with --yes:"
     text = "\n".join([head, *lines]) if found else "nothing is left over"

@@ -12,7 +12,7 @@ from scalable.cli.options import output_options, target_option
 from scalable.cli.output import Output
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def command() -> None:
     """Feed a running cluster with workers from another place."""
 
