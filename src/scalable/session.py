@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
 import os
 import sys
@@ -28,11 +27,17 @@ from scalable.lifecycle.creation import (
     wait_until_ready,
 )
 from scalable.lifecycle.record import announce_run
+from scalable.lifecycle.requests import (
+    detached_manifest,
+    manager_requests,
+    refuse_threads,
+    search_path,
+)
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
 from scalable.planning import conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.records import ClusterDirectory, find
-from scalable.spec import DeploymentSpec, ManagerSpec, Plan, ScalePlan, ValidationReport
+from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
 
 if TYPE_CHECKING:
@@ -377,15 +382,15 @@ class ScalableSession:
         """
         self._refuse_invalid()
         self.refuse_what_cannot_run()
-        resolved = self._detached_manifest(options)
+        resolved = detached_manifest(self._resolved, options)
         return create(
             Creation(
                 resolved.spec,
-                self._managers(resolved),
+                manager_requests(self._manifest, resolved),
                 plan,
                 resolved.to_yaml(),
                 options,
-                sys_path=_search_path(self.spec),
+                sys_path=search_path(self.spec),
             )
         )
 
@@ -399,26 +404,7 @@ class ScalableSession:
         """
         self._refuse_invalid()
         self.refuse_what_cannot_run()
-        return self._managers(self._detached_manifest(options))
-
-    def _detached_manifest(self, options: DetachOptions) -> ResolvedManifest:
-        if not options.processes:
-            return self._resolved
-        if self.spec.provider_name != "local":
-            raise PlanError(f"--processes is for local targets; {self.target!r} is none")
-        return self._resolved.with_options({"processes": True})
-
-    def _managers(self, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
-        """Id -> request of each manager of a detached cluster."""
-        managers: dict[str, ManagerRequest] = {}
-        for manager in resolved.spec.managers or (ManagerSpec(self.target),):
-            at_home = manager.target == self.target
-            its = resolved if at_home else self._manifest.resolve(manager.target)
-            _refuse_threads(its.spec)
-            managers[_unused(manager.target, managers)] = ManagerRequest(
-                its.spec, its.to_yaml(), manager.priority, manager.limits
-            )
-        return managers
+        return manager_requests(self._manifest, detached_manifest(self._resolved, options))
 
     def manage(
         self, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
@@ -445,7 +431,7 @@ class ScalableSession:
 
         self._refuse_invalid()
         self.refuse_what_cannot_run()
-        _refuse_threads(self.spec)
+        refuse_threads(self.spec)
         unknown = [tag for tag in limits if tag not in self.spec.components]
         if unknown:
             known = ", ".join(map(repr, self.spec.tags))
@@ -456,7 +442,7 @@ class ScalableSession:
             self.spec,
             limits=limits,
             priority=priority,
-            sys_path=_search_path(self.spec),
+            sys_path=search_path(self.spec),
         )
 
     def delete(self) -> None:
@@ -608,31 +594,6 @@ class ScalableSession:
 def _load_engine() -> None:
     import scalable.cluster.attached
     import scalable.cluster.client  # noqa: F401 - to have it loaded
-
-
-def _refuse_threads(spec: DeploymentSpec) -> None:
-    """Threads of the process that asks cannot outlive it."""
-    if spec.options.get("processes") is False:
-        raise ManifestError(
-            f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
-            hint=f"set processes: true on target {spec.target_name!r}, or give --processes",
-        )
-
-
-def _unused(target: str, taken: Mapping[str, object]) -> str:
-    """Id of a manager: its target, with a number where that has one already."""
-    names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
-    return next(name for name in names if name not in taken)
-
-
-def _search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Where workers of a detached cluster look for modules: as in this process, and the manifest's
-    directory, for `scalable up` has no script.
-    """
-    entries = [entry or str(Path.cwd()) for entry in sys.path]
-    if spec.workflow_dir is not None and spec.workflow_dir not in entries:
-        entries.insert(0, spec.workflow_dir)
-    return tuple(entries)
 
 
 def _warn_of_unfinished(client: ScalableClient) -> None:

@@ -184,8 +184,9 @@ class Controller(SchedulerPlugin):
         now = time.monotonic()
         for manager in self.managers:
             name = manager.attachment.manager
-            if name not in running and manager.state(now) != "lost":
-                running[name] = Counter({t: r["running"] for t, r in manager.report.items()})
+            if name not in running:
+                told = {} if manager.state(now) == "lost" else manager.report
+                running[name] = Counter({t: r["running"] for t, r in told.items()})
         return running
 
     # For clients --------------------------------------------------------------------------------
@@ -279,6 +280,7 @@ class Controller(SchedulerPlugin):
         for tag, total in self.demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
                 pools[tag] = {"wanted": total, "running": 0, "launching": 0, "failed": 0}
+        running = self._running()
         managers = [
             {
                 "id": m.attachment.manager,
@@ -287,7 +289,11 @@ class Controller(SchedulerPlugin):
                 "state": m.state(now),
                 "priority": m.attachment.priority,
                 "silent_s": round(now - m.last_seen, 1),
-                "pools": {t: dict(r) for t, r in m.report.items() if t != UNTAGGED},
+                "pools": {
+                    tag: {**report, "running": running[m.attachment.manager][tag]}
+                    for tag, report in m.report.items()
+                    if tag != UNTAGGED
+                },
             }
             for m in self.managers
         ]
