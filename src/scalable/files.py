@@ -73,6 +73,8 @@ def read_private(path: Path) -> str:
 def private_directory(path: Path) -> Path:
     """Make a directory, and those above it that are missing, for its owner alone.
 
+    One that is there is closed to others.
+
     Raises
     ------
     ClusterError
@@ -80,6 +82,9 @@ def private_directory(path: Path) -> Path:
     """
     for missing in reversed([d for d in (path, *path.parents) if not d.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
-    if path.stat().st_uid != os.geteuid():
+    status = path.stat()
+    if status.st_uid != os.geteuid():
         raise ClusterError(f"{path} belongs to another user: nothing is kept there")
+    if status.st_mode & _OTHERS:
+        path.chmod(0o700)
     return path

@@ -95,16 +95,29 @@ def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> No
         if not is_alive(identity):
             return
         with suppress(ProcessLookupError):
-            # The descriptor holds on to the process: its number cannot become another's.
-            descriptor = os.pidfd_open(int(identity["pid"]))
-            try:
-                if is_alive(identity):
-                    signal.pidfd_send_signal(descriptor, number)
-            finally:
-                os.close(descriptor)
+            _signal(identity, number)
         deadline = time.monotonic() + patience_s
         while is_alive(identity) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+
+
+def _signal(identity: Mapping[str, Any], number: int) -> None:
+    pid = int(identity["pid"])
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):
+        # Neither Linux before 5.3 nor a Python that was built for it has such descriptors.
+        if is_alive(identity):
+            os.kill(pid, number)
+        return
+    try:
+        # The descriptor is of one process, whoever is given its number meanwhile.
+        if is_alive(identity):
+            signal.pidfd_send_signal(descriptor, number)
+    finally:
+        os.close(descriptor)
 
 
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
@@ -121,13 +134,8 @@ def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
     now
         Epoch seconds.
     """
-    pid = run.get("pid")
-    if run.get("host") != socket.gethostname() or type(pid) is not int:
-        return now - last_write > SILENCE_S
-    boot_id = _boot_id()
-    if boot_id is not None and run.get("boot_id") not in {None, boot_id}:
-        return True
-    return not _runs(pid, run)
+    alive = is_alive(run)
+    return now - last_write > SILENCE_S if alive is None else not alive
 
 
 def _runs(pid: int, identity: Mapping[str, Any]) -> bool:

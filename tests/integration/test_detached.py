@@ -429,6 +429,30 @@ def test_managers_come_and_go(place, tmp_path, eventually):
         program("down", "one", "--yes")
 
 
+def test_a_manager_without_the_clusters_directory(place, tmp_path, eventually):
+    """As on another machine: all that it has is the bundle."""
+    up("--name", "one", "--no-workers")
+    bundle, elsewhere = tmp_path / "bundle", tmp_path / "elsewhere"
+    program("connect", "one", "--export", str(bundle))
+    environment = {**os.environ, "XDG_STATE_HOME": str(elsewhere)}
+    command = [sys.executable, "-m", "scalable", "manager", "attach", str(bundle)]
+    manager = subprocess.Popen(
+        [*command, "--target", "second", "--id", "guest"], env=environment, stderr=subprocess.PIPE
+    )
+    try:
+        eventually(lambda: [m["id"] for m in status("one")["managers"]] == ["guest"])
+        program("scale", "one", "a=1")
+        with scalable.connect("one") as client:
+            assert client.submit(abs, -9, tag="a").result(timeout=60) == 9
+    finally:
+        manager.send_signal(signal.SIGTERM)
+        manager.communicate(timeout=60)
+    assert manager.returncode == 0
+    assert list(elsewhere.rglob("*.json")) == []  # no credential is left behind
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
 def test_one_file_brings_several_managers(place, tmp_path, eventually):
     place(
         "",

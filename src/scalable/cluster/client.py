@@ -19,6 +19,7 @@ from distributed import Client, Future
 
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
+from scalable.cluster.matching import fits
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.cluster.waiting import TAG_ANNOTATION
 from scalable.errors import ClusterError
@@ -244,7 +245,7 @@ class ScalableClient(Client):
                 self._say_untagged(tag)
                 return None
             raise self._unknown(tag)
-        if self._slots[tag] < n:
+        if not fits({tag: n}, tag, self._slots[tag]):
             raise ClusterError(
                 f"n={n} slots of tag {tag!r}: its workers have {self._slots[tag]}",
                 hint="known tags: "

@@ -132,6 +132,7 @@ def create(creation: Creation) -> ClusterDirectory:
             f"{record.name!r} cannot be the name of a cluster",
             hint="letters, digits, '_', '-' and '.', the first a letter or digit",
         )
+    _refuse_open_page(record.dashboard_address)
     directory = ClusterDirectory.create(
         record, manifest_yaml=creation.manifest_yaml, plan=creation.plan.to_dict()
     )
@@ -142,6 +143,16 @@ def create(creation: Creation) -> ClusterDirectory:
             services.start_manager(directory, manager, request.spec)
     directory.set_stage("made")
     return directory
+
+
+def _refuse_open_page(address: str | None) -> None:
+    """The live page of a detached cluster listens on loopback alone."""
+    host = (address or "").rpartition(":")[0]
+    if host not in ("", "localhost", "127.0.0.1"):
+        raise ClusterError(
+            f"the live page cannot listen on {host}: it is for this machine alone",
+            hint="give a port, as in :8787; from elsewhere reach it with ssh -L",
+        )
 
 
 def embedded_record(spec: DeploymentSpec) -> ClusterDirectory | None:

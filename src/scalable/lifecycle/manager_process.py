@@ -245,6 +245,8 @@ class ManagerProcess:
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
                 await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=True)
+                for file in self.config.directory.glob("*.json"):
+                    file.unlink(missing_ok=True)  # they hold credentials, and nobody needs them
                 return 0
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,6 +27,9 @@ PLAN = "plan.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
+#: Whoever makes a cluster holds the lock for milliseconds.
+LOCK_TIMEOUT_S = 30.0
+_LOCK_POLL_S = 0.02
 
 
 class ClusterDirectory:
@@ -68,7 +72,8 @@ class ClusterDirectory:
         Raises
         ------
         ClusterError
-            When a cluster that is not embedded has the name already.
+            When a cluster that is not embedded has the name already, or another process that
+            makes one does not get on.
         """
         parent = private_directory(cls.parent())
         with _locked(parent):
@@ -90,15 +95,14 @@ class ClusterDirectory:
 
     def remove(self) -> None:
         """Remove everything, the record last; already gone is fine."""
-        if not self.path.exists():
-            return
-        for entry in self.path.iterdir():
-            if entry.name == RECORD:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # somebody else may remove it at the same time
+            for entry in self.path.iterdir():
+                if entry.name == RECORD:
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry, ignore_errors=True)
+                else:
+                    entry.unlink(missing_ok=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
     # Reading and writing --------------------------------------------------------------------------
@@ -117,7 +121,10 @@ class ClusterDirectory:
         try:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
         except ValueError as error:
-            raise ClusterError(f"{path} is no record of a cluster: {error}") from error
+            raise ClusterError(
+                f"{path} is no record of a cluster: {error}",
+                hint=f"remove {self.path} once nothing of that cluster runs",
+            ) from error
 
     def scheduler(self) -> dict[str, Any] | None:
         """What the scheduler said of itself once it listened: process, address, run."""
@@ -193,11 +200,13 @@ class ClusterDirectory:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
-            value: dict[str, Any] = json.loads(read_private(self.path / name))
+            value = json.loads(read_private(self.path / name))
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
+        if not isinstance(value, dict):
+            raise ClusterError(f"{self.path / name} cannot be read: it is no JSON object")
         return value
 
 
@@ -211,12 +220,34 @@ def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
 
 @contextmanager
 def _locked(parent: Path) -> Iterator[None]:
-    descriptor = os.open(parent / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    path = parent / ".lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _lock(descriptor, path)
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"another process has held {path} for {LOCK_TIMEOUT_S:.0f} s",
+                    hint=f"`fuser {path}` names it: it began to make a cluster and does not get on",
+                ) from error
+            time.sleep(_LOCK_POLL_S)
+        except OSError as error:
+            raise ClusterError(
+                f"{path} cannot be locked: {error.strerror}",
+                hint="let XDG_STATE_HOME name a directory on a file system that has locks",
+            ) from error
+        else:
+            return
 
 
 def _refuse_taken(name: str, parent: Path) -> None:

@@ -40,10 +40,12 @@ def find(name: str) -> ClusterDirectory:
     UnknownClusterError
         With the names that there are.
     ClusterError
-        When several are meant, with what tells them apart.
+        When several are meant, with what tells them apart; or when none is, and there are records
+        that cannot be read.
     """
     records: list[tuple[ClusterDirectory, ClusterRecord]] = []
-    for directory in all_directories()[0]:
+    directories, unread = all_directories()
+    for directory in directories:
         try:
             records.append((directory, directory.record()))
         except FileNotFoundError:
@@ -53,6 +55,9 @@ def find(name: str) -> ClusterDirectory:
         meant = [d for d, r in records if r.id.startswith(name)]
     if len(meant) == 1:
         return meant[0]
+    if not meant and unread:
+        # It may be one of those, and running: whoever is told that it is gone would leave it so.
+        raise ClusterError(f"no cluster that can be read is called {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
         raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")
@@ -77,15 +82,15 @@ def status_of(directory: ClusterDirectory, now: float) -> ClusterStatus:
     """
     record, status, scheduler = directory.record(), directory.status(), directory.scheduler()
     state, reason = state_of(record, status, _sight(record, scheduler), now)
-    known = status or {"pools": {}, "managers": []}
-    pools = known["pools"] or {
+    known = status or {}
+    pools = known.get("pools") or {
         tag: {"wanted": count, "running": 0, "launching": 0, "failed": 0}
         for tag, count in record.wanted.items()
     }
     gone = state in ("failed", "stale")
     if gone:
         pools = {tag: {**pool, "running": 0, "launching": 0} for tag, pool in pools.items()}
-    managers = known["managers"] or [
+    managers = known.get("managers") or [
         {"id": manager, "target": described["target"], "state": "starting"}
         for manager, described in record.managers.items()
     ]
