@@ -232,7 +232,7 @@ def test_a_worker_that_is_killed_leaves_no_child_and_no_scratch(
     eventually(lambda: manager.states() == {name: UnitState.ENDED})
     (seen,) = manager.launcher.observe().values()
     assert seen.reason == ("it ended" if adopted else "it was killed by SIGKILL")
-    assert gone(child)
+    eventually(lambda: gone(child))  # the signal was sent; that it has worked takes a moment
     assert kinds(manager.site.cluster_id, tmp_path) == (0, 0)
     assert "distributed.worker" in manager.launcher.logs(name)
     manager.stop([name])
