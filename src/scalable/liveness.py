@@ -105,10 +105,8 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
     pid = int(identity["pid"])
     try:
         descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
     except (AttributeError, OSError):
-        # Neither Linux before 5.3 nor a Python that was built for it has such descriptors.
+        # It is gone; or this is Linux before 5.3, or a Python built for that.
         if is_alive(identity):
             os.kill(pid, number)
         return

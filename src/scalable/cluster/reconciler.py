@@ -212,7 +212,6 @@ class Reconciler:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(), name="scalable reconciler")
         self._task.add_done_callback(self._loop_ended)
-        self.wake()
 
     def wake(self) -> None:
         """Reconcile now instead of at the next tick. May be called from any thread."""

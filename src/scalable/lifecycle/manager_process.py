@@ -163,6 +163,7 @@ class ManagerProcess:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._leave)
             self._reconciler.start(RpcLink(comm, config.manager, self.nonce))
+            self._reconciler.wake()
             return await self._stay(comm)
 
     def _site(self) -> ManagerSite:
