@@ -498,7 +498,9 @@ def test_what_has_no_effect_here_or_cannot_work_is_a_warning(manifest):
 
 def test_what_is_not_acted_upon_yet_is_a_warning(manifest):
     manifest.write_text(
-        MANIFEST.replace("max_workers: 4\n  p", "max_workers: 4\n    idle_timeout: 10m\n  p")
+        MANIFEST.replace(
+            "max_workers: 4\n  p", "max_workers: 4\n    adaptive: {minimum: 0, maximum: 2}\n  p"
+        )
     )
     report = ScalableSession.from_yaml().validate()
     assert [w.code for w in report.warnings] == ["W_NOT_APPLIED"]

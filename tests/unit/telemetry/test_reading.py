@@ -142,11 +142,17 @@ class TestInterrupted:
         assert record.tasks == [{"task_id": "a"}]
 
     def test_pid_in_use_by_another_process(self, run):
-        rewrite(run, process_started_at=psutil.Process().create_time() - 60)
+        rewrite(run, start_ticks=1)
         assert read_run(run.path).status == "interrupted"
 
-    def test_clock_that_was_corrected_a_bit(self, run):
-        rewrite(run, process_started_at=psutil.Process().create_time() + 2)
+    @pytest.mark.parametrize(("off_s", "status"), [(60, "interrupted"), (2, "running")])
+    def test_start_by_a_clock_that_may_be_corrected_a_bit(self, run, off_s, status):
+        began = psutil.Process().create_time() - off_s
+        rewrite(run, start_ticks=None, process_started_at=began)
+        assert read_run(run.path).status == status
+
+    def test_clock_that_was_corrected_while_it_ran(self, run):
+        rewrite(run, process_started_at=psutil.Process().create_time() - 60)
         assert read_run(run.path).status == "running"
 
     def test_machine_that_was_started_again(self, run):
