@@ -71,11 +71,13 @@ class _Breaker:
     short_since: float | None = None
     best: int = 0
     retry_at: float = 0.0
+    probed_at: float | None = None
     backoff_s: float = 0.0
 
     def open(self, now: float, spill_after_s: float) -> None:
         self.backoff_s = min(LONGEST_BACKOFF_S, (2 * self.backoff_s) or spill_after_s)
-        self.passed_over, self.retry_at, self.short_since = True, now + self.backoff_s, None
+        self.passed_over, self.retry_at = True, now + self.backoff_s
+        self.short_since = self.probed_at = None
 
 
 class Waterfall:
@@ -131,6 +133,7 @@ class Waterfall:
                 left -= room
             elif now >= breaker.retry_at:
                 shares[tier.manager] += 1  # beside what the next ones are asked for
+                breaker.probed_at = now if breaker.probed_at is None else breaker.probed_at
         for tier in able:
             self._ask(tag, tier, shares[tier.manager], breakers.get(tier.manager), now)
         return shares
@@ -162,8 +165,8 @@ class Waterfall:
         delivered, breaker.best = running > breaker.best, running
         if breaker.passed_over:
             if delivered and running >= asked:
-                breaker.passed_over = False
-            elif running < asked and now >= breaker.retry_at + self.spill_after_s:
+                breaker.passed_over, breaker.probed_at = False, None
+            elif breaker.probed_at is not None and now - breaker.probed_at >= self.spill_after_s:
                 breaker.open(now, self.spill_after_s)  # the probe was not delivered either
         elif tag in tier.failed and running < min(count, tier.limits.get(tag, count)):
             breaker.open(now, self.spill_after_s)
