@@ -71,13 +71,17 @@ class _Breaker:
     short_since: float | None = None
     best: int = 0
     retry_at: float = 0.0
-    probed_at: float | None = None
+    #: Since when one worker is asked for as a trial, and how many were wanted in all then.
+    probe: tuple[float, int] | None = None
     backoff_s: float = 0.0
 
     def open(self, now: float, spill_after_s: float) -> None:
         self.backoff_s = min(LONGEST_BACKOFF_S, (2 * self.backoff_s) or spill_after_s)
         self.passed_over, self.retry_at = True, now + self.backoff_s
-        self.short_since = self.probed_at = None
+        self.short_since = self.probe = None
+
+    def close(self) -> None:
+        self.passed_over, self.short_since, self.probe = False, None, None
 
 
 class Waterfall:
@@ -88,8 +92,9 @@ class Waterfall:
 
     A tier that has not delivered what it was asked for within ``spill_after_s`` is passed over: it
     keeps what it has delivered, and the next tier is asked for the rest. After a back-off, where
-    more is wanted, it is asked for one worker beside what the next tiers get; once that is there,
-    it is relied on again.
+    more is wanted than runs, it is asked for one worker beside what the next tiers get; once that
+    is there, it is relied on again. The last tier that is relied on is never passed over for being
+    slow: nobody else could do better.
 
     Parameters
     ----------
@@ -106,6 +111,7 @@ class Waterfall:
         self, wanted: Mapping[str, int], tiers: Sequence[Tier], now: float
     ) -> dict[str, dict[str, int]]:
         """Manager -> tag -> count; see :class:`AllocationPolicy`."""
+        self._forget({(tier.manager, tag) for tier in tiers for tag in tier.tags})
         shares: dict[str, dict[str, int]] = {tier.manager: {} for tier in tiers}
         for tag, count in wanted.items():
             able = sorted(
@@ -116,27 +122,47 @@ class Waterfall:
                 shares[manager][tag] = share
         return shares
 
+    def _forget(self, known: set[tuple[str, str]]) -> None:
+        """A manager that left and comes back has nothing on its way."""
+        for key in self._asked.keys() - known:
+            del self._asked[key]
+            self._breakers.pop(key, None)
+
     def _share(self, tag: str, count: int, able: Sequence[Tier], now: float) -> dict[str, int]:
-        breakers = {}
-        for tier in able:
-            if tier.present and len(able) > 1:
-                breakers[tier.manager] = self._judge(tag, count, tier, now)
+        breakers = self._look(tag, count, [tier for tier in able if tier.present], now)
         shares = self._kept(tag, count, able, breakers)
         left = count - sum(shares.values())
+        missing = count - sum(tier.running.get(tag, 0) for tier in able)
         for tier in able:
-            room = min(left, tier.limits.get(tag, count) - shares[tier.manager])
-            if not tier.present or room <= 0:
+            if not tier.present:
                 continue
+            room = min(count, tier.limits.get(tag, count)) - shares[tier.manager]
             breaker = breakers.get(tier.manager)
-            if breaker is None or not breaker.passed_over:
-                shares[tier.manager] += room
-                left -= room
-            elif now >= breaker.retry_at:
-                shares[tier.manager] += 1  # beside what the next ones are asked for
-                breaker.probed_at = now if breaker.probed_at is None else breaker.probed_at
+            if breaker is not None and breaker.passed_over:
+                if room > 0 and self._probes(breaker, count, missing, now):
+                    shares[tier.manager] += 1  # beside what the next ones are asked for
+                else:
+                    breaker.probe = None
+            elif (more := min(left, room)) > 0:
+                shares[tier.manager] += more
+                left -= more
         for tier in able:
             self._ask(tag, tier, shares[tier.manager], breakers.get(tier.manager), now)
         return shares
+
+    @staticmethod
+    def _probes(breaker: _Breaker, count: int, missing: int, now: float) -> bool:
+        """Whether a tier that is passed over is tried; a trial goes on while as much is wanted.
+
+        Also where the next tiers have delivered meanwhile: a quick one would end each trial of a
+        slow one.
+        """
+        if breaker.probe is not None and count >= breaker.probe[1]:
+            return True
+        if missing <= 0 or now < breaker.retry_at:
+            return False
+        breaker.probe = now, count
+        return True
 
     def _kept(
         self, tag: str, count: int, able: Sequence[Tier], breakers: Mapping[str, _Breaker]
@@ -158,15 +184,38 @@ class Waterfall:
         if breaker is not None and not breaker.passed_over and share > tier.running.get(tag, 0):
             breaker.short_since = now if breaker.short_since is None else breaker.short_since
 
-    def _judge(self, tag: str, count: int, tier: Tier, now: float) -> _Breaker:
-        """Take note of what a tier has delivered, and of whether it can be relied on."""
-        breaker = self._breakers.setdefault((tier.manager, tag), _Breaker())
+    def _look(
+        self, tag: str, count: int, present: Sequence[Tier], now: float
+    ) -> dict[str, _Breaker]:
+        """The breakers of the tiers that can be asked, after a look at each; none for one alone."""
+        keys = {tier.manager: (tier.manager, tag) for tier in present}
+        if len(present) < 2:
+            for key in keys.values():
+                self._breakers.pop(key, None)
+            return {}
+        breakers = {m: self._breakers.setdefault(key, _Breaker()) for m, key in keys.items()}
+        healthy = [tier for tier in present if tag not in tier.failed]
+        for tier in present:
+            others = (breakers[t.manager] for t in healthy if t is not tier)
+            spills = any(not other.passed_over for other in others)
+            self._judge(tag, count, tier, breakers[tier.manager], now, spills=spills)
+        if healthy and all(breakers[tier.manager].passed_over for tier in healthy):
+            breakers[healthy[0].manager].close()
+        return breakers
+
+    def _judge(
+        self, tag: str, count: int, tier: Tier, breaker: _Breaker, now: float, *, spills: bool
+    ) -> None:
+        """Take note of what a tier has delivered, and of whether it can be relied on.
+
+        ``spills`` says whether there is another one that is relied on.
+        """
         running, asked = tier.running.get(tag, 0), self._asked.get((tier.manager, tag), 0)
         delivered, breaker.best = running > breaker.best, running
         if breaker.passed_over:
             if delivered and running >= asked:
-                breaker.passed_over, breaker.probed_at = False, None
-            elif breaker.probed_at is not None and now - breaker.probed_at >= self.spill_after_s:
+                breaker.close()
+            elif breaker.probe is not None and now - breaker.probe[0] >= self.spill_after_s:
                 breaker.open(now, self.spill_after_s)  # the probe was not delivered either
         elif tag in tier.failed and running < min(count, tier.limits.get(tag, count)):
             breaker.open(now, self.spill_after_s)
@@ -174,9 +223,12 @@ class Waterfall:
             breaker.short_since, breaker.backoff_s = None, 0.0
         elif delivered:
             breaker.short_since = now
-        elif breaker.short_since is not None and now - breaker.short_since >= self.spill_after_s:
+        elif (
+            spills
+            and breaker.short_since is not None
+            and now - breaker.short_since >= self.spill_after_s
+        ):
             breaker.open(now, self.spill_after_s)
-        return breaker
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """How wanted counts are shared among managers."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 from scalable.scaling.waterfall import Tier, Waterfall, unplaced
 
@@ -72,6 +73,83 @@ def test_a_probe_that_is_not_delivered_lengthens_the_back_off():
     assert shares(policy, 6, 33, HPC, cloud) == (0, 4)
     assert shares(policy, 6, 52, HPC, cloud) == (0, 4)
     assert shares(policy, 6, 54, HPC, cloud) == (1, 4)
+
+
+def test_a_probe_goes_on_until_its_time_is_over_whatever_the_next_tier_does():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 11, HPC, CLOUD)
+    # Long after the back-off, when more is wanted.
+    for now in (500, 500, 501, 509):
+        assert shares(policy, 6, now, HPC, running(CLOUD, 4)) == (1, 6)
+    assert shares(policy, 6, 509, HPC, running(CLOUD, 6)) == (1, 6)
+    assert shares(policy, 6, 510, HPC, running(CLOUD, 6)) == (0, 6)
+
+
+def test_a_delivered_probe_replaces_one_worker_of_the_next_tier():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 11, HPC, CLOUD)
+    assert shares(policy, 6, 30, HPC, running(CLOUD, 4)) == (1, 6)
+    assert shares(policy, 6, 35, HPC, running(CLOUD, 6)) == (1, 6)
+    assert shares(policy, 6, 36, running(HPC, 1), running(CLOUD, 6)) == (1, 5)
+
+
+def test_a_probe_ends_when_less_is_wanted():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 11, HPC, CLOUD)
+    assert shares(policy, 6, 30, HPC, running(CLOUD, 4)) == (1, 6)
+    assert shares(policy, 4, 31, HPC, running(CLOUD, 4)) == (0, 4)
+    assert shares(policy, 0, 32, HPC, running(CLOUD, 4)) == (0, 0)
+
+
+def test_the_last_tier_that_is_relied_on_is_asked_however_slow_it_is():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    assert shares(policy, 4, 11, HPC, CLOUD) == (0, 4)
+    assert shares(policy, 4, 20, HPC, CLOUD) == (0, 4)
+    # The next tier does not deliver either: the first is tried beside it.
+    assert shares(policy, 4, 25, HPC, CLOUD) == (1, 4)
+    # The next tier fails, or is lost: somebody has to be asked.
+    broken = replace(CLOUD, failed={"a": "no quota"})
+    assert shares(policy, 4, 26, HPC, broken)[0] == 4
+    other = Waterfall(10)
+    lost = replace(CLOUD, present=False)
+    assert [shares(other, 4, now, HPC, lost) for now in (0, 11, 50)] == [(4, 0)] * 3
+
+
+def test_pools_that_failed_everywhere_are_tried_again_one_worker_at_a_time():
+    policy = Waterfall(10)
+    broken = [replace(tier, failed={"a": "no"}) for tier in (HPC, CLOUD)]
+    assert shares(policy, 4, 0, *broken) == (0, 0)
+    assert shares(policy, 4, 9, *broken) == (0, 0)
+    assert shares(policy, 4, 10, *broken) == (1, 1)
+    assert shares(policy, 4, 20, *broken) == (0, 0)
+    assert shares(policy, 4, 39, *broken) == (0, 0)
+    assert shares(policy, 4, 40, *broken) == (1, 1)
+
+
+def test_the_back_off_ends_at_an_hour():
+    policy, now = Waterfall(300), 0.0
+    cloud = replace(running(CLOUD, 4), limits={"a": 4})
+    probes, probing = [], False
+    while now < 6 * 3600:
+        asked = shares(policy, 6, now, HPC, cloud)[0] == 1
+        if asked and not probing:
+            probes.append(now)
+        probing, now = asked, now + 10
+    # A probe takes spill_after; then the back-off: 600, 1200, 2400, 3600, 3600, ...
+    gaps = [later - earlier for earlier, later in pairwise(probes)]
+    assert gaps[:5] == [900, 1500, 2700, 3900, 3900]
+
+
+def test_one_that_leaves_and_comes_back_has_nothing_on_its_way():
+    policy = Waterfall(10)
+    shares(policy, 4, 0, HPC, CLOUD)
+    shares(policy, 4, 1, running(HPC, 4), CLOUD)
+    assert shares(policy, 4, 2, CLOUD) == (4,)
+    assert shares(policy, 4, 3, HPC, running(CLOUD, 4)) == (0, 4)
 
 
 def test_one_that_attaches_takes_nothing_from_others_whatever_its_priority():
