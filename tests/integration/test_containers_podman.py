@@ -243,6 +243,7 @@ def test_a_polite_end_reaches_the_command(request_for, start):
     script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done"
     process = start(render_command(request_for(), ["sh", "-c", script]))
     read_line(process, b"ready\n")
+    time.sleep(1)  # podman shows output shortly before it passes signals on
     process.terminate()
     assert process.wait(timeout=30) == 3
 

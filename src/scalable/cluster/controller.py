@@ -30,6 +30,8 @@ logger = logging.getLogger("scalable.cluster")
 CHECK_INTERVAL_S = 1.0
 #: Managers get so long to end their units before the scheduler closes without them.
 END_TIMEOUT_S = 30.0
+#: After the first of several expected managers, the others get so long before work is shared.
+GATHER_S = 10.0
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 _ATTACHMENT = frozenset(field.name for field in fields(Attachment))
 
@@ -74,6 +76,7 @@ class Controller(SchedulerPlugin):
         self.on_change: Callable[[], None] = lambda: None
         self._close_with = close_with
         self._expected = expected
+        self._gather_by: float | None = None
         self._end_by = 0.0
         self._was_ready = False
         self._waiting = WaitingCalls(scheduler)
@@ -168,7 +171,18 @@ class Controller(SchedulerPlugin):
         self.on_change()
 
     def _share(self) -> None:
-        self.demand.share(self.managers.tiers(self._running(), time.monotonic()))
+        now = time.monotonic()
+        if not self._gathers(now):
+            self.demand.share(self.managers.tiers(self._running(), now))
+
+    def _gathers(self, now: float) -> bool:
+        """Whether expected managers are awaited: priorities decide, not who attached first."""
+        attached = len(list(self.managers))
+        if self._gather_by is None and attached:
+            self._gather_by = now + GATHER_S
+        if attached >= self._expected:
+            self._gather_by = now
+        return self._gather_by is not None and now < self._gather_by
 
     def _running(self) -> dict[str, Counter[str]]:
         """Manager -> tag -> workers that are connected and not leaving.

@@ -7,6 +7,7 @@ from distributed import Scheduler
 from distributed.versions import get_versions
 
 from scalable.cluster.controller import Controller
+from scalable.cluster.demand import Demand
 
 
 def test_other_versions_on_a_worker_are_named_once(caplog):
@@ -26,3 +27,41 @@ def test_other_versions_on_a_worker_are_named_once(caplog):
     asyncio.run(scenario())
     assert caplog.text.count("worker a-1 has other versions: dask 1999.1.0 there") == 1
     assert "a-2" not in caplog.text
+
+
+def attach(controller, manager, priority):
+    pools = {"a": {"cpus": 1, "memory": 2**30, "slots": 1}}
+    answer = controller.attach(
+        manager=manager, nonce=manager, target="t", provider="local", priority=priority, pools=pools
+    )
+    assert answer["accepted"]
+
+
+def test_priorities_decide_among_expected_managers_and_not_who_came_first():
+    async def scenario():
+        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+            demand = Demand()
+            demand.want("a", 2, before=0, reason="test", source="manual")
+            controller = Controller(scheduler, demand, expected=2)
+            attach(controller, "last", 1)
+            assert demand.orders("last") == {}
+            attach(controller, "first", 0)
+            shares = {name: demand.orders(name)["a"][1] for name in ("first", "last")}
+            assert shares == {"first": 2, "last": 0}
+            await controller.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatch):
+    async def scenario():
+        monkeypatch.setattr("scalable.cluster.controller.GATHER_S", 0.0)
+        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+            demand = Demand()
+            demand.want("a", 2, before=0, reason="test", source="manual")
+            controller = Controller(scheduler, demand, expected=2)
+            attach(controller, "last", 1)
+            assert demand.orders("last")["a"][1] == 2
+            await controller.close()
+
+    asyncio.run(scenario())
