@@ -8,6 +8,7 @@ from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
 from scalable.spec.diagnostics import Diagnostic, ValidationReport
+from scalable.spec.forecasts import Forecast, ForecastSource
 from scalable.spec.plan import CostEstimate, Plan, ScalePlan
 from scalable.spec.resources import ResourceRequest
 
@@ -19,6 +20,8 @@ __all__ = [
     "CostEstimate",
     "DeploymentSpec",
     "Diagnostic",
+    "Forecast",
+    "ForecastSource",
     "ManagerSpec",
     "Plan",
     "ResourceRequest",

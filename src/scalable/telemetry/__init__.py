@@ -8,9 +8,9 @@ Not here: where rows come from (the engine's plug-ins), how a summary is shown (
 what the next plan makes of it (``planning``).
 """
 
+from scalable.quantiles import Durations, Quantiles, quantile
 from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
 from scalable.telemetry.finding import find_run, list_runs
-from scalable.telemetry.quantiles import Durations, Quantiles, quantile
 from scalable.telemetry.reading import RunRecord, RunTail, read_run
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize

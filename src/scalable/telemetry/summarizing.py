@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from scalable.telemetry.quantiles import Durations, Quantiles
+from scalable.quantiles import Durations, Quantiles
 from scalable.telemetry.reading import RunRecord
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from scalable.telemetry.quantiles import Durations, Quantiles
+from scalable.quantiles import Durations, Quantiles
 
 
 @dataclass(frozen=True)

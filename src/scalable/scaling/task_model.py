@@ -1,0 +1,266 @@
+"""What calls take: learned from those that ended, and from those that still run. Pure.
+
+A kind of call is its component, its task name and the size of its input. Kinds with few samples
+lean on what is above them: a size on its task, a task on earlier runs, the manifest, its component.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist, fmean, stdev
+from typing import NamedTuple
+
+from scalable.quantiles import quantile
+from scalable.spec import Forecast, ForecastSource
+
+#: Seconds that a call is taken to run where nothing at all is known.
+UNKNOWN_DURATION_S = 10.0
+#: Earlier runs weigh as much as so many calls of this run, at most.
+LARGEST_HISTORY_WEIGHT = 20
+#: From so many samples on quantiles are those of the sample; below, those of a lognormal law.
+ENOUGH_SAMPLES = 20
+#: Few samples that agree are no proof of no spread: least standard deviation of logarithms.
+LEAST_SPREAD = 0.3
+#: The spread that is assumed with fewer than three samples.
+ASSUMED_SPREAD = 1.0
+#: How many running times of a kind are kept, the latest ones.
+KEPT_SAMPLES = 1000
+
+
+class Kind(NamedTuple):
+    """A kind of call; ``bucket`` None means of any size."""
+
+    component: str
+    task: str = ""
+    bucket: int | None = None
+
+
+class Sample(NamedTuple):
+    """A call that ended: seconds, peak memory in bytes, and bytes of its input."""
+
+    kind: Kind
+    duration_s: float
+    memory: int | None = None
+
+
+class Expectation(NamedTuple):
+    """What the manifest says of a task: seconds and bytes of one call, each or None."""
+
+    duration_s: float | None = None
+    memory: int | None = None
+
+
+def size_bucket(nbytes: float | None) -> int | None:
+    """The bucket of an input's size; each holds sizes up to four times its least.
+
+    Parameters
+    ----------
+    nbytes
+        Bytes, or None where the size is not known; nothing and unknown share no bucket.
+    """
+    return None if nbytes is None else int(nbytes).bit_length() // 2
+
+
+@dataclass
+class _Record:
+    """Calls of one kind: from earlier runs and of this one."""
+
+    earlier: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    #: Sums over all calls of this run, also of those whose running time is not kept.
+    count: int = 0
+    total_s: float = 0.0
+
+    def add(self, sample: Sample, *, earlier: bool) -> None:
+        kept = self.earlier if earlier else self.ended
+        kept.append(sample.duration_s)
+        del kept[:-KEPT_SAMPLES]
+        if not earlier:
+            self.count += 1
+            self.total_s += sample.duration_s
+        if sample.memory is not None:
+            self.memory.append(sample.memory)
+            del self.memory[:-KEPT_SAMPLES]
+
+    @property
+    def durations(self) -> list[float]:
+        return self.earlier + self.ended
+
+
+class TaskModel:
+    """Predicts running times and peak memory of calls.
+
+    Parameters
+    ----------
+    expectations
+        (component, task) -> what the manifest expects of a call.
+    history
+        Calls of earlier runs; failed ones tell nothing and should be left out.
+    unknown_s
+        Seconds that a call is taken to run where nothing is known.
+    """
+
+    def __init__(
+        self,
+        expectations: Mapping[tuple[str, str], Expectation] | None = None,
+        history: Iterable[Sample] = (),
+        unknown_s: float = UNKNOWN_DURATION_S,
+    ) -> None:
+        self.unknown_s = unknown_s
+        self._expectations = dict(expectations or {})
+        self._records: dict[Kind, _Record] = {}
+        for sample in history:
+            self._add(sample, earlier=True)
+
+    def observe(self, sample: Sample) -> None:
+        """Learn from a call of this run."""
+        self._add(sample, earlier=False)
+
+    def _add(self, sample: Sample, *, earlier: bool) -> None:
+        if not (math.isfinite(sample.duration_s) and sample.duration_s >= 0):
+            return
+        for kind in dict.fromkeys(_levels(sample.kind)):
+            self._records.setdefault(kind, _Record()).add(sample, earlier=earlier)
+
+    def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:
+        """Mean running time of a kind's calls in seconds, with those that still run counted.
+
+        Total time on test over the number of ended calls, with a conjugate gamma prior: the
+        estimator of an exponential law's mean under censoring (Epstein and Sobel 1953).
+
+        Parameters
+        ----------
+        kind
+            Of the calls.
+        running
+            Seconds that each running call of the kind has run for.
+        """
+        mean, weight = self._prior(kind)
+        record = self._records.get(kind, _Record())
+        return (weight * mean + record.total_s + sum(running)) / (weight + record.count)
+
+    def _prior(self, kind: Kind) -> tuple[float, float]:
+        """What is known without the calls of this run: a mean, and the calls that it is worth."""
+        record = self._records.get(kind)
+        above = self._above(kind)
+        if record is None or not record.earlier:
+            return above, 1.0
+        count = len(record.earlier)
+        mean = (above + sum(record.earlier)) / (1 + count)
+        return mean, float(min(count, LARGEST_HISTORY_WEIGHT))
+
+    def _above(self, kind: Kind) -> float:
+        """The mean of what a kind leans on, in seconds."""
+        if kind.bucket is not None:
+            return self.mean_s(Kind(kind.component, kind.task))
+        if kind.task:
+            expected = self._expectations.get((kind.component, kind.task), Expectation())
+            if expected.duration_s is not None:
+                return expected.duration_s
+            others = self._records.get(Kind(kind.component))
+            return self.unknown_s if others is None else fmean(others.durations)
+        hints = [e.duration_s for (c, _), e in self._expectations.items() if c == kind.component]
+        known = [hint for hint in hints if hint is not None]
+        return fmean(known) if known else self.unknown_s
+
+    def residual_s(self, kind: Kind, elapsed_s: float) -> float:
+        """How much longer a call is going to run, in seconds.
+
+        Parameters
+        ----------
+        kind
+            Of the call.
+        elapsed_s
+            Seconds that it has run for.
+        """
+        record = self._records.get(kind)
+        longer = [d for d in record.durations if d > elapsed_s] if record is not None else []
+        if len(longer) >= 5:
+            return fmean(longer) - elapsed_s
+        mean = self.mean_s(kind)
+        return max(mean - elapsed_s, 0.3 * mean, 0.5 * elapsed_s if elapsed_s > mean else 0.0)
+
+    def forecast(self, kind: Kind) -> Forecast:
+        """What a call of this kind will take; see :class:`scalable.spec.Forecast`."""
+        expected = self._expectations.get((kind.component, kind.task), Expectation())
+        record = self._best_record(kind)
+        durations = [] if record is None else record.durations
+        memory = _memory_quantile(record, expected)
+        if not durations:
+            if expected.duration_s is not None:
+                return Forecast.exactly(expected.duration_s, memory)
+            lengths = _lognormal(self.mean_s(kind), ASSUMED_SPREAD, 1)
+            return Forecast(*lengths, memory=memory)
+        source: ForecastSource = "history"
+        return Forecast(
+            *_spread(durations),
+            memory=memory,
+            samples=len(durations),
+            source=source,
+            durations_s=tuple(durations),
+        )
+
+    def _best_record(self, kind: Kind) -> _Record | None:
+        """The closest level with three samples, or the closest that has any.
+
+        A component's other tasks say nothing of a task that the manifest describes.
+        """
+        described = (kind.component, kind.task) in self._expectations
+        levels = [k for k in _levels(kind) if k.task == kind.task or not described]
+        records = [self._records[k] for k in levels if k in self._records]
+        enough = (record for record in records if len(record.durations) >= 3)
+        return next(enough, records[0] if records else None)
+
+
+def _levels(kind: Kind) -> tuple[Kind, ...]:
+    """A kind and those above it, the closest first."""
+    return (kind, Kind(kind.component, kind.task), Kind(kind.component))
+
+
+def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
+    """Mean and quantiles (0.5, 0.8, 0.95) of some running times in seconds."""
+    ordered = sorted(durations)
+    count = len(ordered)
+    if count >= ENOUGH_SAMPLES:
+        return (fmean(ordered), *(quantile(ordered, q) for q in (0.5, 0.8, 0.95)))  # type: ignore[return-value]
+    logs = [math.log(max(d, 1e-6)) for d in ordered]
+    spread = max(LEAST_SPREAD, stdev(logs)) if count >= 3 else ASSUMED_SPREAD
+    _, *quantiles = _lognormal(math.exp(fmean(logs)), spread, count)
+    return (fmean(ordered), *quantiles)  # type: ignore[return-value]
+
+
+def _lognormal(median: float, spread: float, count: int) -> tuple[float, float, float, float]:
+    """A typical value, thrice: as mean, and quantiles that the next of ``count`` samples keeps."""
+    widened = spread * math.sqrt(1 + 1 / count)
+    q80, q95 = (median * math.exp(t_quantile(q, count - 1) * widened) for q in (0.8, 0.95))
+    return median, median, q80, q95
+
+
+def t_quantile(q: float, freedom: int) -> float:
+    """A quantile of Student's law, by its expansion around the normal law.
+
+    Within 2 % from three degrees of freedom on; below, the normal law's (Abramowitz and Stegun
+    1964, 26.7.5).
+
+    Parameters
+    ----------
+    q
+        From 0 to 1, both excluded.
+    freedom
+        Degrees of freedom.
+    """
+    z = NormalDist().inv_cdf(q)
+    if freedom < 3:
+        return z
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / freedom + second / freedom**2
+
+
+def _memory_quantile(record: _Record | None, expected: Expectation) -> int | None:
+    if record is None or not record.memory:
+        return expected.memory
+    return int(quantile(sorted(record.memory), 0.95))
