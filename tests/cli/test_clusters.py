@@ -11,8 +11,8 @@ import pytest
 from fabricated import ADDRESS, ID, STATUS
 
 from scalable.errors import ClusterError
-from scalable.lifecycle import control, creation, discovery, ending
-from scalable.lifecycle.ending import Garbage
+from scalable.lifecycle import control, creation, discovery, ending, garbage
+from scalable.lifecycle.garbage import Garbage
 from scalable.records import ClusterDirectory, read_bundle
 
 OTHER = "ffffffff-1111-4222-8333-444455556666"
@@ -376,7 +376,7 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
         asked.append(dry_run)
         return found
 
-    monkeypatch.setattr(ending, "gc", gc)
+    monkeypatch.setattr(garbage, "gc", gc)
     line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
     assert invoke("gc").out == f"would be cleared away, with --yes:\n{line}"
     assert invoke("gc", "--yes").out == f"cleared away:\n{line}"

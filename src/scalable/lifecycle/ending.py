@@ -1,4 +1,4 @@
-"""Ends clusters, and clears away what is left of those that ended by themselves.
+"""Ends clusters.
 
 Each step may be repeated. Until the last one the cluster is visible as ``deleting``.
 """
@@ -6,15 +6,13 @@ Each step may be repeated. Until the last one the cluster is visible as ``deleti
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 
-from scalable.errors import ClusterError, ProviderError, UnknownClusterError
+from scalable.errors import ClusterError, UnknownClusterError
 from scalable.lifecycle import control, services
-from scalable.lifecycle.discovery import list_clusters
 from scalable.liveness import end_process, is_alive
 from scalable.providers.registry import get_provider
-from scalable.records import ClusterDirectory, all_directories, find, status_of
+from scalable.records import ClusterDirectory, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus
 
 #: The scheduler gets so long to end its managers and itself before they are ended from here.
@@ -122,92 +120,3 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
 def _providers(record: ClusterRecord) -> Iterable[str]:
     named = [record.provider, *(m["provider"] for m in record.managers.values())]
     return dict.fromkeys([*named, "local"])
-
-
-@dataclass(frozen=True)
-class Garbage:
-    """Something that nobody needs any more.
-
-    Attributes
-    ----------
-    kind
-        ``stale``, ``failed``, ``orphan`` or ``leftover``.
-    name, id
-        Of the cluster; an orphan has no name.
-    action
-        What clearing it away means.
-    """
-
-    kind: str
-    name: str
-    id: str
-    action: str
-
-
-def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
-    """Find what is left of clusters that are no more, and clear it away unless told not to.
-
-    Parameters
-    ----------
-    dry_run
-        Only look.
-    warn
-        Told of places that could not say what is left there.
-
-    Raises
-    ------
-    ProviderError
-        When a place does not end what is left there.
-    """
-    found: list[Garbage] = []
-    listing = list_clusters()
-    for error in listing.errors:
-        warn(error)
-    for status in listing:
-        garbage = _judge(status)
-        if garbage is None:
-            continue
-        found.append(garbage)
-        if not dry_run:
-            _clear(garbage, status)
-    found += _leftovers(dry_run=dry_run)
-    return found
-
-
-def _judge(status: ClusterStatus) -> Garbage | None:
-    if status.orphan:
-        return Garbage("orphan", status.name, status.id, f"end what runs there: {status.reason}")
-    if status.state == "stale":
-        return Garbage("stale", status.name, status.id, "remove the record; no process is touched")
-    if status.state == "failed":
-        return Garbage("failed", status.name, status.id, "end what is left, remove the record")
-    return None
-
-
-def _clear(garbage: Garbage, status: ClusterStatus) -> None:
-    if garbage.kind == "orphan":
-        get_provider(status.provider).delete(status.id)
-        return
-    directory = find(status.id)
-    if garbage.kind == "stale":
-        directory.remove()
-    else:
-        clear_away(directory)
-
-
-def _leftovers(*, dry_run: bool) -> list[Garbage]:
-    """Directories that never became a cluster's, or have lost their record."""
-    found = []
-    known = {directory.path for directory in all_directories()[0]}
-    for path in (
-        sorted(ClusterDirectory.parent().glob("*")) if ClusterDirectory.parent().is_dir() else ()
-    ):
-        unread = path in known or (path / "record.json").exists()
-        if path.is_dir() and not unread and time.time() - path.stat().st_mtime > 60:
-            found.append(Garbage("leftover", "", path.name, f"remove {path}"))
-            if not dry_run:
-                try:
-                    ClusterDirectory(path).remove()
-                except OSError as error:
-                    raise ProviderError(f"{path} cannot be removed: {error}") from error
-    return found

@@ -1,16 +1,20 @@
 """Listing clusters, whatever the plug-ins do."""
 
 import json
+import os
 import time
 import uuid
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from scalable import settings
 from scalable.errors import ProviderError
-from scalable.files import write_private
-from scalable.lifecycle import discovery, ending
+from scalable.files import private_directory, write_private
+from scalable.lifecycle import discovery, garbage
+from scalable.liveness import identify_process
 from scalable.providers import registry
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord
@@ -85,10 +89,10 @@ def test_what_runs_of_a_recorded_cluster_is_no_orphan(plugins):
 def test_orphans_are_ended_only_when_asked(plugins):
     ended = []
     plugins("good", lambda: [{"id": "x", "what": "job 7"}], lambda self, name: ended.append(name))
-    found = ending.gc(dry_run=True)
+    found = garbage.gc(dry_run=True)
     assert [(g.kind, g.id) for g in found] == [("orphan", "x")]
     assert ended == []
-    ending.gc(dry_run=False)
+    garbage.gc(dry_run=False)
     assert ended == ["x"]
 
 
@@ -142,3 +146,28 @@ def test_clusters_are_listed_in_the_order_of_their_creation(plugins):
     assert [row.name for row in listing] == ["first", "second", "third"]
     assert (listing[0].name, len(listing[1:])) == ("first", 2)
     assert discovery.status("second").name == "second"
+
+
+@pytest.mark.parametrize(
+    ("place", "file"), [("embedded", "owner.json"), ("guests", "managers/far/manager.json")]
+)
+def test_private_directories_go_with_the_process_that_used_them(plugins, place, file):
+    plugins("good", list)
+    mine, gone = identify_process(), {**identify_process(), "start_ticks": 1}
+    paths = {}
+    for name, identity in (("of-mine", mine), ("of-gone", gone)):
+        path = paths[name] = settings.state_dir() / place / name
+        write_private(
+            private_directory((path / file).parent) / Path(file).name, json.dumps(identity)
+        )
+        os.utime(path, (0, 0))
+    found = garbage.gc(dry_run=False)
+    assert [(g.kind, g.id) for g in found] == [("leftover", "of-gone")]
+    assert (paths["of-mine"].exists(), paths["of-gone"].exists()) == (True, False)
+
+
+def test_what_is_fresh_may_still_become_something(plugins):
+    plugins("good", list)
+    path = private_directory(settings.state_dir() / "embedded" / "new")
+    assert garbage.gc(dry_run=False) == []
+    assert path.exists()

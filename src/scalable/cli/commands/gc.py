@@ -15,7 +15,7 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(*, yes: bool, output: Output) -> int:
     """Clear away what is left of clusters that are no more."""
-    from scalable.lifecycle.ending import gc
+    from scalable.lifecycle.garbage import gc
 
     found = gc(dry_run=not yes, warn=output.warn)
     lines = [f"  {g.kind:8} {g.name or '-'} ({g.id[:8]}): {g.action}" for g in found]

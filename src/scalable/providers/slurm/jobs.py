@@ -16,6 +16,7 @@ from scalable.cluster.worker_process import WorkerConfig, security_fields, seria
 from scalable.containers import prove
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
+from scalable.liveness import identify_process
 from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
@@ -135,6 +136,9 @@ class Jobs:
 
     def _logs(self) -> Path:
         private_directory(self._site.directory)
+        if not self._site.detached:  # nothing else tells whose directory it is
+            owner = json.dumps(identify_process())
+            write_private(self._site.directory / "owner.json", owner)
         logs = self._site.log_dir or self._site.directory / "logs"
         if "%" in str(logs) or "\n" in str(logs):
             raise ClusterError(

@@ -1,0 +1,139 @@
+"""Finds what is left of clusters that are no more, and clears it away."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalable import settings
+from scalable.errors import ClusterError, ProviderError
+from scalable.files import read_private
+from scalable.lifecycle.discovery import list_clusters
+from scalable.lifecycle.ending import clear_away
+from scalable.liveness import is_alive
+from scalable.providers.registry import get_provider
+from scalable.records import ClusterDirectory, all_directories, find
+from scalable.spec import ClusterStatus
+
+#: What is younger may still become something, in seconds.
+FRESH_S = 60.0
+#: The manager of a cluster elsewhere may come back, and needs its credentials; seconds.
+GUEST_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Something that nobody needs any more.
+
+    Attributes
+    ----------
+    kind
+        ``stale``, ``failed``, ``orphan`` or ``leftover``.
+    name, id
+        Of the cluster; an orphan has no name.
+    action
+        What clearing it away means.
+    """
+
+    kind: str
+    name: str
+    id: str
+    action: str
+
+
+def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
+    """Find what is left of clusters that are no more, and clear it away unless told not to.
+
+    Parameters
+    ----------
+    dry_run
+        Only look.
+    warn
+        Told of places that could not say what is left there.
+
+    Raises
+    ------
+    ProviderError
+        When a place does not end what is left there.
+    """
+    found: list[Garbage] = []
+    listing = list_clusters()
+    for error in listing.errors:
+        warn(error)
+    for status in listing:
+        garbage = _judge(status)
+        if garbage is None:
+            continue
+        found.append(garbage)
+        if not dry_run:
+            _clear(garbage, status)
+    for path, why in _leftovers():
+        found.append(Garbage("leftover", "", path.name, f"remove {path}: {why}"))
+        if not dry_run:
+            _remove(path)
+    return found
+
+
+def _judge(status: ClusterStatus) -> Garbage | None:
+    if status.orphan:
+        return Garbage("orphan", status.name, status.id, f"end what runs there: {status.reason}")
+    if status.state == "stale":
+        return Garbage("stale", status.name, status.id, "remove the record; no process is touched")
+    if status.state == "failed":
+        return Garbage("failed", status.name, status.id, "end what is left, remove the record")
+    return None
+
+
+def _clear(garbage: Garbage, status: ClusterStatus) -> None:
+    if garbage.kind == "orphan":
+        get_provider(status.provider).delete(status.id)
+        return
+    directory = find(status.id)
+    if garbage.kind == "stale":
+        directory.remove()
+    else:
+        clear_away(directory)
+
+
+def _leftovers() -> Iterator[tuple[Path, str]]:
+    """Directories that nobody needs, and why."""
+    known = {directory.path for directory in all_directories()[0]}
+    for path in _directories(ClusterDirectory.parent()):
+        unread = path in known or (path / "record.json").exists()
+        if not unread and _age_s(path) > FRESH_S:
+            yield path, "it never became a cluster's, or has lost its record"
+    for path in _directories(settings.state_dir() / "embedded"):
+        if _owner_is_gone(path / "owner.json") and _age_s(path) > FRESH_S:
+            yield path, "the process whose workers used it is gone"
+    for path in _directories(settings.state_dir() / "guests"):
+        managers = list(path.glob("managers/*/manager.json"))
+        if all(_owner_is_gone(its) for its in managers) and _age_s(path) > GUEST_S:
+            yield path, "the managers of that cluster elsewhere are gone"
+
+
+def _directories(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _age_s(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def _owner_is_gone(file: Path) -> bool:
+    """Whether the process that a file names is certainly gone; no file means it never came far."""
+    try:
+        return is_alive(json.loads(read_private(file))) is False
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, ClusterError):
+        return False
+
+
+def _remove(path: Path) -> None:
+    try:
+        ClusterDirectory(path).remove()
+    except OSError as error:
+        raise ProviderError(f"{path} cannot be removed: {error}") from error
