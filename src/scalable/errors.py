@@ -9,6 +9,7 @@
     |   +-- UnknownProviderError   exit 4   also a KeyError
     +-- ClusterError               exit 5   the running cluster cannot do what was asked
     |   +-- UnknownClusterError    exit 5   there is none of that name
+    |   +-- NameTakenError         exit 5   there is one of that name
     +-- RunError                   exit 6   a recorded run is missing or cannot be read
 
 Each has a message fit for a user, a hint (the way out) and a stable code.
@@ -106,6 +107,12 @@ class UnknownClusterError(ClusterError):
     """There is no cluster of that name."""
 
     code = "E_NO_CLUSTER"
+
+
+class NameTakenError(ClusterError):
+    """There is a cluster of that name already."""
+
+    code = "E_NAME_TAKEN"
 
 
 class RunError(ScalableError):

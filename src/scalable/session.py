@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
-from scalable.errors import ClusterError, ManifestError, PlanError, RunError
+from scalable.errors import ClusterError, ManifestError, NameTakenError, PlanError, RunError
 from scalable.lifecycle import Attachment, Deployment, SessionRecord
 from scalable.lifecycle.creation import (
     Creation,
@@ -351,14 +351,21 @@ class ScalableSession:
     ) -> ScalableClient:
         plan = plan or self.plan()
         name = name or default_name(self.spec)
-        directory = running_cluster(name)
-        if directory is None:
-            directory = self.create(plan, DetachOptions(name=name))
-            # Loading the engine takes as long as starting a worker: both at once.
-            threading.Thread(target=_load_engine, daemon=True).start()
-            wait_until_ready(directory, timeout_s=timeout_s)
-            return self._attach(directory)
-        client = self._attach(directory)
+        existing = running_cluster(name)
+        if existing is None:
+            try:
+                made = self.create(plan, DetachOptions(name=name))
+            except NameTakenError:
+                existing = running_cluster(name)  # another process was faster
+                if existing is None:
+                    raise
+            else:
+                # Loading the engine takes as long as starting a worker: both at once.
+                threading.Thread(target=_load_engine, daemon=True).start()
+                wait_until_ready(made, timeout_s=timeout_s)
+                return self._attach(made)
+        wait_until_ready(existing, timeout_s=timeout_s, workers=False)
+        client = self._attach(existing)
         assert self._deployment is not None
         self._deployment.scale(plan.scale_plan, source="plan")
         return client

@@ -127,6 +127,16 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     assert program("status", "one").returncode == 5
 
 
+def test_two_ups_of_one_name_at_once_make_one_cluster(place, tmp_path):
+    command = [sys.executable, "-m", "scalable", "up", "--target", "local", "--name", "one"]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert list(listed()) == ["one"]
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
 def test_logs_of_workers_that_are_gone(place, eventually):
     def say(words):
         from distributed import get_worker

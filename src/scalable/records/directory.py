@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from scalable import settings
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
 from scalable.spec import ClusterRecord
 
@@ -71,9 +71,10 @@ class ClusterDirectory:
 
         Raises
         ------
+        NameTakenError
+            When a cluster that is not embedded has the name already.
         ClusterError
-            When a cluster that is not embedded has the name already, or another process that
-            makes one does not get on.
+            When another process that makes one does not get on.
         """
         parent = private_directory(cls.parent())
         with _locked(parent):
@@ -257,7 +258,7 @@ def _refuse_taken(name: str, parent: Path) -> None:
         except (FileNotFoundError, ClusterError):
             continue
         if other.name == name and not other.embedded:
-            raise ClusterError(
+            raise NameTakenError(
                 f"there is a cluster {name!r} already",
                 hint=f"choose another name, or end it: scalable down {name}",
             )

@@ -21,6 +21,7 @@ from scalable.cli.clusters import (
 from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import NameTakenError
 from scalable.spec import ClusterStatus, DeploymentSpec, Plan
 from scalable.units import format_duration
 
@@ -85,7 +86,13 @@ def command(  # noqa: PLR0913 - what a user may say
     output.note(render_plan(plan) + _outlook(session, plan, options))
     if _asks_first([session.spec, *(request.spec for request in managers.values())]):
         confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
-    directory = session.create(plan, options)
+    try:
+        directory = session.create(plan, options)
+    except NameTakenError:
+        running = running_cluster(options.name)  # another `up` was faster
+        if running is None:
+            raise
+        return _change(running, plan, yes=yes, output=output)
     status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
     _show(status, output, changed=True)
     return 0
