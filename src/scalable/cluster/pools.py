@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.cluster.launcher import Launcher, UnitName
-from scalable.cluster.reconcile import Phase, Unit
+from scalable.cluster.reconcile import Phase, Unit, backoff_s
 
 #: The pool of workers without a tag.
 UNTAGGED = ""
@@ -60,6 +60,26 @@ class Pool:
     refused_since: float | None = None
     refusal: str | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
+
+    def start_anew(self) -> None:
+        """Forget every failure: it gets another chance."""
+        self.degraded, self.failures, self.retry_at = None, 0, 0.0
+        self.accepted()
+
+    def back_off(self, now: float) -> None:
+        """Take note of a failed start: the next one waits, longer each time."""
+        self.failures += 1
+        self.retry_at = now + backoff_s(self.failures)
+
+    def refused_for(self, now: float, refusal: str) -> float:
+        """Take note that its place refuses units for the moment; for how many seconds it does."""
+        self.refused_since = self.refused_since or now
+        self.refusal = refusal
+        return now - self.refused_since
+
+    def accepted(self) -> None:
+        """Take note that its place takes units."""
+        self.refused_since = self.refusal = None
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ from scalable.cluster.reconcile import (
     Phase,
     Unit,
     WorkerView,
-    backoff_s,
     choose_victims,
     decide,
     in_crash_loop,
     margin_for,
     refresh,
 )
+from scalable.cluster.stops import Stops
 from scalable.cluster.wanted import Wanted
 from scalable.errors import ClusterError, ProviderError
 
@@ -80,8 +80,7 @@ class Reconciler:
         self.replaced = False
         self._unreachable_since: float | None = None
         self._workers: Mapping[str, WorkerView] = {}
-        self._stopping: set[UnitName] = set()
-        self._background: set[asyncio.Task[None]] = set()
+        self._stops = Stops(self.wake)
         self._changing = threading.RLock()
         self._lock: asyncio.Lock | None = None
         self._wake: asyncio.Event | None = None
@@ -107,8 +106,7 @@ class Reconciler:
             self.check(tag, count)
             if pool.degraded:
                 logger.info("pool %r is tried again: %s", tag, reason)
-            pool.degraded, pool.failures, pool.retry_at = None, 0, 0.0
-            pool.refused_since = pool.refusal = None
+            pool.start_anew()
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
             for _ in range(count - len(names)):
@@ -392,8 +390,7 @@ class Reconciler:
         pool = self.pools[unit.pool]
         reason = self._with_log(pool, loss)
         if unit.connected_at is None:
-            pool.failures += 1
-            pool.retry_at = now + backoff_s(pool.failures)
+            pool.back_off(now)
         logger.warning("worker %s was lost: %s", unit.name, reason)
         unit.leaving = f"lost: {loss.reason}"
         if pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now):
@@ -421,7 +418,7 @@ class Reconciler:
         for name, entry in self.wanted.spec.items():
             pool = self.pools[entry.get("pool", UNTAGGED)]
             names = worker_names(name, entry)
-            taken = name in self._stopping or any(n in self._workers for n in names)
+            taken = name in self._stops.names or any(n in self._workers for n in names)
             if name in self.units or pool.degraded or now < pool.retry_at or taken:
                 continue
             starts = (*self.wanted.starts(name), now)
@@ -444,7 +441,7 @@ class Reconciler:
                     self._on_event(worker_event("requested", worker, tag))
             try:
                 await pool.launcher.launch(entries)
-                pool.refused_since = pool.refusal = None
+                pool.accepted()
             except ProviderError as error:
                 refused = self._refused(pool, entries, error) or refused
         if refused is not None:
@@ -462,13 +459,10 @@ class Reconciler:
                 self._degrade(pool, str(error))
                 return error
             now = time.monotonic()
-            pool.refused_since = pool.refused_since or now
-            pool.refusal = error.message
-            if now - pool.refused_since > REFUSED_LIMIT_S:
+            if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
                 self._degrade(pool, f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}")
             else:
-                pool.failures += 1
-                pool.retry_at = now + backoff_s(pool.failures)
+                pool.back_off(now)
                 logger.warning("pool %r: %s; it is tried again", pool.tag, error)
         return None
 
@@ -476,22 +470,10 @@ class Reconciler:
         by_pool: dict[str, list[UnitName]] = {}
         for unit in units:
             by_pool.setdefault(unit.pool, []).append(unit.name)
-            self._stopping.add(unit.name)
             for worker in unit.worker_names:
                 self._on_event(worker_event("removed", worker, unit.pool, unit.leaving))
         for tag, names in by_pool.items():
-            task = asyncio.ensure_future(self._stop(self.pools[tag], names))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-
-    async def _stop(self, pool: Pool, names: list[UnitName]) -> None:
-        try:
-            await pool.launcher.stop(names)
-        except ProviderError as error:
-            logger.warning("workers %s could not be stopped: %s", names, error)
-        finally:
-            self._stopping.difference_update(names)
-            self.wake()
+            self._stops.begin(self.pools[tag], names)
 
     def abandon(self) -> None:
         """End, and leave every unit to whoever manages them now."""
@@ -515,7 +497,4 @@ class Reconciler:
         for unit in units:
             unit.leaving = "closed"
         self._end(units)
-        while self._background:
-            done = await asyncio.gather(*self._background, return_exceptions=True)
-            for error in filter(None, done):
-                logger.error("a worker could not be stopped", exc_info=error)
+        await self._stops.finish()
