@@ -381,6 +381,7 @@ def test_the_same_script_runs_on_slurm_from_the_command_line(on_slurm, empty_dir
     (empty_directory / "workflow.py").write_text(
         "import mymodel\nfrom scalable import ScalableSession\n"
         "with ScalableSession.from_yaml() as client:\n"
+        "    client.wait_for_workers(3)\n"
         "    doubled = [client.submit(mymodel.run, i, tag='model') for i in range(4)]\n"
         "    print(client.submit(sum, doubled, tag='post').result())\n"
     )
