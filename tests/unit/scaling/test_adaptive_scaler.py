@@ -1,0 +1,185 @@
+"""The scaler that users ask: what it promises, clause by clause."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable import AdaptiveScaler
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def pending(count, tag="a", **more):
+    return [{"tag": tag, **more}] * count
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def test_the_minimum_holds_from_zero():
+    decision = AdaptiveScaler({"a": 2}).evaluate(pending(1), {"a": 0})
+    assert (decision.workers_to_add, decision.workers_to_remove) == ({"a": 2}, {})
+    assert AdaptiveScaler({"a": 2}).evaluate([], {}).workers_to_add == {"a": 2}
+
+
+def test_above_the_maximum_goes_down_to_it():
+    decision = AdaptiveScaler(max_workers={"a": 3}).evaluate(pending(50), {"a": 5})
+    assert (decision.workers_to_add, decision.workers_to_remove) == ({}, {"a": 2})
+
+
+def test_tags_without_bounds_run_from_zero_to_unlimited():
+    scaler = AdaptiveScaler({"a": 1}, {"a": 2})
+    assert scaler.evaluate(pending(1000, "b"), {"b": 1}).workers_to_add["b"] == 1250 - 1
+    assert AdaptiveScaler().evaluate([], {"b": 7}).workers_to_remove == {"b": 7}
+
+
+@pytest.mark.parametrize(
+    ("count", "active", "change"),
+    [(9, 10, 2), (8, 10, 0), (5, 10, 0), (2, 10, 0), (1, 10, -8), (0, 10, -10), (1, 1, 1)],
+)
+def test_the_thresholds(count, active, change):
+    decision = AdaptiveScaler().evaluate(pending(count), {"a": active})
+    assert decision.changes == ({"a": change} if change else {})
+    assert decision.has_changes is (change != 0)
+
+
+def test_worker_seconds_decide_where_running_times_are_known():
+    def adds(duration):
+        return AdaptiveScaler().evaluate(pending(100, duration=duration), {"a": 1}).workers_to_add
+
+    assert adds(0.01) == {}  # one second of work in all
+    assert adds(0.5) == {"a": 9}  # 50 s of work in five seconds
+    assert adds(600) == {"a": 99}  # never more workers than calls
+
+
+def test_completions_are_remembered_and_tell_how_long_calls_take():
+    scaler = AdaptiveScaler(cooldown_seconds=0)
+    ended = [{"tag": "a", "duration_s": 10.0}] * 4
+    assert scaler.evaluate([], {"a": 0}, ended).has_changes is False
+    decision = scaler.evaluate(pending(6), {"a": 2})
+    assert decision.workers_to_add == {"a": 4}
+    assert decision.predicted_completion_time == 10.0
+
+
+def test_the_predicted_time():
+    scaler = AdaptiveScaler(max_workers={"a": 2, "b": 1})
+    assert scaler.evaluate([], {"a": 0}).predicted_completion_time == 0.0
+    assert scaler.evaluate(pending(3), {"a": 2}).predicted_completion_time is None
+    tasks = [*pending(5, duration=10), *pending(1, "b", duration=15)]
+    assert scaler.evaluate(tasks, {"a": 2, "b": 1}).predicted_completion_time == 30.0
+    nobody = AdaptiveScaler(max_workers={"a": 0})
+    assert nobody.evaluate(pending(1, duration=1), {}).predicted_completion_time is None
+
+
+def test_confidence_follows_what_is_known():
+    def confidence(durations, count=10):
+        ended = [{"tag": "a", "duration_s": d} for d in durations]
+        return AdaptiveScaler().evaluate(pending(count), {"a": 2}, ended).confidence
+
+    assert confidence([]) == 0.0
+    assert 0 < confidence([10, 10]) < confidence([10] * 50) < 1
+    assert confidence([1, 100] * 20) < confidence([9, 11] * 20)
+    assert AdaptiveScaler().evaluate([], {}).confidence == 1.0
+
+
+def test_cooldown_counts_for_each_direction_and_tag(clock):
+    scaler = AdaptiveScaler(cooldown_seconds=60, clock=clock)
+    assert scaler.evaluate(pending(8), {"a": 1}).workers_to_add == {"a": 9}
+    again = scaler.evaluate(pending(80), {"a": 10})
+    assert not again.has_changes
+    assert "cooldown" in again.reasoning
+    assert scaler.evaluate([], {"a": 10}).workers_to_remove == {"a": 10}  # the other direction
+    assert scaler.evaluate(pending(8, "b"), {"a": 0, "b": 1}).workers_to_add == {"b": 9}
+    clock.now += 60
+    assert scaler.evaluate(pending(80), {"a": 10}).workers_to_add == {"a": 90}
+
+
+def test_a_decision_that_changes_nothing_starts_no_cooldown(clock):
+    scaler = AdaptiveScaler(clock=clock)
+    assert not scaler.evaluate(pending(1), {"a": 2}).has_changes
+    assert scaler.evaluate(pending(8), {"a": 2}).has_changes
+
+
+def test_bounds_hold_within_a_cooldown(clock):
+    scaler = AdaptiveScaler({"a": 2}, {"a": 10}, clock=clock)
+    scaler.evaluate(pending(4), {"a": 2})
+    decision = scaler.evaluate(pending(9), {"a": 1})
+    assert decision.workers_to_add == {"a": 1}
+
+
+def test_reset_cooldown(clock):
+    scaler = AdaptiveScaler(clock=clock)
+    scaler.evaluate(pending(8), {"a": 1})
+    scaler.reset_cooldown()
+    assert scaler.evaluate(pending(80), {"a": 10}).has_changes
+
+
+def test_every_decision_is_in_the_history():
+    scaler = AdaptiveScaler()
+    decisions = [scaler.evaluate(pending(n), {"a": 1}) for n in (0, 1)]
+    assert scaler.decision_history == decisions
+    assert decisions[0].timestamp <= decisions[1].timestamp
+
+
+@pytest.mark.parametrize(
+    ("tasks", "active", "words"),
+    [
+        ([{"name": "x"}], {}, "needs a 'tag'"),
+        (pending(1, duration=-1), {}, "cannot be -1 seconds"),
+        (pending(1, duration=math.nan), {}, "cannot be nan seconds"),
+        ([], {"a": -1}, "cannot have -1 active workers"),
+    ],
+)
+def test_bad_input_decides_nothing(tasks, active, words):
+    scaler = AdaptiveScaler()
+    with pytest.raises(ValueError, match=words):
+        scaler.evaluate(tasks, active)
+    assert scaler.decision_history == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"min_workers": {"a": 3}, "max_workers": {"a": 2}},
+        {"min_workers": {"a": -1}},
+        {"scale_up_threshold": 0.2, "scale_down_threshold": 0.8},
+        {"cooldown_seconds": -1},
+    ],
+)
+def test_contradictions_are_refused(options):
+    with pytest.raises(ValueError, match="no range|cannot be"):
+        AdaptiveScaler(**options)
+
+
+COUNTS = st.integers(0, 200)
+
+
+@given(
+    tasks=st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 1e4)), max_size=60),
+    active=st.fixed_dictionaries({"a": COUNTS, "b": COUNTS}),
+    low=COUNTS,
+    width=COUNTS,
+    thresholds=st.tuples(st.floats(0, 2), st.floats(0.01, 3)),
+)
+def test_applied_and_asked_again_it_changes_nothing(tasks, active, low, width, thresholds):
+    down, up = thresholds[0], thresholds[0] + thresholds[1]
+    bounds = {"min_workers": {"a": low}, "max_workers": {"a": low + width}}
+    scaler = AdaptiveScaler(
+        **bounds, scale_up_threshold=up, scale_down_threshold=down, cooldown_seconds=0
+    )
+    rows = [{"tag": tag, "duration": duration} for tag, duration in tasks]
+    decision = scaler.evaluate(rows, active)
+    after = {tag: active[tag] + decision.changes.get(tag, 0) for tag in active}
+    assert low <= after["a"] <= low + width
+    assert min(after.values()) >= 0
+    assert not scaler.evaluate(rows, after).has_changes
