@@ -28,7 +28,8 @@ def add_workers(scheduler: Scheduler, count: int) -> None:
         address = f"tcp://10.0.{i // 250}.{i % 250}:4000"
         worker = WorkerState(
             address=address, status=Status.running, pid=i, name=f"w{i}", nthreads=1,
-            memory_limit=2**30, local_directory="", nanny="", server_id=f"s{i}", scheduler=scheduler,
+            memory_limit=2**30, local_directory="", nanny="", server_id=f"s{i}",
+            scheduler=scheduler,
         )  # fmt: skip
         scheduler.workers[address] = worker
         scheduler.running.add(worker)

@@ -58,11 +58,11 @@ class _Noted(set[WorkerState]):
         super().__init__(workers)
         self._changed = changed
 
-    def add(self, worker: WorkerState) -> None:
+    def add(self, worker: WorkerState, /) -> None:
         super().add(worker)
         self._changed()
 
-    def discard(self, worker: WorkerState) -> None:
+    def discard(self, worker: object, /) -> None:
         super().discard(worker)
         self._changed()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Literal
 
 import dask
 from distributed import Scheduler
@@ -59,7 +59,7 @@ class PoolScheduler(QuietHttp, Scheduler):
             return self.placement.choose(ts)
         return super().decide_worker_non_rootish(ts)
 
-    def add_resources(self, worker: str, resources: Any = None) -> str:
+    def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
         """Take note of what a worker offers."""
         answer = super().add_resources(worker, resources)
         if self.placement is not None:
