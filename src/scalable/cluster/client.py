@@ -17,6 +17,10 @@ from dask.base import tokenize
 from dask.utils import funcname, key_split
 from distributed import Client, Future
 
+from scalable.cluster.calls.bundles import OUTCOMES, RETURNED, TIMED_OUT
+from scalable.cluster.calls.dispatcher import Dispatcher
+from scalable.cluster.calls.pool import CallPool, check_timeout
+from scalable.cluster.calls.relay import SLOTS
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
 from scalable.cluster.matching import fits
@@ -82,7 +86,16 @@ class ScalableClient(Client):
         self._tags = tuple(tags)
         self._slots: dict[str, int] = {}
         self._said_untagged = False
+        self._pool_slots: dict[str, int] | None = None
+        self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+        self._bundles: dict[str, Dispatcher] = {}
         super().__init__(address, *args, **kwargs)
+        self._stream_handlers |= {
+            OUTCOMES: self._hear_of_bundle("outcomes"),
+            RETURNED: self._hear_of_bundle("returned"),
+            TIMED_OUT: self._hear_of_bundle("timed_out"),
+            SLOTS: self._hear_of_slots,
+        }
 
     def submit(
         self,
@@ -177,6 +190,80 @@ class ScalableClient(Client):
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
+
+    # Many calls ---------------------------------------------------------------------------------
+
+    def pool(
+        self,
+        tag: str | None = None,
+        *,
+        n: int = ONE_SLOT,
+        task: str | None = None,
+        timeout: float | None = None,
+    ) -> CallPool:
+        """An executor for many calls, with the verbs of ``multiprocessing.Pool`` beside it.
+
+        Parameters
+        ----------
+        tag, n, task
+            As in :meth:`submit`.
+        timeout
+            Longest running time of a call in seconds; beyond it the call is ended, and its future
+            has a TimeoutError. None without limit.
+
+        Raises
+        ------
+        ClusterError
+            When no pool has the tag, or no worker of it can hold ``n`` slots.
+        """
+        check_timeout(timeout)
+        tag, route, _ = self._route(_of_no_name, tag, n, task, {})
+        if self._pool_slots is None:
+            self._pool_slots = {}
+            self._pool_slots = self._ask("scalable_follow_slots", client=self.id)
+        dispatcher = Dispatcher(
+            self, task or tag or "call", tag or "", int(n), route.get("resources"), task, timeout
+        )
+        self._dispatchers.add(dispatcher)
+        return CallPool(self, dispatcher)
+
+    def slots_of(self, tag: str) -> int:
+        """Slots that the connected workers of a tag have; of all workers without a tag."""
+        return (self._pool_slots or {}).get(tag, 0)
+
+    def follow_bundle(self, key: str, dispatcher: Dispatcher) -> None:
+        """Have a dispatcher told what becomes of a bundle."""
+        self._bundles[key] = dispatcher
+
+    def forget_bundle(self, key: str) -> None:
+        """A bundle has ended."""
+        self._bundles.pop(key, None)
+
+    def _hear_of_bundle(self, what: str) -> Callable[..., None]:
+        def hear(key: str, worker: str, **message: Any) -> None:
+            dispatcher = self._bundles.get(key)
+            if dispatcher is not None:
+                more = {"worker": worker} if what == "outcomes" else {}
+                getattr(dispatcher, what)(key, **more, **message)
+
+        return hear
+
+    def _hear_of_slots(self, slots: dict[str, int]) -> None:
+        self._pool_slots = slots
+        for dispatcher in list(self._dispatchers):
+            dispatcher.wake()
+
+    def _handle_key_in_memory(self, key: Any = None, type: Any = None, workers: Any = None) -> None:
+        super()._handle_key_in_memory(key, type, workers)
+        if key in self._bundles:
+            self._bundles[key].in_memory(key)
+
+    def _handle_task_erred(
+        self, key: Any = None, exception: Any = None, traceback: Any = None
+    ) -> None:
+        super()._handle_task_erred(key, exception, traceback)
+        if key in self._bundles:
+            self._bundles[key].erred(key, self.futures[key].exception)
 
     # Routing ------------------------------------------------------------------------------------
 
@@ -308,6 +395,10 @@ class ScalableClient(Client):
             self.loop.add_callback(self._retry, futures)
         else:
             self.retry(futures)
+
+
+def _of_no_name() -> None:
+    """In place of the function of a pool, which is not known yet."""
 
 
 def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:

@@ -9,6 +9,7 @@ import dask
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.cluster.calls.relay import BundleRelay
 from scalable.cluster.placement import TagPlacement, difference
 
 logger = logging.getLogger("scalable.cluster")
@@ -42,6 +43,9 @@ class PoolScheduler(QuietHttp, Scheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
+        self.relay = BundleRelay()
+        self.relay.install(self)
+        self.add_plugin(self.relay)
         self.placement: TagPlacement | None = None
         other = difference()
         if other is None:

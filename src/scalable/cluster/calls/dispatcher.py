@@ -1,0 +1,358 @@
+"""Keeps the backlog of a pool in the client, and sends it off in bundles."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dask import annotate  # type: ignore[attr-defined]
+from distributed import Client, Future
+from distributed.scheduler import KilledWorker
+
+from scalable.cluster.calls.bundles import INTERRUPT, KEPT, PICKLED, ERROR, run_bundle
+from scalable.cluster.calls.lots import Lot, Outcome
+from scalable.cluster.calls.messages import dump_calls, dump_function, load_error
+from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
+from scalable.cluster.recorder import TASK_ANNOTATION
+from scalable.errors import ClusterError
+
+if TYPE_CHECKING:
+    from scalable.cluster.client import ScalableClient
+
+logger = logging.getLogger("scalable.cluster")
+
+#: A bundle is to take so long: long against what sending one costs, short against a wait.
+BUNDLE_S = 0.05
+LARGEST_BUNDLE = 4096
+#: Calls that take longer are sent one for each slot: the next one would only wait behind it.
+LONG_CALL_S = 0.5
+#: A call whose worker was lost so often is given up, as Dask does.
+LOSSES = 3
+
+
+class Pace:
+    """How long calls take, and so how many make a bundle."""
+
+    def __init__(self) -> None:
+        self.mean_s: float | None = None
+
+    def observe(self, calls: int, seconds: float) -> None:
+        """Calls have taken so long together."""
+        if calls:
+            latest = seconds / calls
+            self.mean_s = latest if self.mean_s is None else 0.5 * self.mean_s + 0.5 * latest
+
+    def at_least(self, seconds: float) -> None:
+        """A call has been running for so long."""
+        self.mean_s = max(self.mean_s or 0.0, seconds)
+
+    def size(self, backlog: int, slots: int) -> int:
+        """Calls of the next bundle: a share of the backlog, and not too long."""
+        if self.mean_s is None:
+            return 1
+        quick = int(BUNDLE_S / max(self.mean_s, 1e-7))
+        return max(1, min(quick, backlog // (2 * slots), LARGEST_BUNDLE))
+
+    def in_flight(self, slots: int) -> int:
+        """Bundles that may be on their way or run."""
+        ahead = 1 if self.mean_s is not None and self.mean_s >= LONG_CALL_S else 2
+        return ahead * slots
+
+
+@dataclass
+class _Bundle:
+    """Calls of one lot that were sent off together."""
+
+    key: str
+    lot: Lot
+    numbers: list[Any]
+    future: Future[Any] | None = None
+    #: Positions of calls of which nothing was heard yet.
+    open: set[int] = field(default_factory=set)
+    kept: list[int] = field(default_factory=list)
+    heard_at: float = 0.0
+    worker: str | None = None
+
+
+class Dispatcher:
+    """Sends calls to the slots of one tag. Everything but :meth:`wake` runs in the client's loop.
+
+    Parameters
+    ----------
+    client
+        Whose connection is used.
+    name
+        What bundles are called.
+    resources
+        What one call takes of a worker.
+    tag
+        The pool, or "" for any worker.
+    slots_per_call
+        Slots of the tag that one call takes.
+    timeout_s
+        Longest running time of a call, or None.
+    """
+
+    def __init__(
+        self,
+        client: ScalableClient,
+        name: str,
+        tag: str,
+        slots_per_call: int,
+        resources: dict[str, float] | None,
+        task: str | None,
+        timeout_s: float | None,
+    ) -> None:
+        self.client, self.name, self.tag = client, name, tag
+        self.lots: deque[Lot] = deque()
+        self.pace = Pace()
+        self.timeout_s = timeout_s
+        self.closed = False
+        self._slots_per_call = slots_per_call
+        self._resources, self._task = resources, task
+        self._bundles: dict[str, _Bundle] = {}
+        self._awake = False
+
+    # For any thread -------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        if not self._awake:
+            self._awake = True
+            self.client.loop.add_callback(self._dispatch)
+
+    def offer(self, lot: Lot) -> None:
+        """More calls wait."""
+        self.lots.append(lot)
+        self.wake()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or runs."""
+        return not self._bundles and not any(len(lot) for lot in self.lots)
+
+    # In the client's loop -------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        # First: whatever is added from here on wakes us again.
+        self._awake = False
+        slots = max(1, self.client.slots_of(self.tag) // self._slots_per_call)
+        while len(self._bundles) < self.pace.in_flight(slots):
+            lot = self._first()
+            if lot is None:
+                return
+            backlog = sum(len(lot) for lot in self.lots)
+            numbers = lot.take(self.pace.size(backlog, slots))
+            if numbers:
+                self._send(lot, numbers)
+
+    def _first(self) -> Lot | None:
+        while self.lots:
+            lot = self.lots[0]
+            if len(lot):
+                return lot
+            if len(self.lots) == 1:
+                return None
+            self.lots.rotate(-1) if lot.profile else self.lots.popleft()
+            if all(not len(other) for other in self.lots):
+                return None
+        return None
+
+    def _send(self, lot: Lot, numbers: list[Any]) -> None:
+        functions: dict[tuple[bytes, bytes], int] = {}
+        calls, sent = [], []
+        for number in numbers:
+            function, args, kwargs = lot.call(number)
+            try:
+                index = functions.setdefault(dump_function(function), len(functions))
+            except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+                lot.settle([number], [(None, error, None)])
+                continue
+            calls.append((index, args, kwargs))
+            sent.append(number)
+        try:
+            payload, references = dump_calls(calls)
+        except Exception as error:  # noqa: BLE001 - as above
+            if len(sent) == 1:
+                lot.settle(sent, [(None, error, None)])
+            else:
+                for number in sent:  # the others are not at fault
+                    self._send(lot, [number])
+            return
+        if sent:
+            self._submit(lot, sent, list(functions), payload, references)
+
+    def _submit(
+        self,
+        lot: Lot,
+        numbers: list[Any],
+        functions: Sequence[tuple[bytes, bytes]],
+        payload: bytes,
+        references: dict[Any, Future[Any]],
+    ) -> None:
+        key = f"{self.name}-bundle-{uuid.uuid4()}"
+        bundle = _Bundle(key, lot, numbers, open=set(range(len(numbers))))
+        header = {
+            "key": key,
+            "client": self.client.id,
+            "functions": tuple(functions),
+            "timeout_s": self.timeout_s,
+            "profile": lot.profile,
+        }
+        notes: dict[str, Any] = {BUNDLE_ANNOTATION: len(numbers)}
+        if self._task is not None:
+            notes[TASK_ANNOTATION] = self._task
+        self._bundles[key] = bundle
+        self.client.follow_bundle(key, self)
+        bundle.heard_at = time.monotonic()
+        with annotate(**notes):
+            bundle.future = Client.submit(
+                self.client, run_bundle, header, payload, references,
+                key=key, pure=False, resources=self._resources,
+            )  # fmt: skip
+
+    # What is heard of bundles ---------------------------------------------------------------------
+
+    def outcomes(
+        self, key: str, worker: str, outcomes: bytes, busy_s: float, *, over: bool
+    ) -> None:
+        """Calls of a bundle have ended."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        bundle.worker = worker
+        positions, kinds, values, profiles = pickle.loads(outcomes)
+        heard, settled = [], []
+        for i, position in enumerate(positions):
+            if position not in bundle.open:
+                continue
+            bundle.open.discard(position)
+            kind = kinds[i] if kinds else 0
+            if kind == KEPT:
+                bundle.kept.append(position)
+                bundle.open.add(position)
+                continue
+            heard.append(bundle.numbers[position])
+            settled.append(_outcome(kind, values[i], (worker, *profiles[i]) if profiles else None))
+        if heard:
+            self.pace.observe(len(heard), busy_s)
+            bundle.lot.settle(heard, settled)
+        bundle.heard_at = time.monotonic()
+        if over and not bundle.kept:
+            self._end(bundle)
+
+    def returned(self, key: str, numbers: Sequence[int]) -> None:
+        """A bundle takes too long, and has given back what it had not begun."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        self.pace.at_least(time.monotonic() - bundle.heard_at)
+        given = [position for position in numbers if position in bundle.open]
+        bundle.open.difference_update(given)
+        self._wait_again(bundle, given)
+        self._dispatch()
+
+    def timed_out(self, key: str, number: int) -> None:
+        """A call of a bundle has run for longer than it may."""
+        bundle = self._bundles.get(key)
+        if bundle is None or number not in bundle.open:
+            return
+        bundle.open.discard(number)
+        function = bundle.lot.call(bundle.numbers[number])[0]
+        named = getattr(function, "__qualname__", repr(function))
+        error = TimeoutError(f"{named}() ran for longer than {self.timeout_s:g} s")
+        bundle.lot.settle([bundle.numbers[number]], [(None, error, None)])
+
+    def in_memory(self, key: str) -> None:
+        """A bundle has ended; what is too large to be told can be fetched."""
+        bundle = self._bundles.get(key)
+        if bundle is not None and bundle.kept:
+            self.client.loop.add_callback(self._fetch, bundle)
+
+    async def _fetch(self, bundle: _Bundle) -> None:
+        try:
+            kept = await self.client._gather([bundle.future])
+        except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
+            self.erred(bundle.key, error)
+            return
+        values = kept[0] or {}
+        for position in bundle.kept:
+            bundle.open.discard(position)
+            outcome: Outcome = (values.get(position), None, None)
+            bundle.lot.settle([bundle.numbers[position]], [outcome])
+        self._end(bundle)
+
+    def erred(self, key: str, error: BaseException) -> None:
+        """A bundle has failed as a whole, or its worker was lost."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        left = sorted(p for p in bundle.open if not bundle.lot.is_over(bundle.numbers[p]))
+        bundle.open.clear()
+        if isinstance(error, KilledWorker) and left:
+            # Calls run in their order: the first of which nothing was heard was running.
+            suspect = bundle.numbers[left[0]]
+            if bundle.lot.lost(suspect) >= LOSSES:
+                bundle.lot.settle([suspect], [(None, error, None)])
+                left = left[1:]
+            self._wait_again(bundle, left)
+        else:
+            failed: Outcome = (None, error, None)
+            bundle.lot.settle([bundle.numbers[p] for p in left], [failed] * len(left))
+        self._end(bundle)
+
+    def cancel(self, lot: Lot, number: Any) -> None:
+        """End a call that was sent off."""
+        for bundle in self._bundles.values():
+            if bundle.lot is lot and number in bundle.numbers:
+                position = bundle.numbers.index(number)
+                bundle.open.discard(position)
+                self.client._send_to_scheduler(
+                    {"op": INTERRUPT, "key": bundle.key, "number": position}
+                )
+
+    def _wait_again(self, bundle: _Bundle, positions: Sequence[int]) -> None:
+        bundle.lot.put_back([bundle.numbers[position] for position in positions])
+        if bundle.lot not in self.lots:
+            self.lots.appendleft(bundle.lot)
+
+    def _end(self, bundle: _Bundle) -> None:
+        self._bundles.pop(bundle.key, None)
+        self.client.forget_bundle(bundle.key)
+        if bundle.future is not None:
+            bundle.future.release()
+        left = [p for p in bundle.open if not bundle.lot.is_over(bundle.numbers[p])]
+        if left:  # cancelled with its bundle, or never heard of
+            self._wait_again(bundle, sorted(left))
+        self._dispatch()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Give up everything that waits or runs."""
+        self.closed = True
+        error = error or ClusterError("the client was closed before the call had ended")
+        for bundle in list(self._bundles.values()):
+            left = [bundle.numbers[p] for p in bundle.open]
+            bundle.lot.settle(left, [(None, error, None)] * len(left))
+            self._bundles.pop(bundle.key, None)
+        for lot in self.lots:
+            numbers = lot.take(len(lot) or 1)
+            lot.settle(numbers, [(None, error, None)] * len(numbers))
+
+
+def _outcome(kind: int, value: Any, profile: tuple[Any, ...] | None) -> Outcome:
+    if kind == ERROR:
+        return None, load_error(value), profile
+    if kind == PICKLED:
+        try:
+            return pickle.loads(value), None, profile
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            return None, error, profile
+    return value, None, profile
+
+

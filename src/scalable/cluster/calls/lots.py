@@ -1,0 +1,247 @@
+"""What waits in the client to be run: single calls, and calls of a function on many arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from scalable.cluster.calls.futures import CallFuture, settle
+
+#: One outcome: result, exception (one of both is None), and what was measured.
+Outcome = tuple[Any, BaseException | None, tuple[Any, ...] | None]
+
+
+class Lot(Protocol):
+    """Calls that wait. Their numbers are the lot's own."""
+
+    profile: bool
+
+    def __len__(self) -> int:
+        """How many wait."""
+
+    def take(self, count: int) -> list[Any]:
+        """At most so many calls that wait; they wait no more."""
+
+    def call(self, number: Any) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+        """What to call."""
+
+    def settle(self, numbers: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
+        """Calls have ended."""
+
+    def put_back(self, numbers: Sequence[Any]) -> None:
+        """Calls wait again, before all others."""
+
+    def lost(self, number: Any) -> int:
+        """The worker was lost that ran a call; how often that has happened to it."""
+
+    def is_over(self, number: Any) -> bool:
+        """Whether nobody waits for a call any more."""
+
+
+class SingleCalls:
+    """Calls with a future each."""
+
+    profile = True
+
+    def __init__(self, condition: threading.Condition) -> None:
+        self._condition = condition
+        self._waiting: deque[CallFuture] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, future: CallFuture) -> None:
+        """One more."""
+        self._waiting.append(future)
+
+    def take(self, count: int) -> list[CallFuture]:
+        """Futures of calls that begin now; cancelled ones are passed over."""
+        taken: list[CallFuture] = []
+        while self._waiting and len(taken) < count:
+            future = self._waiting.popleft()
+            if future.running() or future.begin():
+                taken.append(future)
+        return taken
+
+    def call(
+        self, number: CallFuture
+    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+        """What to call; nothing where it was cancelled in this moment."""
+        return number.call or (_nothing, (), None)  # type: ignore[return-value]
+
+    def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[Outcome]) -> None:
+        """End futures."""
+        for future, (_, _, profiled) in zip(numbers, outcomes, strict=True):
+            future.profiled = profiled
+        settle(
+            self._condition,
+            [(f, value, error) for f, (value, error, _) in zip(numbers, outcomes, strict=True)],
+        )
+
+    def put_back(self, numbers: Sequence[CallFuture]) -> None:
+        """Wait again, before all others."""
+        self._waiting.extendleft(f for f in reversed(numbers) if not f.done())
+
+    def lost(self, number: CallFuture) -> int:
+        """Count a loss."""
+        number.losses += 1
+        return number.losses
+
+    def is_over(self, number: CallFuture) -> bool:
+        """Whether its future has ended."""
+        return number.done()
+
+    def cancel_all(self) -> None:
+        """Cancel what waits."""
+        for future in list(self._waiting):
+            future.cancel()
+        self._waiting.clear()
+
+
+def _nothing() -> None:
+    """In place of a call that was cancelled."""
+
+
+_MISSING: Any = object()
+
+
+class ManyCalls:
+    """A function on many arguments: no future for each, the results in one list.
+
+    Parameters
+    ----------
+    condition
+        Of the pool.
+    function
+        What is called.
+    arguments
+        Positional arguments of each call.
+    ordered
+        Whether results are handed out in the order of the arguments, or as they come.
+    """
+
+    profile = False
+
+    def __init__(
+        self,
+        condition: threading.Condition,
+        function: Callable[..., Any],
+        arguments: Sequence[Sequence[Any]],
+        *,
+        ordered: bool = True,
+    ) -> None:
+        self._condition = condition
+        self._function, self._arguments = function, arguments
+        self._results: list[Any] = [_MISSING] * len(arguments)
+        self._errors: dict[int, BaseException] = {}
+        self._begun = 0
+        self._again: deque[int] = deque()
+        self._losses: dict[int, int] = {}
+        self._arrived: deque[int] | None = None if ordered else deque()
+        self._left = len(arguments)
+        self.cancelled = False
+        self.on_end: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.cancelled else len(self._arguments) - self._begun + len(self._again)
+
+    def take(self, count: int) -> list[int]:
+        """Numbers of calls that begin now."""
+        if self.cancelled:
+            return []
+        taken = [self._again.popleft() for _ in range(min(count, len(self._again)))]
+        end = min(self._begun + count - len(taken), len(self._arguments))
+        taken.extend(range(self._begun, end))
+        self._begun = end
+        return taken
+
+    def call(
+        self, number: int
+    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+        """What to call."""
+        return self._function, self._arguments[number], None
+
+    def settle(self, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+        """Keep results."""
+        with self._condition:
+            for number, (value, error, _) in zip(numbers, outcomes, strict=True):
+                if self._results[number] is not _MISSING or number in self._errors:
+                    continue
+                if error is None:
+                    self._results[number] = value
+                else:
+                    self._errors[number] = error
+                self._left -= 1
+                if self._arrived is not None:
+                    self._arrived.append(number)
+            over = self._left == 0
+            self._condition.notify_all()
+        if over and self.on_end is not None:
+            self.on_end()
+
+    def put_back(self, numbers: Sequence[int]) -> None:
+        """Wait again, before all others."""
+        self._again.extendleft(n for n in reversed(numbers) if not self.is_over(n))
+
+    def lost(self, number: int) -> int:
+        """Count a loss."""
+        self._losses[number] = self._losses.get(number, 0) + 1
+        return self._losses[number]
+
+    def is_over(self, number: int) -> bool:
+        """Whether its result is there, or nobody waits for it."""
+        return self.cancelled or self._results[number] is not _MISSING or number in self._errors
+
+    def cancel(self) -> None:
+        """Nobody waits for what is left."""
+        with self._condition:
+            self.cancelled = True
+            self._condition.notify_all()
+
+    # For whoever iterates -----------------------------------------------------------------------
+
+    def results(self, timeout_at: Callable[[], float | None]) -> Iterator[Any]:
+        """The results, as they become available in their order; an error is raised in its place.
+
+        Parameters
+        ----------
+        timeout_at
+            Gives the seconds that may be waited from now, or None.
+        """
+        for position in range(len(self._arguments)):
+            number = self._await(position, timeout_at)
+            error = self._errors.pop(number, None)
+            if error is not None:
+                self._results[number] = None
+                raise error
+            value, self._results[number] = self._results[number], None
+            yield value
+
+    def _await(self, position: int, timeout_at: Callable[[], float | None]) -> int:
+        with self._condition:
+            while True:
+                if self._arrived is not None:
+                    if self._arrived:
+                        return self._arrived.popleft()
+                elif self._results[position] is not _MISSING or position in self._errors:
+                    return position
+                if self.cancelled:
+                    raise _cancelled()
+                left = timeout_at()
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                self._condition.wait(left)
+
+    def collect(self) -> list[Any]:
+        """All results; raises the error of the first call that failed. Only once all have ended."""
+        if self._errors:
+            raise self._errors[min(self._errors)]
+        return self._results
+
+
+def _cancelled() -> BaseException:
+    from concurrent.futures import CancelledError
+
+    return CancelledError()

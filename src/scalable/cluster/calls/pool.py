@@ -1,0 +1,294 @@
+"""An executor whose calls run on the workers of a pool."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from scalable.cluster.calls.dispatcher import Dispatcher
+from scalable.cluster.calls.futures import CallFuture, settle
+from scalable.cluster.calls.lots import ManyCalls, SingleCalls
+from scalable.errors import ClusterError
+
+if TYPE_CHECKING:
+    from scalable.cluster.client import ScalableClient
+
+
+class CallPool(Executor):
+    """Runs calls on the workers of one tag; made by :meth:`ScalableClient.pool`.
+
+    A ``concurrent.futures.Executor`` with the verbs of ``multiprocessing.Pool`` beside it. Calls
+    travel in bundles whose size follows how long calls take, so that short ones cost little; long
+    ones go one by one.
+
+    Parameters
+    ----------
+    client
+        Whose cluster runs the calls.
+    dispatcher
+        Sends them off.
+    """
+
+    def __init__(self, client: ScalableClient, dispatcher: Dispatcher) -> None:
+        self._client, self._dispatcher = client, dispatcher
+        self._condition = threading.Condition()
+        self._single = SingleCalls(self._condition)
+        dispatcher.lots.append(self._single)
+        self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
+        self._shut = False
+
+    # As in concurrent.futures ---------------------------------------------------------------------
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """Run a call.
+
+        Returns
+        -------
+        CallFuture
+            A ``concurrent.futures.Future``. Cancelling it also ends a call that runs.
+
+        Raises
+        ------
+        RuntimeError
+            When the pool was shut down.
+        """
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future = CallFuture(self._condition, (fn, args, kwargs), self._cancelled)
+        waits_for = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
+        if waits_for:
+            _AfterOthers(self, future, waits_for)
+        else:
+            self._begin(future)
+        return future
+
+    def _begin(self, future: CallFuture) -> None:
+        self._single.add(future)
+        if not self._dispatcher._awake:
+            self._dispatcher.wake()
+
+    def _cancelled(self, future: CallFuture) -> None:
+        self._client.loop.add_callback(self._dispatcher.cancel, self._single, future)
+
+    def map(  # type: ignore[override]
+        self,
+        fn: Callable[..., Any],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[Any]:
+        """Results of a function on the elements of iterables, lazily, in their order.
+
+        Parameters
+        ----------
+        fn, *iterables
+            What to call with the first elements, the second ones, and so on; the shortest iterable
+            ends it. They are read at once.
+        timeout
+            Seconds from now within which each result has to be there; TimeoutError otherwise.
+        chunksize
+            Without effect: bundles find their own size.
+        """
+        del chunksize
+        return self._iterate(self._start(fn, list(zip(*iterables, strict=False))), timeout)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls.
+
+        Parameters
+        ----------
+        wait
+            Whether to wait for the calls that were given.
+        cancel_futures
+            Whether to cancel those that have not begun.
+        """
+        self._shut = True
+        if cancel_futures:
+            self._single.cancel_all()
+            for many in list(self._many):
+                many.cancel()
+        if wait:
+            with self._condition:
+                while not self._dispatcher.idle and not self._dispatcher.closed:
+                    self._condition.wait(0.05)
+
+    # As in multiprocessing ------------------------------------------------------------------------
+
+    def starmap(self, fn: Callable[..., Any], iterable: Iterable[Iterable[Any]]) -> list[Any]:
+        """Results of a function on each element's elements, all of them."""
+        return self.starmap_async(fn, iterable).result()  # type: ignore[no-any-return]
+
+    def starmap_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        callback: Callable[[Any], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+    ) -> CallFuture:
+        """A future of the results of :meth:`starmap`."""
+        return self._collect(fn, [tuple(item) for item in iterable], callback, error_callback)
+
+    def map_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Any],
+        callback: Callable[[Any], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+    ) -> CallFuture:
+        """A future of the list of results of a function on each element."""
+        return self._collect(fn, [(item,) for item in iterable], callback, error_callback)
+
+    def imap(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+        """Results in their order, as they become available."""
+        return self.map(fn, iterable)
+
+    def imap_unordered(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+        """Results as they come."""
+        many = self._start(fn, [(item,) for item in iterable], ordered=False)
+        return self._iterate(many, None)
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The result of one call."""
+        return self.submit(fn, *args, **(kwds or {})).result()
+
+    def apply_async(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callable[[Any], Any] | None = None,
+        error_callback: Callable[[BaseException], Any] | None = None,
+    ) -> CallFuture:
+        """A future of one call."""
+        future = self.submit(fn, *args, **(kwds or {}))
+        _call_back(future, callback, error_callback)
+        return future
+
+    # Many calls -----------------------------------------------------------------------------------
+
+    def _start(
+        self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
+    ) -> ManyCalls:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        many = ManyCalls(self._condition, fn, arguments, ordered=ordered)
+        if arguments:
+            self._many.add(many)
+            self._dispatcher.offer(many)
+        return many
+
+    def _iterate(self, many: ManyCalls, timeout: float | None) -> Iterator[Any]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else deadline - time.monotonic()
+
+        def results() -> Iterator[Any]:
+            try:
+                yield from many.results(left)
+            finally:
+                many.cancel()
+
+        return results()
+
+    def _collect(
+        self,
+        fn: Callable[..., Any],
+        arguments: list[Any],
+        callback: Callable[[Any], Any] | None,
+        error_callback: Callable[[BaseException], Any] | None,
+    ) -> CallFuture:
+        future = CallFuture(self._condition)
+        _call_back(future, callback, error_callback)
+        many = ManyCalls(self._condition, fn, arguments)
+
+        def end() -> None:
+            try:
+                settle(self._condition, [(future, many.collect(), None)])
+            except Exception as error:  # noqa: BLE001 - the call's own
+                settle(self._condition, [(future, None, error)])
+
+        many.on_end = end
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if arguments:
+            self._dispatcher.offer(many)
+        else:
+            end()
+        return future
+
+    def __enter__(self) -> CallPool:
+        return self
+
+    def __repr__(self) -> str:
+        tag = self._dispatcher.tag
+        return f"<CallPool {f'tag={tag!r}' if tag else 'of any worker'}>"
+
+
+class _AfterOthers:
+    """Begins a call once the calls that are among its arguments have ended."""
+
+    def __init__(self, pool: CallPool, future: CallFuture, waits_for: list[CallFuture]) -> None:
+        self._pool, self._future = pool, future
+        self._left = len(waits_for)
+        self._lock = threading.Lock()
+        for other in waits_for:
+            other.add_done_callback(self._ended)
+
+    def _ended(self, _: Any) -> None:
+        with self._lock:
+            self._left -= 1
+            if self._left:
+                return
+        future = self._future
+        if future.call is None:
+            return  # cancelled meanwhile
+        function, args, kwargs = future.call
+        try:
+            future.call = (
+                function,
+                tuple(_value(a) for a in args),
+                {name: _value(value) for name, value in kwargs.items()},
+            )
+        except BaseException as error:  # noqa: BLE001 - of the call that it waited for
+            settle(future._condition, [(future, None, error)])
+            return
+        self._pool._begin(future)
+
+
+def _value(argument: Any) -> Any:
+    return argument.result() if isinstance(argument, CallFuture) else argument
+
+
+def _call_back(
+    future: CallFuture,
+    callback: Callable[[Any], Any] | None,
+    error_callback: Callable[[BaseException], Any] | None,
+) -> None:
+    def ended(_: Any) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None and callback is not None:
+            callback(future.result())
+        elif error is not None and error_callback is not None:
+            error_callback(error)
+
+    if callback is not None or error_callback is not None:
+        future.add_done_callback(ended)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise ClusterError where this is no time limit."""
+    if timeout is not None and not timeout > 0:
+        raise ClusterError(f"timeout={timeout!r}: a call needs some time to run")

@@ -1,0 +1,102 @@
+"""Beside the scheduler: passes the answers of bundles to their clients, and knows of slots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+
+from scalable.cluster.calls.bundles import INTERRUPT, OUTCOMES, RETURNED, TIMED_OUT
+
+SLOTS = "scalable-slots"
+TELL_AFTER_S = 0.02
+#: Annotation of the Dask task that is a bundle.
+BUNDLE_ANNOTATION = "scalable_bundle"
+
+
+class BundleRelay(SchedulerPlugin):
+    """Lets clients follow their bundles, and tells them how many slots each tag has."""
+
+    name = "scalable-bundles"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._followers: set[str] = set()
+        self._telling = False
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Begin, with the scheduler."""
+        self.install(scheduler)
+
+    def install(self, scheduler: Scheduler) -> None:
+        """Offer what clients and workers ask for."""
+        self._scheduler = scheduler
+        for operation in (OUTCOMES, RETURNED, TIMED_OUT):
+            scheduler.stream_handlers[operation] = self._forwarder(operation)
+        scheduler.stream_handlers[INTERRUPT] = self.interrupt
+        scheduler.handlers["scalable_follow_slots"] = self.follow
+
+    def _forwarder(self, operation: str) -> Any:
+        def forward(client: str, worker: str, **message: Any) -> None:
+            comm = self._scheduler.client_comms.get(client)
+            if comm is not None:
+                comm.send({"op": operation, "worker": worker, **message})
+
+        return forward
+
+    def interrupt(self, key: str, number: int, client: str) -> None:
+        """Pass on that a client wants a call ended."""
+        del client
+        task = self._scheduler.tasks.get(key)
+        if task is not None and task.processing_on is not None:
+            comm = self._scheduler.stream_comms.get(task.processing_on.address)
+            if comm is not None:
+                comm.send({"op": INTERRUPT, "key": key, "number": number})
+
+    def follow(self, client: str) -> dict[str, int]:
+        """Tell a client from now on how many slots each tag has; what they are now."""
+        self._followers.add(client)
+        return self._slots()
+
+    def _slots(self) -> dict[str, int]:
+        """Tag -> slots of the workers that take calls; untagged ones under no tag."""
+        slots: Counter[str] = Counter()
+        for worker in self._scheduler.running:
+            slots[""] += worker.nthreads
+            for tag, amount in worker.resources.items():
+                slots[tag] += int(amount)
+        return dict(slots)
+
+    def _tell_soon(self) -> None:
+        """Once for all the workers that come or go in a moment."""
+        if self._followers and not self._telling:
+            self._telling = True
+            self._scheduler.loop.call_later(TELL_AFTER_S, self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        slots = self._slots()
+        for client in list(self._followers):
+            comm = self._scheduler.client_comms.get(client)
+            if comm is not None:
+                comm.send({"op": SLOTS, "slots": slots})
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: list[Any], **_: Any) -> None:
+        """A bundle whose worker is lost is not run again whole: its client knows what had ended."""
+        for key in tasks:
+            task = scheduler.tasks.get(key)
+            if task is not None and BUNDLE_ANNOTATION in (task.annotations or ()):
+                task.suspicious = scheduler.allowed_failures
+
+    async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
+        """More slots."""
+        self._tell_soon()
+
+    async def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
+        """Fewer slots."""
+        self._tell_soon()
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
+        """A client that is gone follows nothing."""
+        self._followers.discard(client)
