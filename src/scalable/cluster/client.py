@@ -186,6 +186,42 @@ class ScalableClient(Client):
             self._retry_now(failed)
         return list(futures)
 
+    def starmap(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        *,
+        tag: str | None = None,
+        **kwargs: Any,
+    ) -> list[Future[Any]]:
+        """Run a function on the workers of a pool, once with each element's elements.
+
+        Parameters
+        ----------
+        func, iterable
+            What to call, and its positional arguments for each call.
+        tag, **kwargs
+            As in :meth:`submit`.
+
+        Returns
+        -------
+        list of Future
+            In the order of the elements.
+        """
+        return [self.submit(func, *args, tag=tag, **kwargs) for args in iterable]
+
+    def send(self, obj: Any) -> Future[Any]:
+        """Upload an object once, for use in many calls.
+
+        Returns
+        -------
+        Future
+            Stands for the object wherever it appears in the arguments of a call, also deep within
+            them.
+        """
+        (future,) = self.scatter([obj], hash=False)
+        return future  # type: ignore[no-any-return]
+
     def worker_count(self, tag: str | None = None) -> int:
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()

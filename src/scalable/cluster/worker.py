@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import threading
 import time
@@ -11,6 +13,7 @@ from typing import Any
 
 import psutil
 from distributed import Worker
+from distributed.core import Status
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent
 
@@ -19,11 +22,17 @@ from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.scheduler import QuietHttp
 from scalable.units import format_bytes
 
+logger = logging.getLogger("scalable.cluster")
+
 MEMORY_INTERVAL_S = 0.2
 #: Share of the limit at which a worker ends itself; Dask's nanny does the same at 0.95.
 TERMINATE_FRACTION = 0.95
 #: Exit code of a worker that ended itself for its memory.
 OUT_OF_MEMORY = 71
+#: Exit code of a worker that ended itself because an interrupted call did not end.
+CALL_DID_NOT_END = 72
+#: Moving results away may take so long.
+RETIRE_TIMEOUT_S = 60.0
 
 
 class PoolWorker(QuietHttp, Worker):
@@ -90,11 +99,39 @@ class ProcessWorker(PoolWorker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._gives_up = False
         self.memory_watch = MemoryWatch(self.memory_manager.memory_limit)
         self.memory_watch.start()
 
     def _begin(self) -> _ThreadUsage:
         return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)
+
+    def give_up_on_call(self, key: str) -> None:
+        """End this process because a call that was to end does not: results are moved first.
+
+        Nothing more is begun, and other calls that run here are waited for.
+        """
+        if not self._gives_up:
+            self._gives_up = True
+            self.loop.add_callback(self._give_up_on_call, key)
+
+    async def _give_up_on_call(self, key: str) -> None:
+        logger.warning("a call of %s was to end and does not: this worker ends itself", key)
+        self.batched_stream.send(
+            {
+                "op": "worker-status-change",
+                "status": Status.closing_gracefully.name,
+                "stimulus_id": f"call-does-not-end-{time.time()}",
+            }
+        )
+        while len(self.state.executing) > 1:
+            await asyncio.sleep(MEMORY_INTERVAL_S)
+        with suppress(OSError, TimeoutError):
+            retiring = self.scheduler.retire_workers(
+                workers=[self.address], stimulus_id=f"call-does-not-end-{time.time()}"
+            )
+            await asyncio.wait_for(retiring, RETIRE_TIMEOUT_S)
+        os._exit(CALL_DID_NOT_END)
 
 
 class _ProcessUsage(_ThreadUsage):

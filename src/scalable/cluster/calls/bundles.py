@@ -295,6 +295,4 @@ def _failure(error: BaseException) -> bytes:
 
 
 def _raise_in(thread: int, exception: Callable[[], BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(exception)
-    )
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))

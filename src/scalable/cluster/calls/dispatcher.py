@@ -15,7 +15,7 @@ from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from scalable.cluster.calls.bundles import INTERRUPT, KEPT, PICKLED, ERROR, run_bundle
+from scalable.cluster.calls.bundles import ERROR, INTERRUPT, KEPT, PICKLED, run_bundle
 from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load_error
 from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
@@ -268,6 +268,8 @@ class Dispatcher:
         named = getattr(function, "__qualname__", repr(function))
         error = TimeoutError(f"{named}() ran for longer than {self.timeout_s:g} s")
         bundle.lot.settle([bundle.numbers[number]], [(None, error, None)])
+        if not bundle.open:
+            self._end(bundle)
 
     def in_memory(self, key: str) -> None:
         """A bundle has ended; what is too large to be told can be fetched."""
@@ -311,11 +313,15 @@ class Dispatcher:
         """End a call that was sent off."""
         for bundle in self._bundles.values():
             if bundle.lot is lot and number in bundle.numbers:
-                position = bundle.numbers.index(number)
-                bundle.open.discard(position)
-                self.client._send_to_scheduler(
-                    {"op": INTERRUPT, "key": bundle.key, "number": position}
-                )
+                break
+        else:
+            return
+        position = bundle.numbers.index(number)
+        bundle.open.discard(position)
+        self.client._send_to_scheduler({"op": INTERRUPT, "key": bundle.key, "number": position})
+        if not bundle.open:
+            # Forgotten at once: should its worker be lost now, the call is not run again.
+            self._end(bundle)
 
     def _wait_again(self, bundle: _Bundle, positions: Sequence[int]) -> None:
         bundle.lot.put_back([bundle.numbers[position] for position in positions])
@@ -354,5 +360,3 @@ def _outcome(kind: int, value: Any, profile: tuple[Any, ...] | None) -> Outcome:
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             return None, error, profile
     return value, None, profile
-
-

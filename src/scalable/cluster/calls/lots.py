@@ -157,9 +157,7 @@ class ManyCalls:
         self._begun = end
         return taken
 
-    def call(
-        self, number: int
-    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+    def call(self, number: int) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
         """What to call."""
         return self._function, self._arguments[number], None
 

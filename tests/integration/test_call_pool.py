@@ -1,0 +1,319 @@
+"""Many calls on real worker processes: the verbs, failures, cancellation, lost workers."""
+
+import asyncio
+import concurrent.futures
+import operator
+import os
+import signal
+import time
+from concurrent.futures import CancelledError, as_completed, wait
+
+import pytest
+
+from scalable import ScalableSession
+
+MANIFEST = """\
+version: 1
+project: {name: calls}
+targets:
+  local: {provider: local, processes: true}
+components:
+  a: {cpus: 1, workers: 2}
+  b: {cpus: 1, workers: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    place = tmp_path_factory.mktemp("calls")
+    (place / "scalable.yaml").write_text(MANIFEST)
+    patch = pytest.MonkeyPatch()
+    patch.chdir(place)
+    patch.setenv("XDG_STATE_HOME", str(place / "state"))
+    session = ScalableSession.from_yaml()
+    try:
+        client = session.start()
+        client.wait_for_workers(3, timeout=60)
+        yield client
+    finally:
+        session.close()
+        patch.undo()
+
+
+@pytest.fixture
+def pool(client):
+    with client.pool(tag="a") as pool:
+        yield pool
+
+
+def double(x):
+    return 2 * x
+
+
+def fail_at_three(x):
+    if x == 3:
+        raise KeyError("three")
+    return x
+
+
+def nap(seconds):
+    time.sleep(seconds)
+    return seconds
+
+
+def spin():
+    while True:
+        pass
+
+
+def note(path, x, seconds=0.0):
+    """Leave a line for each run of a call, once it has ended."""
+    time.sleep(seconds)
+    with path.open("a") as file:
+        file.write(f"{x}\n")
+    return os.getpid()
+
+
+def end_worker(path, x):
+    note(path, x)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+# The verbs -----------------------------------------------------------------------------------------
+
+
+def test_futures_are_real_ones(pool):
+    futures = [pool.submit(double, i) for i in range(200)]
+    assert all(isinstance(f, concurrent.futures.Future) for f in futures)
+    done, left = wait(futures, timeout=60)
+    assert (len(done), len(left)) == (200, 0)
+    assert sorted(f.result() for f in as_completed(futures)) == [2 * i for i in range(200)]
+    called = []
+    futures[0].add_done_callback(called.append)
+    assert called == [futures[0]]
+
+
+def test_a_future_can_be_awaited(pool):
+    async def scenario():
+        return await asyncio.wrap_future(pool.submit(double, 21))
+
+    assert asyncio.run(scenario()) == 42
+
+
+def test_map_has_the_semantics_of_an_executor(pool):
+    assert list(pool.map(double, range(3000))) == [2 * i for i in range(3000)]
+    assert list(pool.map(operator.add, [1, 2, 3], [10, 20])) == [11, 22]
+    assert list(pool.map(double, [])) == []
+    results = pool.map(fail_at_three, range(5))
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(KeyError, match="three"):
+        next(results)
+    with pytest.raises(TimeoutError):
+        list(pool.map(nap, [5.0], timeout=0.2))
+
+
+def test_the_verbs_of_multiprocessing(pool):
+    assert pool.apply(pow, (2, 5)) == 32
+    assert pool.apply(int, ("ff",), {"base": 16}) == 255
+    assert pool.apply_async(pow, (2, 5)).get(timeout=60) == 32
+    assert pool.starmap(pow, [(2, 3), (3, 2, 5)]) == [8, 4]
+    assert pool.starmap(pow, []) == []
+    assert pool.map_async(double, range(5)).get(timeout=60) == [0, 2, 4, 6, 8]
+    assert list(pool.imap(double, range(5))) == [0, 2, 4, 6, 8]
+    assert sorted(pool.imap_unordered(double, range(5))) == [0, 2, 4, 6, 8]
+    told = []
+    pool.apply_async(double, (4,), callback=told.append).wait(60)
+    pool.apply_async(fail_at_three, (3,), error_callback=told.append).wait(60)
+    assert told[0] == 8
+    assert isinstance(told[1], KeyError)
+
+
+def test_functions_of_this_process_and_closures_travel(pool):
+    offset = 40
+    assert pool.submit(lambda x, *, y: x + y + offset, 1, y=1).result(timeout=60) == 42
+
+
+def test_calls_run_where_their_tag_is(client):
+    with client.pool(tag="a") as ours, client.pool(tag="b") as theirs:
+        a = set(ours.map(lambda _: os.getpid(), range(500)))
+        b = set(theirs.map(lambda _: os.getpid(), range(500)))
+    assert not a & b
+    assert len(b) == 1
+
+
+def test_an_unknown_tag_is_refused(client):
+    with pytest.raises(Exception, match="no pool has the tag 'c'"):
+        client.pool(tag="c")
+    with pytest.raises(Exception, match="timeout=0"):
+        client.pool(tag="a", timeout=0)
+
+
+def test_a_pool_that_was_shut_down_takes_nothing(client):
+    pool = client.pool(tag="a")
+    future = pool.submit(nap, 0.2)
+    pool.shutdown()
+    assert future.result(timeout=0) == 0.2
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(double, 1)
+
+
+# Arguments -----------------------------------------------------------------------------------------
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+def test_futures_as_arguments(client, pool):
+    first = pool.submit(nap, 0.2)
+    assert pool.submit(double, first).result(timeout=60) == 0.4
+    failed = pool.submit(fail_at_three, 3)
+    with pytest.raises(KeyError):
+        pool.submit(double, failed).result(timeout=60)
+    dask = client.submit(double, 4, tag="b")
+    assert pool.submit(double, dask).result(timeout=60) == 16
+
+
+def test_an_object_that_was_sent_is_used_anywhere(client, pool):
+    sent = client.send(list(range(1000)))
+    assert pool.submit(sum, sent).result(timeout=60) == 499500
+    nested = pool.submit(lambda box: sum(box.content["deep"][0]), Box({"deep": [sent]}))
+    assert nested.result(timeout=60) == 499500
+    assert list(pool.map(lambda x, values: values[x], range(3), [sent] * 3)) == [0, 1, 2]
+
+
+def test_large_results_and_arguments(pool):
+    large = b"x" * 5_000_000
+    assert pool.submit(len, large).result(timeout=60) == 5_000_000
+    assert len(pool.submit(bytes, 7_000_000).result(timeout=60)) == 7_000_000
+    assert [len(r) for r in pool.map(bytes, [10, 3_000_000, 20])] == [10, 3_000_000, 20]
+
+
+# Failures ------------------------------------------------------------------------------------------
+
+
+class Unsendable:
+    def __reduce__(self):
+        raise ValueError("cannot be sent")
+
+
+def make_unsendable():
+    return Unsendable()
+
+
+def test_one_failing_call_fails_alone_and_shows_where(pool):
+    futures = [pool.submit(fail_at_three, i) for i in range(200)]
+    assert [f.result(timeout=60) for f in futures if f is not futures[3]] == [
+        i for i in range(200) if i != 3
+    ]
+    with pytest.raises(KeyError, match="three") as raised:
+        futures[3].result()
+    assert raised.traceback[-1].name == "fail_at_three"
+
+
+def test_what_cannot_travel_fails_its_call_alone(pool):
+    futures = [pool.submit(double, 1), pool.submit(double, Unsendable()), pool.submit(double, 2)]
+    assert futures[0].result(timeout=60) == 2
+    assert futures[2].result(timeout=60) == 4
+    with pytest.raises(ValueError, match="cannot be sent"):
+        futures[1].result(timeout=60)
+    with pytest.raises(ValueError, match="cannot be sent"):
+        pool.submit(make_unsendable).result(timeout=60)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_a_call_that_exits_fails_alone(pool, ending):
+    def leave():
+        raise ending("away")
+
+    with pytest.raises(RuntimeError, match="away"):
+        pool.submit(leave).result(timeout=60)
+    assert pool.submit(double, 1).result(timeout=60) == 2
+
+
+def test_a_lost_worker_costs_only_what_had_not_finished(pool, tmp_path, client):
+    path = tmp_path / "runs"
+    futures = [pool.submit(note, path, i, 0.03) for i in range(60)]
+    while len(done := [f for f in futures if f.done()]) < 20:
+        time.sleep(0.01)
+    victim = done[0].result()
+    finished = {i for i, f in enumerate(futures) if f.done()}
+    os.kill(victim, signal.SIGKILL)
+    for future in futures:
+        future.result(timeout=60)
+    runs = [int(line) for line in path.read_text().split()]
+    assert set(runs) == set(range(60))
+    assert all(runs.count(i) == 1 for i in finished)
+
+
+def test_a_call_that_ends_its_worker_again_and_again_is_given_up(pool, tmp_path):
+    path = tmp_path / "runs"
+    deadly = pool.submit(end_worker, path, 0)
+    others = [pool.submit(double, i) for i in range(20)]
+    with pytest.raises(Exception, match=r"(?i)killed|died|worker"):
+        deadly.result(timeout=120)
+    assert [f.result(timeout=60) for f in others] == [2 * i for i in range(20)]
+    assert path.read_text().count("0") == 3
+
+
+# Cancelling ----------------------------------------------------------------------------------------
+
+
+def test_what_waits_is_cancelled_and_never_runs(pool, tmp_path):
+    path = tmp_path / "runs"
+    blockers = [pool.submit(nap, 1.0) for _ in range(4)]
+    waiting = [pool.submit(note, path, i) for i in range(10)]
+    assert all(f.cancel() for f in waiting)
+    with pytest.raises(CancelledError):
+        waiting[0].result(timeout=60)
+    wait(blockers, timeout=60)
+    assert pool.submit(double, 1).result(timeout=60) == 2
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("call", [(spin,), (nap, 1000)], ids=["python", "blocked"])
+def test_cancelling_what_runs_frees_its_worker(client, call):
+    with client.pool(tag="b") as pool:
+        future = pool.submit(*call)
+        while not future.running():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert future.cancel()
+        assert future.cancelled()
+        assert pool.submit(double, 4).result(timeout=60) == 8
+
+
+def test_a_call_may_run_for_so_long_and_no_longer(client):
+    with client.pool(tag="b", timeout=0.5) as pool:
+        slow, quick = pool.submit(spin), pool.submit(double, 2)
+        with pytest.raises(TimeoutError, match=r"spin\(\) ran for longer than 0.5 s"):
+            slow.result(timeout=60)
+        assert quick.result(timeout=60) == 4
+
+
+def test_long_calls_do_not_hold_up_others(client):
+    """Bundles that turn out long give back what they have not begun."""
+    with client.pool(tag="a") as pool:
+        list(pool.map(double, range(2000)))  # calls have been quick so far
+        began = time.perf_counter()
+        list(pool.map(nap, [0.5] * 8))
+        assert time.perf_counter() - began < 8 * 0.5
+
+
+def test_nothing_is_left_behind(client, eventually):
+    with client.pool(tag="a") as pool:
+        list(pool.map(double, range(1000)))
+        [f.result(timeout=60) for f in [pool.submit(double, i) for i in range(100)]]
+    eventually(lambda: client._bundles == {})
+    eventually(
+        lambda: (
+            not [
+                key
+                for key in client.run_on_scheduler(
+                    lambda dask_scheduler: list(dask_scheduler.tasks)
+                )
+                if "bundle" in str(key)
+            ]
+        )
+    )
