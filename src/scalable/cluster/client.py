@@ -280,7 +280,11 @@ class ScalableClient(Client):
             dispatcher = self._bundles.get(key)
             if dispatcher is not None:
                 more = {"worker": worker} if what == "outcomes" else {}
-                getattr(dispatcher, what)(key, **more, **message)
+                try:
+                    getattr(dispatcher, what)(key, **more, **message)
+                except Exception as error:
+                    dispatcher.erred(key, error)  # nobody waits for what cannot be understood
+                    raise
 
         return hear
 

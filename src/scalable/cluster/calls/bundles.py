@@ -31,6 +31,9 @@ OVERDUE_S = 0.05
 LOOK_S = 0.25
 #: An interrupted call gets so long to end before its worker is given up.
 INTERRUPT_GRACE_S = 2.0
+#: Calls are claimed together where the last claim took less; more and more, up to the largest.
+QUICK_S = 0.001
+LARGEST_CLAIM = 256
 _NOBODY = -1
 
 #: Kinds of outcome: the value itself, its pickle, an error, a value that stays on the worker.
@@ -41,6 +44,8 @@ OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
 INTERRUPT = "scalable-interrupt"
 TIMED_OUT = "scalable-timed-out"
+
+Calls = tuple[Sequence[int] | None, Sequence[Sequence[Any]], Sequence[dict[str, Any] | None] | None]
 
 _running: dict[str, BundleRun] = {}
 
@@ -60,7 +65,8 @@ def run_bundle(
         ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None,
         ``profile``: whether each call's numbers are wanted.
     payload
-        The calls: for each the number of its function, positional and keyword arguments.
+        The calls: numbers of their functions (None where all have the first), positional and
+        keyword arguments (None where there are none).
     references
         What the futures within the arguments stand for.
 
@@ -97,19 +103,21 @@ class BundleRun:
         As in :func:`run_bundle`.
     """
 
-    def __init__(self, worker: Any, header: Mapping[str, Any], calls: Sequence[Any]) -> None:
+    def __init__(self, worker: Any, header: Mapping[str, Any], calls: Calls) -> None:
         self.key: str = header["key"]
         self._client: str = header["client"]
-        self._functions: Sequence[tuple[bytes, bytes]] = header["functions"]
+        self._functions = [_loaded(*pair) for pair in header["functions"]]
+        self._indexes, self._args, self._kwargs = calls
         self._timeout_s: float | None = header["timeout_s"]
         self._profile: bool = header["profile"]
-        self._worker, self._calls = worker, calls
+        self._worker = worker
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
-        self._next, self._end = 0, len(calls)
+        self._next, self._end = 0, len(self._args)
         self._skipped: set[int] = set()
         self._current = self._interrupting = _NOBODY
         self._began = self._told_at = 0.0
+        self._claim_size, self._claimed_at = 1, 0.0
         self._kept: dict[int, Any] = {}
         self._untold = _Outcomes()
 
@@ -117,53 +125,59 @@ class BundleRun:
 
     def run(self) -> dict[int, Any]:
         """Run every call that is not given back; the values that stay here."""
-        if len(self._calls) > 1 or self._timeout_s is not None:
+        if self._end > 1 or self._timeout_s is not None:
             self._watch_after(OVERDUE_S)
         self._told_at = time.perf_counter()
-        while (number := self._take()) is not None:
-            self._run_call(number)
+        while claimed := self._claim():
+            self._run_claimed(claimed)
             if time.perf_counter() - self._told_at > TELL_S:
                 self._tell()
         self._tell(over=True)
         return self._kept
 
-    def _take(self) -> int | None:
+    def _claim(self) -> range:
+        """Calls that are run next and not given back: one, or several that take no time."""
+        now = time.perf_counter()
+        quick = now - self._claimed_at < QUICK_S
+        self._claim_size = min(2 * self._claim_size, LARGEST_CLAIM) if quick else 1
+        self._claimed_at = now
         with self._lock:
-            while self._next in self._skipped:
-                self._next += 1
-            if self._next >= self._end:
-                self._end = self._next
-                return None
-            number = self._next
-            self._next += 1
-        return number
+            first = self._next
+            self._next = min(first + self._claim_size, self._end)
+            return range(first, self._next)
 
-    def _run_call(self, number: int) -> None:
-        index, args, kwargs = self._calls[number]
-        value, error = None, None
-        cpu = time.thread_time() if self._profile else 0.0
-        stamp = time.time() if self._profile else 0.0
-        self._began = began = time.perf_counter()
-        try:
-            self._current = number
-            function = load_function(*self._functions[index])
-            value = function(*args, **kwargs) if kwargs else function(*args)
-            self._current = _NOBODY
-            self._await_interrupt(number)
-        except CallInterrupted:
-            self._current = self._interrupting = _NOBODY
-            return
-        except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
-            self._current = _NOBODY
-            if not self._survives(number):
-                return
-            error = raised
+    def _run_claimed(self, numbers: range) -> None:
+        clock, untold = time.perf_counter, self._untold
+        for number in numbers:
+            if number in self._skipped:
+                continue
+            function = self._functions[self._indexes[number] if self._indexes else 0]
+            args = self._args[number]
+            kwargs = self._kwargs[number] if self._kwargs else None
+            cpu, stamp = (time.thread_time(), time.time()) if self._profile else (0.0, 0.0)
+            self._began = began = clock()
+            try:
+                self._current = number
+                value = function(*args, **kwargs) if kwargs else function(*args)
+                self._current = _NOBODY
+                if self._interrupting == number:
+                    self._await_interrupt(number)
+            except CallInterrupted:
+                self._current = self._interrupting = _NOBODY
+                continue
+            except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
+                self._current = _NOBODY
+                if not self._survives(number):
+                    continue
+                untold.add(number, _failure(raised), ERROR)
+            else:
+                if type(value) in _PLAIN_TYPES:
+                    untold.add(number, value)
+                else:
+                    self._add_object(number, value)
+            if self._profile:
+                untold.profiles.append((stamp, clock() - began, time.thread_time() - cpu))
         self._began = 0.0
-        profile = None
-        if self._profile:
-            ended = time.perf_counter()
-            profile = (stamp, ended - began, time.thread_time() - cpu)
-        self._note(number, value, error, profile)
 
     def _survives(self, number: int) -> bool:
         try:
@@ -178,33 +192,22 @@ class BundleRun:
         while self._interrupting == number:
             time.sleep(0.0005)
 
-    def _note(
-        self,
-        number: int,
-        value: Any,
-        error: BaseException | None,
-        profile: tuple[float, float, float] | None,
-    ) -> None:
-        kind = PLAIN
-        if error is not None:
-            kind, value = ERROR, _failure(error)
-        elif type(value) not in _PLAIN_TYPES:
-            try:
-                if dask.sizeof.sizeof(value) > LARGE:
-                    self._kept[number] = value
-                    kind, value = KEPT, None
-                else:
-                    kind, value = PICKLED, dump(value)
-            except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
-                kind, value = ERROR, _failure(raised)
-        self._untold.add(number, kind, value, profile)
+    def _add_object(self, number: int, value: Any) -> None:
+        try:
+            if dask.sizeof.sizeof(value) > LARGE:
+                self._kept[number] = value
+                self._untold.add(number, None, KEPT)
+            else:
+                self._untold.add(number, dump(value), PICKLED)
+        except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
+            self._untold.add(number, _failure(raised), ERROR)
 
     def _tell(self, *, over: bool = False) -> None:
-        outcomes, self._untold = self._untold, _Outcomes()
         now = time.perf_counter()
         busy_s, self._told_at = now - self._told_at, now
-        if outcomes.numbers or over:
-            self._send(op=OUTCOMES, outcomes=outcomes.dump(), busy_s=busy_s, over=over)
+        if self._untold.numbers or over:
+            self._send(op=OUTCOMES, outcomes=self._untold.dump(), busy_s=busy_s, over=over)
+            self._untold = _Outcomes()
 
     def _send(self, **message: Any) -> None:
         message |= {"client": self._client, "key": self.key}
@@ -236,8 +239,8 @@ class BundleRun:
         with self._lock:
             if number >= self._next:
                 self._skipped.add(number)
-                return
             if self._current != number:
+                self._skipped.add(number)  # claimed, perhaps
                 return
             self._interrupting = number
             if self._current != number:  # it has just ended
@@ -257,30 +260,39 @@ class BundleRun:
 
 
 class _Outcomes:
-    """What has ended and was not told yet."""
+    """What has ended and was not told yet: numbers and values, and kinds of what is not plain."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
-        self.kinds: list[int] = []
         self.values: list[Any] = []
-        self.profiles: list[tuple[float, float, float] | None] = []
+        self.kinds: dict[int, int] = {}
+        self.profiles: list[tuple[float, float, float]] = []
 
-    def add(
-        self, number: int, kind: int, value: Any, profile: tuple[float, float, float] | None
-    ) -> None:
+    def add(self, number: int, value: Any, kind: int = PLAIN) -> None:
         self.numbers.append(number)
-        self.kinds.append(kind)
         self.values.append(value)
-        self.profiles.append(profile)
+        if kind:
+            self.kinds[number] = kind
 
     def dump(self) -> bytes:
-        """As bytes: what is the same for all calls is told once."""
+        """As bytes."""
         numbers: Any = self.numbers
         if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
             numbers = range(numbers[0], numbers[-1] + 1)
-        kinds = self.kinds if any(self.kinds) else None
-        profiles = self.profiles if any(self.profiles) else None
-        return dump((numbers, kinds, self.values, profiles))
+        return dump((numbers, self.values, self.kinds, self.profiles))
+
+
+def _loaded(digest: bytes, data: bytes) -> Callable[..., Any]:
+    """The function, or one that raises why there is none."""
+    try:
+        return load_function(digest, data)
+    except Exception as error:  # noqa: BLE001 - whatever importing its module raises
+        problem = error
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise problem
+
+        return fail
 
 
 def _failure(error: BaseException) -> bytes:

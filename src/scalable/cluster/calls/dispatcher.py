@@ -7,7 +7,7 @@ import pickle
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,8 @@ from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from scalable.cluster.calls.bundles import ERROR, INTERRUPT, KEPT, PICKLED, run_bundle
-from scalable.cluster.calls.lots import Lot, Outcome
+from scalable.cluster.calls.bundles import ERROR, INTERRUPT, KEPT, PICKLED, PLAIN, run_bundle
+from scalable.cluster.calls.lots import Lot, ManyCalls, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load_error
 from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
 from scalable.cluster.recorder import TASK_ANNOTATION
@@ -166,27 +166,23 @@ class Dispatcher:
 
     def _send(self, lot: Lot, numbers: list[Any]) -> None:
         functions: dict[tuple[bytes, bytes], int] = {}
-        calls, sent = [], []
-        for number in numbers:
-            function, args, kwargs = lot.call(number)
-            try:
-                index = functions.setdefault(dump_function(function), len(functions))
-            except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-                lot.settle([number], [(None, error, None)])
-                continue
-            calls.append((index, args, kwargs))
-            sent.append(number)
+
+        def index(function: Callable[..., Any]) -> int:
+            return functions.setdefault(dump_function(function), len(functions))
+
+        sent, calls = lot.calls(numbers, index)
+        if not sent:
+            return
         try:
             payload, references = dump_calls(calls)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             if len(sent) == 1:
                 lot.settle(sent, [(None, error, None)])
             else:
                 for number in sent:  # the others are not at fault
                     self._send(lot, [number])
             return
-        if sent:
-            self._submit(lot, sent, list(functions), payload, references)
+        self._submit(lot, sent, list(functions), payload, references)
 
     def _submit(
         self,
@@ -227,25 +223,38 @@ class Dispatcher:
         if bundle is None:
             return
         bundle.worker = worker
-        positions, kinds, values, profiles = pickle.loads(outcomes)
-        heard, settled = [], []
-        for i, position in enumerate(positions):
-            if position not in bundle.open:
-                continue
-            bundle.open.discard(position)
-            kind = kinds[i] if kinds else 0
+        positions, values, kinds, profiles = pickle.loads(outcomes)
+        heard = [bundle.numbers[position] for position in positions]
+        fresh = bundle.open.issuperset(positions)
+        bundle.open.difference_update(positions)
+        if heard:
+            self.pace.observe(len(heard), busy_s)
+            plainly = fresh and not kinds and isinstance(bundle.lot, ManyCalls)
+            if not (plainly and bundle.lot.settle_plainly(heard, values)):
+                self._settle(bundle, list(positions), values, kinds, profiles)
+        bundle.heard_at = time.monotonic()
+        if over and not bundle.kept:
+            self._end(bundle)
+
+    def _settle(
+        self,
+        bundle: _Bundle,
+        positions: list[int],
+        values: Sequence[Any],
+        kinds: Mapping[int, int],
+        profiles: Sequence[tuple[float, float, float]],
+    ) -> None:
+        numbers, outcomes = [], []
+        for i, (position, value) in enumerate(zip(positions, values, strict=True)):
+            kind = kinds.get(position, PLAIN)
             if kind == KEPT:
                 bundle.kept.append(position)
                 bundle.open.add(position)
                 continue
-            heard.append(bundle.numbers[position])
-            settled.append(_outcome(kind, values[i], (worker, *profiles[i]) if profiles else None))
-        if heard:
-            self.pace.observe(len(heard), busy_s)
-            bundle.lot.settle(heard, settled)
-        bundle.heard_at = time.monotonic()
-        if over and not bundle.kept:
-            self._end(bundle)
+            numbers.append(bundle.numbers[position])
+            profile = (bundle.worker, *profiles[i]) if profiles else None
+            outcomes.append(_outcome(kind, value, profile))
+        bundle.lot.settle(numbers, outcomes)
 
     def returned(self, key: str, numbers: Sequence[int]) -> None:
         """A bundle takes too long, and has given back what it had not begun."""
@@ -264,7 +273,7 @@ class Dispatcher:
         if bundle is None or number not in bundle.open:
             return
         bundle.open.discard(number)
-        function = bundle.lot.call(bundle.numbers[number])[0]
+        function = bundle.lot.function(bundle.numbers[number])
         named = getattr(function, "__qualname__", repr(function))
         error = TimeoutError(f"{named}() ran for longer than {self.timeout_s:g} s")
         bundle.lot.settle([bundle.numbers[number]], [(None, error, None)])

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from scalable.cluster.calls.bundles import Calls
 from scalable.cluster.calls.futures import CallFuture, settle
 
 #: One outcome: result, exception (one of both is None), and what was measured.
@@ -24,8 +25,21 @@ class Lot(Protocol):
     def take(self, count: int) -> list[Any]:
         """At most so many calls that wait; they wait no more."""
 
-    def call(self, number: Any) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+    def function(self, number: Any) -> Callable[..., Any]:
         """What to call."""
+
+    def calls(
+        self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
+    ) -> tuple[list[Any], Calls]:
+        """What to send: the calls that are left, and :data:`scalable.cluster.calls.bundles.Calls`.
+
+        Parameters
+        ----------
+        numbers
+            Of the calls.
+        index
+            Gives the place of a function among those that are sent along.
+        """
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
         """Calls have ended."""
@@ -65,11 +79,26 @@ class SingleCalls:
                 taken.append(future)
         return taken
 
-    def call(
-        self, number: CallFuture
-    ) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
+    def function(self, number: CallFuture) -> Callable[..., Any]:
         """What to call; nothing where it was cancelled in this moment."""
-        return number.call or (_nothing, (), None)  # type: ignore[return-value]
+        return (number.call or _NOTHING)[0]
+
+    def calls(
+        self, numbers: Sequence[CallFuture], index: Callable[[Callable[..., Any]], int]
+    ) -> tuple[list[CallFuture], Calls]:
+        """What to send. A function that cannot be sent fails its calls alone."""
+        sent, indexes, args, kwargs = [], [], [], []
+        for future in numbers:
+            function, positional, named = future.call or _NOTHING
+            try:
+                indexes.append(index(function))
+            except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+                self.settle([future], [(None, error, None)])
+                continue
+            sent.append(future)
+            args.append(positional)
+            kwargs.append(named)
+        return sent, (indexes if any(indexes) else None, args, kwargs if any(kwargs) else None)
 
     def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[Outcome]) -> None:
         """End futures."""
@@ -104,6 +133,7 @@ def _nothing() -> None:
     """In place of a call that was cancelled."""
 
 
+_NOTHING: Any = (_nothing, (), {})
 _MISSING: Any = object()
 
 
@@ -208,13 +238,17 @@ class ManyCalls:
         timeout_at
             Gives the seconds that may be waited from now, or None.
         """
+        results = self._results
         for position in range(len(self._arguments)):
-            number = self._await(position, timeout_at)
-            error = self._errors.pop(number, None)
-            if error is not None:
-                self._results[number] = None
-                raise error
-            value, self._results[number] = self._results[number], None
+            number = position
+            # What is there already needs no lock.
+            if self._arrived is not None or results[position] is _MISSING:
+                number = self._await(position, timeout_at)
+                error = self._errors.pop(number, None)
+                if error is not None:
+                    results[number] = None
+                    raise error
+            value, results[number] = results[number], None
             yield value
 
     def _await(self, position: int, timeout_at: Callable[[], float | None]) -> int:
