@@ -467,12 +467,15 @@ class ScalableSession:
         for tag, component in self.spec.components.items():
             for label in component.tags:
                 labels.setdefault(label, []).append(tag)
-        return ScalableClient(
+        client = ScalableClient(
             self.cluster,
             tasks={task.name: task.component for task in self.spec.tasks.values()},
             labels=labels,
             tags=self.spec.tags,
         )
+        if isinstance(self._deployment, Attachment):
+            client.listen()
+        return client
 
     @property
     def client(self) -> ScalableClient:

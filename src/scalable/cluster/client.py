@@ -21,7 +21,7 @@ from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
 from scalable.cluster.matching import fits
 from scalable.cluster.recorder import TASK_ANNOTATION
-from scalable.cluster.waiting import TAG_ANNOTATION
+from scalable.cluster.waiting import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.errors import ClusterError
 
 logger = logging.getLogger("scalable.cluster")
@@ -81,6 +81,7 @@ class ScalableClient(Client):
         self._labels = {label: tuple(carriers) for label, carriers in (labels or {}).items()}
         self._tags = tuple(tags)
         self._slots: dict[str, int] = {}
+        self._has_workers = False
         self._said_untagged = False
         super().__init__(address, *args, **kwargs)
 
@@ -173,6 +174,10 @@ class ScalableClient(Client):
             self._retry_now(failed)
         return list(futures)
 
+    def listen(self) -> None:
+        """Log here what the scheduler of a cluster elsewhere has to say of calls that wait."""
+        self.subscribe_topic(WAITING_TOPIC, _log_words)
+
     def worker_count(self, tag: str | None = None) -> int:
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()
@@ -242,6 +247,8 @@ class ScalableClient(Client):
             self._slots = self._known_slots()
         if tag not in self._slots:
             if tag in self._tags and not self._slots:
+                if not self._has_workers:
+                    return False  # it has no manager yet: the scheduler judges, and says so
                 self._say_untagged(tag)
                 return None
             raise self._unknown(tag)
@@ -256,7 +263,9 @@ class ScalableClient(Client):
     def _known_slots(self) -> dict[str, int]:
         """Tag -> slots of its largest worker, from the pools and from the connected workers."""
         slots: dict[str, int] = {}
-        for worker in self._ask("identity", n_workers=-1)["workers"].values():
+        workers = self._ask("identity", n_workers=-1)["workers"].values()
+        self._has_workers = bool(workers)
+        for worker in workers:
             for tag, amount in worker["resources"].items():
                 slots[tag] = max(slots.get(tag, 0), int(amount))
         declared: dict[str, int] = {}
@@ -308,6 +317,10 @@ class ScalableClient(Client):
             self.loop.add_callback(self._retry, futures)
         else:
             self.retry(futures)
+
+
+def _log_words(event: tuple[float, Any]) -> None:
+    logger.warning("%s", event[1])
 
 
 def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:

@@ -212,6 +212,11 @@ class Controller(SchedulerPlugin):
         for tag, pool in pools.items():
             pool["wanted"] = self.demand.totals.get(tag, pool["wanted"])
             pool["running"] = sum(counts[tag] for counts in running.values())
+            # Managers report what is on its way a moment later than workers connect.
+            missing = max(0, pool["wanted"] - pool["running"])
+            pool["launching"] = min(pool["launching"], missing)
+            if beyond := self.demand.unplaced.get(tag):
+                pool["waiting"] = pool["waiting"] or f"{beyond} more than its managers may start"
         return pools
 
     def scale(

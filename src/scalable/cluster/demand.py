@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall
+from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall, unplaced
 
 #: Called with (tag, before, after, reason, source) when a wanted count changes.
 ScalingListener = Callable[[str, int, int, str, str], None]
@@ -31,6 +31,8 @@ class Demand:
         self.policy: AllocationPolicy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
+        #: Tag -> wanted workers that no manager is asked for.
+        self.unplaced: dict[str, int] = {}
         self.changed_at = time.monotonic()
         self._orders: dict[str, Orders] = {}
         self._serial = 0
@@ -64,7 +66,9 @@ class Demand:
     def share(self, tiers: Iterable[Tier]) -> None:
         """Share the wanted counts among the managers, as the policy says."""
         with self._lock:
-            shares = self.policy.allot(self.totals, list(tiers), time.monotonic())
+            able = list(tiers)
+            shares = self.policy.allot(self.totals, able, time.monotonic())
+            self.unplaced = unplaced(self.totals, shares) if able else {}
             for manager, counts in shares.items():
                 orders = self._orders.setdefault(manager, {})
                 for tag, count in counts.items():
