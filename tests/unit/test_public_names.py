@@ -30,6 +30,7 @@ def test_public_names_are_pinned():
         "ScalableClient",
         "ScalableError",
         "ScalableSession",
+        "ScaleDecision",
         "ScalePlan",
         "SlurmCluster",
         "SlurmProvider",
@@ -96,8 +97,3 @@ def test_a_manifest_error_shows_every_diagnostic_with_its_place():
         str(error).count("m.yaml:3:9: error E_BAD_OPTION: no such task [tasks.run.after[0]]") == 2
     )
     assert "hint: write one" in str(error)
-
-
-def test_what_is_not_available_yet_says_so():
-    with pytest.raises(NotImplementedError, match="not available in this version"):
-        scalable.AdaptiveScaler()

@@ -4,5 +4,6 @@ What is decided once, before a run, is in ``planning``; who carries a decision o
 """
 
 from scalable.scaling.adaptive import AdaptiveScaler
+from scalable.scaling.decisions import ScaleDecision
 
-__all__ = ["AdaptiveScaler"]
+__all__ = ["AdaptiveScaler", "ScaleDecision"]
