@@ -43,7 +43,7 @@ def applied(decision, active):
     return after
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(scalers(), tasks, counts, ended)
 def test_the_same_load_again_changes_nothing(scaler, pending, active, completions):
     decision = scaler.evaluate(pending, active, completions)
@@ -52,7 +52,7 @@ def test_the_same_load_again_changes_nothing(scaler, pending, active, completion
     assert not again.has_changes, (decision, again)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     scalers(cooldowns=(0, 60)),
     st.lists(st.tuples(tasks, counts), min_size=1, max_size=4),
@@ -67,4 +67,4 @@ def test_bounds_always_hold_and_nobody_goes_below_zero(scaler, looks):
         assert 0 <= decision.confidence <= 1
         seconds = decision.predicted_completion_time
         assert seconds is None or seconds >= 0
-        assert (seconds == 0) or pending
+        assert pending or seconds == 0

@@ -1,138 +1,116 @@
-"""The scaler that turns load into decisions."""
+"""The scaler that turns a user's view of the load into decisions."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any
 
-from scalable.scaling.completion import Pending, Reliability, mean_known, predict
+from scalable.scaling.completion import Pending, Reliability, predict
 from scalable.scaling.decisions import ScaleDecision
 
-#: Work that takes one worker no longer than this, in seconds, is not worth a second one.
-WORTH_A_WORKER_S = 5.0
-#: How many decisions are remembered.
-KEPT_DECISIONS = 10_000
-
-Direction = Literal["up", "down"]
+#: Workers are asked for so that the known work takes so long, or as long as its longest call: less
+#: is not worth starting workers for. Dask's Adaptive aims for the same.
+TARGET_S = 5.0
+#: Running times that are remembered for each tag, the latest ones.
+KEPT_DURATIONS = 200
+_EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What one pool has to do, and who does it."""
+    """What is known of one tag at one moment."""
 
     tag: str
-    pending: Pending
+    #: Seconds of each pending call, None where the caller does not say.
+    said: tuple[float | None, ...]
     active: int
+    #: Running times of calls that ended.
+    ended: tuple[float, ...]
 
     @property
-    def count(self) -> int:
-        return len(self.pending.stated)
+    def pending(self) -> int:
+        return len(self.said)
 
     @property
-    def ratio(self) -> float:
-        """Pending tasks for each active worker."""
-        if not self.count:
-            return 0.0
-        return self.count / self.active if self.active else math.inf
-
-    @property
-    def work_s(self) -> float | None:
-        """Worker-seconds, None where no running time is known."""
-        mean = mean_known(self.pending)
-        if mean is None:
-            return None
-        return sum(mean if d is None else d for d in self.pending.stated)
-
-    @property
-    def worth(self) -> float:
-        """How many tasks the pending ones count as.
-
-        Where running times are known: how many of the longest of them, and none below
-        ``WORTH_A_WORKER_S``, would be as much work. More workers than that would wait for it.
-        """
-        work_s, mean = self.work_s, mean_known(self.pending)
-        if not self.count or work_s is None or mean is None:
-            return self.count
-        longest = max(mean if d is None else d for d in self.pending.stated)
-        return work_s / max(longest, WORTH_A_WORKER_S)
+    def durations(self) -> tuple[float, ...]:
+        """Seconds of each pending call as far as anything is known; empty where nothing is."""
+        told = [length for length in self.said if length is not None]
+        if not (self.ended or told):
+            return ()
+        typical = fmean(self.ended or told)
+        return tuple(typical if length is None else length for length in self.said)
 
 
 class AdaptiveScaler:
-    """Decides how many workers each tag should gain or lose for its load.
+    """Decides from pending calls and active workers; it reads and changes no cluster itself.
 
-    The load of a tag is its pending tasks over its active workers. Above ``scale_up_threshold``
-    the tag gets as many workers as bring it there, below ``scale_down_threshold`` it keeps that
-    many, and between the two nothing changes. Where running times are known (tasks carry
-    ``duration``, or calls of the tag ended lately), worker-seconds decide how many: tasks count by
-    their length, and short ones share workers. Deciding again for the same load, after the
-    decision was carried out, changes nothing.
+    The load of a tag is its pending calls over its active workers. Between the thresholds nothing
+    changes. Beyond them the count becomes what brings the load to ``scale_up_threshold`` or, where
+    running times are known, what the pending worker-seconds need. Applying a decision and asking
+    again with the same load changes nothing.
 
     Parameters
     ----------
     min_workers, max_workers
-        Tag -> bounds, both included. They always hold, also during a cooldown; tags without run
-        from 0 to unlimited.
+        Tag -> bounds, both included; a tag that is not named runs from 0 to unlimited. Bounds hold
+        always, also within a cooldown.
     scale_up_threshold, scale_down_threshold
-        Pending tasks for each active worker.
+        Pending calls for each active worker.
     cooldown_seconds
-        After a tag gained workers it gains no more for so long, and the same for losing them.
-        A decision that changes nothing starts none.
+        For so long after a change of a tag it is not changed in the same direction again.
+    clock
+        Monotonic seconds.
+
+    Attributes
+    ----------
+    decision_history
+        Every decision, the oldest first.
 
     Raises
     ------
     ValueError
-        When bounds or thresholds are none.
-
-    Examples
-    --------
-    >>> scaler = AdaptiveScaler(min_workers={"demeter": 2})
-    >>> scaler.evaluate([{"tag": "demeter"}], {"demeter": 0}).workers_to_add
-    {'demeter': 2}
+        When bounds or thresholds contradict themselves.
     """
 
     def __init__(
         self,
         min_workers: Mapping[str, int] | None = None,
-        max_workers: Mapping[str, int | None] | None = None,
+        max_workers: Mapping[str, int] | None = None,
         scale_up_threshold: float = 0.8,
         scale_down_threshold: float = 0.2,
         cooldown_seconds: float = 60,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.min_workers = dict(min_workers or {})
-        self.max_workers = {t: n for t, n in (max_workers or {}).items() if n is not None}
-        for name, bounds in (("min_workers", self.min_workers), ("max_workers", self.max_workers)):
-            for tag, count in bounds.items():
-                _check_count(f"{name}[{tag!r}]", count)
-        for tag, maximum in self.max_workers.items():
-            if self.min_workers.get(tag, 0) > maximum:
-                raise ValueError(
-                    f"minimum {self.min_workers[tag]} .. maximum {maximum} of {tag!r} is no range"
-                )
-        if not 0 <= scale_down_threshold < scale_up_threshold < math.inf:
+        self.max_workers = dict(max_workers or {})
+        if not 0 <= scale_down_threshold < scale_up_threshold:
             raise ValueError(
-                f"scale_down_threshold {scale_down_threshold} has to be at least 0, and less than "
-                f"scale_up_threshold {scale_up_threshold}"
+                f"scale_down_threshold {scale_down_threshold} .. scale_up_threshold "
+                f"{scale_up_threshold} is no range above 0"
             )
-        if not 0 <= cooldown_seconds < math.inf:
-            raise ValueError(f"cooldown_seconds {cooldown_seconds} is no length of time")
+        if cooldown_seconds < 0:
+            raise ValueError(f"cooldown_seconds cannot be {cooldown_seconds}")
+        for tag in self.min_workers.keys() | self.max_workers.keys():
+            low, high = self._bounds(tag)
+            if not 0 <= low <= high:
+                raise ValueError(f"{tag!r}: minimum {low} .. maximum {high} is no range")
         self.scale_up_threshold = scale_up_threshold
         self.scale_down_threshold = scale_down_threshold
         self.cooldown_seconds = cooldown_seconds
-        self._changed_at: dict[tuple[str, Direction], float] = {}
+        self.decision_history: list[ScaleDecision] = []
+        self._clock = clock
+        self._changed_at: dict[tuple[str, int], float] = {}
+        self._durations: dict[str, deque[float]] = {}
         self._reliability = Reliability()
-        self._history: deque[ScaleDecision] = deque(maxlen=KEPT_DECISIONS)
-
-    @property
-    def decision_history(self) -> list[ScaleDecision]:
-        """The decisions so far, oldest first; also those that change nothing."""
-        return list(self._history)
 
     def reset_cooldown(self) -> None:
-        """Let the next decision change every tag in both directions."""
+        """Forget when pools were changed: the next evaluation may change any."""
         self._changed_at.clear()
 
     def evaluate(
@@ -141,141 +119,130 @@ class AdaptiveScaler:
         active_workers: Mapping[str, int],
         recent_completions: Iterable[Mapping[str, Any]] | None = None,
     ) -> ScaleDecision:
-        """Decide for the load as it is now.
+        """Decide once.
 
         Parameters
         ----------
         pending_tasks
-            Tasks that wait or run, each with ``tag`` and, where it is known, ``duration`` in
-            seconds.
+            One mapping for each call that has not ended, also for those that run: ``tag``, and
+            where it is known ``duration`` in seconds.
         active_workers
-            Tag -> workers. Tags with pending tasks and none here have 0.
+            Tag -> workers that are there or on their way.
         recent_completions
-            Rows with ``tag`` and ``duration_s`` of tasks that ended lately, such as those of
-            ``tasks.jsonl``; rows without either are passed over.
+            One mapping for each call that ended since the last evaluation: ``tag`` and
+            ``duration_s``. They are remembered.
 
         Raises
         ------
         ValueError
-            When a task has no tag, a duration or count is none; nothing is remembered then.
+            When a row has no tag, or a count or duration is none; nothing is decided then.
         """
-        loads = self._loads(pending_tasks, active_workers, recent_completions or ())
-        now = time.monotonic()
-        changes: dict[str, int] = {}
+        loads = self._loads(list(pending_tasks), active_workers, list(recent_completions or ()))
+        now = self._clock()
+        after: dict[str, int] = {}
         reasons: list[str] = []
         for load in loads:
-            change, reason = self._judge(load, now)
-            changes[load.tag] = change
+            after[load.tag], reason = self._count(load, now)
             if reason:
                 reasons.append(f"{load.tag}: {reason}")
-        decision = self._decide(loads, changes, reasons, now)
-        self._history.append(decision)
-        return decision
-
-    def _loads(
-        self,
-        pending_tasks: Iterable[Mapping[str, Any]],
-        active_workers: Mapping[str, int],
-        recent_completions: Iterable[Mapping[str, Any]],
-    ) -> list[_Load]:
-        for name, count in active_workers.items():
-            _check_count(f"active_workers[{name!r}]", count)
-        stated: dict[str, list[float | None]] = {}
-        for number, task in enumerate(pending_tasks):
-            tag: Any = task.get("tag")
-            if not isinstance(tag, str):
-                raise ValueError(f"pending_tasks[{number}] has no tag: {dict(task)}")  # noqa: TRY004
-            duration = task.get("duration")
-            if duration is not None and not _is_duration(duration):
-                raise ValueError(f"pending_tasks[{number}] has duration {duration!r}")
-            stated.setdefault(tag, []).append(duration)
-        ended: dict[Any, list[float]] = {}
-        for row in recent_completions:
-            if _is_duration(row.get("duration_s")) and row.get("state", "succeeded") == "succeeded":
-                ended.setdefault(row.get("tag"), []).append(float(row["duration_s"]))
-        loads = []
-        for tag in dict.fromkeys([*active_workers, *stated, *self.min_workers]):
-            active = active_workers.get(tag, 0)
-            pending = Pending(stated.get(tag, ()), ended.get(tag, ()), active)
-            loads.append(_Load(tag, pending, active))
-        return loads
-
-    def _judge(self, load: _Load, now: float) -> tuple[int, str]:
-        """By how many workers a tag is to change, and why."""
-        low, high = self.min_workers.get(load.tag, 0), self.max_workers.get(load.tag)
-        bounded = _within(load.active, low, high)
-        wished, reason = self._wished(load)
-        target = _within(wished, low, high)
-        if target != wished:
-            reason += f", held to {'at least' if target > wished else 'at most'} {target}"
-        if target == load.active:
-            return 0, reason if wished != load.active else ""
-        direction: Direction = "up" if target > load.active else "down"
-        cooldown_s = self._cooldown_s(load.tag, direction, now)
-        if cooldown_s > 0:
-            words = f"cooldown of scale-{direction} for another {cooldown_s:.0f} s"
-            if bounded == load.active:
-                return 0, f"{reason}; not now: {words}"
-            return bounded - load.active, f"outside {_range(low, high)}, which holds in a cooldown"
-        self._changed_at[load.tag, direction] = now
-        change = target - load.active
-        return change, f"{change:+d} workers: {reason}"
-
-    def _wished(self, load: _Load) -> tuple[int, str]:
-        """How many workers a tag should have whatever its bounds are, and why."""
-        enough = math.ceil(_tidy(load.worth / self.scale_up_threshold))
-        shown = f"{load.count} pending for {load.active} workers, load {load.ratio:.2f}"
-        if load.work_s is not None and load.count:
-            shown += f", {load.work_s:.0f} worker-seconds"
-        if load.ratio > self.scale_up_threshold:
-            return max(load.active, enough), f"{shown}, above {self.scale_up_threshold:g}"
-        if load.ratio < self.scale_down_threshold:
-            return min(load.active, enough), f"{shown}, below {self.scale_down_threshold:g}"
-        return load.active, shown
-
-    def _cooldown_s(self, tag: str, direction: Direction, now: float) -> float:
-        since = self._changed_at.get((tag, direction))
-        return 0.0 if since is None else since + self.cooldown_seconds - now
-
-    def _decide(
-        self, loads: Sequence[_Load], changes: Mapping[str, int], reasons: list[str], now: float
-    ) -> ScaleDecision:
-        after = [
-            Pending(load.pending.stated, load.pending.ended, load.active + changes[load.tag])
-            for load in loads
-        ]
-        self._reliability.look(sum(load.count for load in loads), now)
-        seconds, calculated = predict(after)
-        self._reliability.note(seconds, now)
-        return ScaleDecision(
-            workers_to_add={tag: n for tag, n in changes.items() if n > 0},
-            workers_to_remove={tag: -n for tag, n in changes.items() if n < 0},
-            reasoning="; ".join(reasons) or "the load is within its thresholds",
-            confidence=self._reliability.adjusted(calculated) if seconds else calculated,
+        changes = {load.tag: after[load.tag] - load.active for load in loads}
+        for tag, change in changes.items():
+            if change:
+                self._changed_at[tag, _sign(change)] = now
+        self._reliability.look(sum(load.pending for load in loads), now)
+        seconds, confidence = predict(
+            [Pending(load.said, load.ended, after[load.tag]) for load in loads]
+        )
+        if seconds:
+            self._reliability.note(seconds, now)
+            confidence = self._reliability.adjusted(confidence)
+        decision = ScaleDecision(
+            workers_to_add={tag: change for tag, change in changes.items() if change > 0},
+            workers_to_remove={tag: -change for tag, change in changes.items() if change < 0},
+            reasoning="; ".join(reasons) or "every load is between the thresholds",
+            confidence=confidence,
             predicted_completion_time=seconds,
             timestamp=time.time(),
             active_workers={load.tag: load.active for load in loads},
         )
+        self.decision_history.append(decision)
+        return decision
+
+    def _loads(
+        self,
+        pending: Sequence[Mapping[str, Any]],
+        active: Mapping[str, int],
+        ended: Sequence[Mapping[str, Any]],
+    ) -> list[_Load]:
+        for tag, count in active.items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+                raise ValueError(f"{tag!r} cannot have {count!r} active workers")
+        rows = [(_tag(task, "pending task"), _seconds(task, "duration")) for task in pending]
+        lengths = [(_tag(row, "completion"), _seconds(row, "duration_s")) for row in ended]
+        for tag, length in lengths:
+            if length is not None:
+                self._durations.setdefault(tag, deque(maxlen=KEPT_DURATIONS)).append(length)
+        said: dict[str, list[float | None]] = {}
+        for tag, length in rows:
+            said.setdefault(tag, []).append(length)
+        tags = dict.fromkeys([*active, *said, *self.min_workers])
+        ended_of = {tag: tuple(self._durations.get(tag, ())) for tag in tags}
+        return [
+            _Load(tag, tuple(said.get(tag, ())), active.get(tag, 0), ended_of[tag]) for tag in tags
+        ]
+
+    def _count(self, load: _Load, now: float) -> tuple[int, str]:
+        """Workers that a tag is to have, and why it is not what it has."""
+        low, high = self._bounds(load.tag)
+        wished = self._wished(load)
+        count = int(max(low, min(wished, high)))
+        if count == load.active:
+            return count, ""
+        shown = f"{load.pending} pending on {load.active} workers"
+        if not low <= load.active <= high:
+            if self._cools(load.tag, count - load.active, now):
+                count = int(max(low, min(load.active, high)))
+            return count, f"{shown}, bounds {low} .. {high:g}"
+        if self._cools(load.tag, count - load.active, now):
+            return load.active, f"{shown}, but the last change is within its cooldown"
+        return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
+
+    def _wished(self, load: _Load) -> int:
+        """Workers that the load asks for, without bounds."""
+        needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
+        if durations := load.durations:
+            work, longest = sum(durations), max(durations)
+            needed = min(load.pending, math.ceil(work / max(TARGET_S, longest) - _EPSILON))
+            needed = max(needed, 1)
+        if load.pending > (self.scale_up_threshold + _EPSILON) * load.active:
+            return max(load.active, needed)
+        if load.pending < (self.scale_down_threshold - _EPSILON) * load.active:
+            return min(load.active, needed)
+        return load.active
+
+    def _cools(self, tag: str, change: float, now: float) -> bool:
+        since = self._changed_at.get((tag, _sign(change)))
+        return since is not None and now - since < self.cooldown_seconds
+
+    def _bounds(self, tag: str) -> tuple[int, float]:
+        return self.min_workers.get(tag, 0), self.max_workers.get(tag, math.inf)
 
 
-def _tidy(value: float) -> float:
-    """Without the last bits, in which 4 / 0.8 may be more than 5."""
-    return round(value, 9)
+def _sign(change: float) -> int:
+    return 1 if change > 0 else -1
 
 
-def _within(count: int, low: int, high: int | None) -> int:
-    return max(low, count if high is None else min(count, high))
+def _tag(row: Mapping[str, Any], what: str) -> str:
+    tag = row.get("tag")
+    if not isinstance(tag, str):
+        raise ValueError(f"a {what} needs a 'tag': {dict(row)!r}")  # noqa: TRY004 - of a mapping
+    return tag
 
 
-def _range(low: int, high: int | None) -> str:
-    return f"{low} .. {'unlimited' if high is None else high}"
-
-
-def _is_duration(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 <= value < math.inf
-
-
-def _check_count(name: str, count: Any) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ValueError(f"{name} is {count!r}: a number of workers is 0, 1, 2, ...")
+def _seconds(row: Mapping[str, Any], key: str) -> float | None:
+    value = row.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{key} cannot be {value!r} seconds: {dict(row)!r}")
+    return float(value)

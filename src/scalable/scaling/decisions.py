@@ -1,32 +1,32 @@
-"""What a scaler says is to be done."""
+"""What is to change, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
 class ScaleDecision:
-    """Workers that pools are to gain and to lose, and why.
+    """How many workers to add to pools and to take from them.
 
     Attributes
     ----------
     workers_to_add, workers_to_remove
-        Tag -> workers; tags that do not change are left out.
+        Tag -> workers, at least one; a tag without a change is in neither.
     reasoning
-        In words.
+        Why, for people.
     confidence
-        Probability, from 0 to 1, that what is pending will have ended after 0.8 to 1.25 times the
-        predicted time.
+        Probability, 0 to 1, that the work ends within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
-        Seconds from ``timestamp`` until what is pending will have ended, with the workers that the
-        decision leads to; None where that is not known.
+        Seconds from now until the pending work has ended once the decision is carried out; 0.0 with
+        nothing pending, None where it is not known.
     timestamp
         When it was made, in epoch seconds.
     active_workers
-        Tag -> workers that it was made for. Who carries it out takes workers that were asked for
-        meanwhile, and have not come yet, off what is to be added.
+        Tag -> workers that it was made for. Workers that were asked for and have not come by then
+        are taken off what is to be added.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)
@@ -40,29 +40,39 @@ class ScaleDecision:
     @property
     def has_changes(self) -> bool:
         """Whether any pool is to change."""
-        return any(self.workers_to_add.values()) or any(self.workers_to_remove.values())
+        return any(self.changes.values())
 
     @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags of the pools that it names."""
-        return tuple(dict.fromkeys([*self.workers_to_add, *self.workers_to_remove]))
+    def changes(self) -> dict[str, int]:
+        """Tag -> workers more, or less where it is negative."""
+        less = {tag: -count for tag, count in self.workers_to_remove.items()}
+        return {**self.workers_to_add, **less}
 
     def counts(self, wanted: Mapping[str, int]) -> dict[str, int]:
         """Tag -> workers that are to be wanted once it is carried out.
 
-        What was asked for since the workers were counted, and is still under way, is part of the
-        change and not made again.
-
         Parameters
         ----------
         wanted
-            Tag -> workers that are wanted now, for each of :attr:`tags`.
+            Tag -> workers that are wanted now, for each tag that it names.
         """
-        return {tag: self._count(tag, wanted[tag]) for tag in self.tags}
+        return {tag: self._count(tag, wanted[tag], change) for tag, change in self.changes.items()}
 
-    def _count(self, tag: str, wanted: int) -> int:
-        change = self.workers_to_add.get(tag, 0) - self.workers_to_remove.get(tag, 0)
+    def _count(self, tag: str, wanted: int, change: int) -> int:
+        # What was asked for since and is under way is part of the change, and not made again.
         target = self.active_workers.get(tag, wanted) + change
         if change > 0:
             return min(wanted + change, max(wanted, target))
         return max(0, wanted + change, min(wanted, target))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return {
+            "workers_to_add": dict(self.workers_to_add),
+            "workers_to_remove": dict(self.workers_to_remove),
+            "reasoning": self.reasoning,
+            "confidence": self.confidence,
+            "predicted_completion_time": self.predicted_completion_time,
+            "timestamp": self.timestamp,
+            "active_workers": dict(self.active_workers),
+        }
