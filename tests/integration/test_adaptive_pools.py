@@ -108,7 +108,11 @@ def test_a_worker_with_a_long_call_survives(eventually):
         eventually(lambda: session.cluster.pools["a"].wanted == 1, timeout=60)
         assert not long.done()
         assert long.result(timeout=60)[0] == 0
-    starts = [row for row in rows(session, "tasks") if row["task_id"] == long.key and row["state"] == "running"]
+    starts = [
+        row
+        for row in rows(session, "tasks")
+        if row["task_id"] == long.key and row["state"] == "running"
+    ]
     assert len(starts) == 1
 
 

@@ -220,7 +220,7 @@ class PoolAdaptive:
     def reason(self) -> str:
         """Why, for the record."""
         assert self.decision is not None
-        return f"adaptive: {self.decision.reason}"
+        return self.decision.reason
 
     def start(self, loop: Any) -> None:
         """Begin, in the scheduler's event loop."""
