@@ -91,7 +91,8 @@ class PoolViews:
 
     def connected(self, worker: WorkerState) -> None:
         """Take note that a worker connected."""
-        for tag in [*worker.resources, UNTAGGED]:
+        pools = self._controller.pools()
+        for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
 
