@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
+from scalable.scaling.outcome import Startup
 from scalable.scaling.policy import PoolScaler, look_every_s
 from scalable.scaling.pools import PoolPolicy
 from scalable.scaling.reference import Reference, clairvoyant, lower_bounds
@@ -36,7 +37,7 @@ from scalable.scaling.rules import (
     OpenGris,
     Parsl,
 )
-from scalable.scaling.simulator import Startup, simulate
+from scalable.scaling.simulator import simulate
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scaling.workloads import Call, Terms, Workload, long_types_in, of_wfformat
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from scalable.scaling.simulator import Startup
+from scalable.scaling.outcome import Startup
 from scalable.scaling.workloads import Terms, Workload, dependents_of, topological
 
 #: Caps of the pools that are tried, from one worker to the maximum.
@@ -39,10 +39,10 @@ def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) ->
     equal ratios. Of a graph the call with the longest way to its end goes first; calls of a stream
     go in the order of their arrival. Workers are asked for early enough to be there when they are
     needed, but not before the simulation begins: nothing runs before ``startup.delay_s``. Through a
-    gap a worker is kept or, where that costs less, another one is asked for in time: a gap costs no more
-    than what is billed of a start. Whoever knew all this at the beginning could do so, as asking
-    ahead costs nothing, with workers that take just ``delay_s``. It is no proven optimum: a policy
-    may do better.
+    gap a worker is kept or, where that costs less, another one is asked for in time: a gap costs no
+    more than what is billed of a start. Whoever knew all this at the beginning could do so, as
+    asking ahead costs nothing, with workers that take just ``delay_s``. It is no proven optimum: a
+    policy may do better.
 
     Parameters
     ----------

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from scalable.scaling.pools import PoolDecision, PoolView
+from scalable.scaling.policy import PoolScaler
+from scalable.scaling.pools import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
 
 
@@ -230,3 +233,27 @@ class JgcriScalable:
             fewer = min(active, math.ceil(pending / self.up))
             return PoolDecision(_bounded(view, fewer), "few pending calls")
         return PoolDecision(_bounded(view, active), "between the thresholds")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to make a policy, and how often it looks, in seconds; None: as the start-up asks for."""
+
+    make: Callable[[], PoolPolicy]
+    every_s: float | None = None
+
+
+#: By the names that users give.
+RULES: Mapping[str, Rule] = {
+    "scalable": Rule(PoolScaler),
+    "scalable-time": Rule(lambda: PoolScaler("time")),
+    "scalable-cost": Rule(lambda: PoolScaler("cost")),
+    "minimum": Rule(lambda: Fixed(most=False), Fixed.every_s),
+    "maximum": Rule(lambda: Fixed(most=True), Fixed.every_s),
+    "dask": Rule(DaskAdaptive, DaskAdaptive.every_s),
+    "parsl": Rule(Parsl, Parsl.every_s),
+    "parsl-htex": Rule(lambda: Parsl(scales_in=True), Parsl.every_s),
+    "hyperqueue": Rule(HyperQueue, HyperQueue.every_s),
+    "opengris": Rule(OpenGris, OpenGris.every_s),
+    "jgcri": Rule(JgcriScalable, JgcriScalable.every_s),
+}

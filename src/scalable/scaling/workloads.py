@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from scalable.scaling.task_model import Kind, Sample
+from scalable.spec import DeploymentSpec
 
 #: What tells calls of one type apart, at the end of their names.
 _NUMBER = re.compile(r"_?(ID)?\d+$")
@@ -58,6 +59,8 @@ class Workload:
     stream
         Whether nobody knows when calls come: what counts is how long each takes from its arrival.
         Otherwise all are submitted at once and what counts is when the last one ends.
+    expected
+        Whether the running times are what was expected of the calls before.
 
     Raises
     ------
@@ -69,6 +72,7 @@ class Workload:
     calls: tuple[Call, ...]
     pools: Mapping[str, Terms]
     stream: bool = False
+    expected: bool = False
 
     def __post_init__(self) -> None:
         for place, call in enumerate(self.calls):
@@ -156,6 +160,47 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
             for i in range(row.count)
         ]
     return Workload(name, tuple(calls), pools)
+
+
+def of_spec(spec: DeploymentSpec, maximum: int) -> Workload:
+    """A workload of what a manifest expects: ``count`` calls of ``duration`` for each task.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    maximum
+        Most workers of components that do not say.
+
+    Raises
+    ------
+    ValueError
+        When a task does not say how many calls of which length it is, or there is none.
+    """
+    rows = []
+    for task in spec.tasks.values():
+        missing = [
+            key
+            for key, value in (("count", task.count), ("duration", task.duration_s))
+            if not value
+        ]
+        if missing:
+            raise ValueError(f"tasks.{task.name} has no {' and no '.join(missing)}")
+        assert task.count is not None
+        assert task.duration_s is not None
+        rows.append(
+            TaskRow(task.name, task.component, task.count, (task.duration_s,), tuple(task.after))
+        )
+    if not rows:
+        raise ValueError("there are no tasks")
+    pools = {}
+    for tag, component in spec.components.items():
+        bounds = component.workers
+        low, high = (0, None) if bounds is None else (bounds.minimum, bounds.maximum)
+        if high is None or low == high:  # one count is not what a policy could choose from
+            low, high = 0, max(maximum, high or 0)
+        pools[tag] = Terms(low, high, component.slots)
+    return replace(of_tasks(spec.project_name, rows, pools), expected=True)
 
 
 def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Terms]) -> Workload:
