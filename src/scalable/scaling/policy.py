@@ -31,6 +31,11 @@ QUICK_HOLD_S = 45.0
 _INF = float("inf")
 
 
+def look_every_s(startup_s: float) -> float:
+    """How often to ask the policy, in seconds: more rarely where workers take long to start."""
+    return min(5.0, max(1.0, startup_s / 10))
+
+
 @dataclass(frozen=True)
 class _Load:
     """What a look at a pool tells. Work in worker-seconds."""

@@ -6,7 +6,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from scalable.scaling.task_model import Kind, TaskModel
 
@@ -20,6 +20,9 @@ RESOLUTION = 0.1
 Coming = dict[str, list[tuple[float, Kind, int]]]
 
 
+Id = TypeVar("Id", bound=Hashable)
+
+
 class Slots(NamedTuple):
     """Where a component's calls run: how many at once, and when the first can, in seconds."""
 
@@ -28,7 +31,7 @@ class Slots(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GraphView:
+class GraphView(Generic[Id]):
     """The calls of a graph that have not ended; ids are of the caller's choosing.
 
     Attributes
@@ -42,13 +45,13 @@ class GraphView:
         are taken to have ended.
     """
 
-    running: Mapping[Hashable, tuple[Kind, float]] = field(default_factory=dict)
-    queued: Mapping[Hashable, Kind] = field(default_factory=dict)
-    blocked: Mapping[Hashable, tuple[Kind, Iterable[Hashable]]] = field(default_factory=dict)
+    running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
+    queued: Mapping[Id, Kind] = field(default_factory=dict)
+    blocked: Mapping[Id, tuple[Kind, Iterable[Id]]] = field(default_factory=dict)
 
 
 def coming(
-    graph: GraphView,
+    graph: GraphView[Id],
     model: TaskModel,
     slots: Mapping[str, Slots] | None = None,
     limit: int = LARGEST_LOOK,
@@ -78,10 +81,10 @@ def coming(
         return means[kind]
 
     ends, drained = _under_way(graph, model, mean_s, slots or {})
-    waits: dict[Hashable, int] = {}
-    dependents: dict[Hashable, list[Hashable]] = defaultdict(list)
-    free: deque[Hashable] = deque()
-    ready: dict[Hashable, float] = {}
+    waits: dict[Id, int] = {}
+    dependents: dict[Id, list[Id]] = defaultdict(list)
+    free: deque[Id] = deque()
+    ready: dict[Id, float] = {}
     for call, (_, others) in graph.blocked.items():
         waits[call], ready[call] = 0, 0.0
         for other in others:
@@ -111,10 +114,13 @@ def coming(
 
 
 def _under_way(
-    graph: GraphView, model: TaskModel, mean_s: Callable[[Kind], float], slots: Mapping[str, Slots]
-) -> tuple[dict[Hashable, float], dict[str, float]]:
+    graph: GraphView[Id],
+    model: TaskModel,
+    mean_s: Callable[[Kind], float],
+    slots: Mapping[str, Slots],
+) -> tuple[dict[Id, float], dict[str, float]]:
     """When calls that run or are queued end, and when each component has started all of them."""
-    ends: dict[Hashable, float] = {}
+    ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():
         ends[call] = left = model.residual_s(kind, elapsed)
