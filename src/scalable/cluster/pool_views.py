@@ -121,7 +121,8 @@ class PoolViews:
             idle += not worker.processing and not leaving
         starts = self._starts.setdefault(tag, Starts())
         place = self._place(tag)
-        startup_s = starts.typical_s(place.startup_s)
+        arriving = starts.expect(wanted - busy - idle, now)
+        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
         return PoolView(
             now=now,
             minimum=minimum,
@@ -130,7 +131,7 @@ class PoolViews:
             wanted=wanted,
             busy=busy,
             idle=idle,
-            arriving=starts.expect(wanted - busy - idle, now),
+            arriving=arriving,
             queued={kind: count for kind, count in queued.items() if count > 0},
             running={kind: elapsed for kind, elapsed in running.items() if elapsed},
             coming=self._workload.coming(self._slots(pools)).get(tag, ()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -161,8 +161,8 @@ class Workload(SchedulerPlugin):
             self._look_at = now + max(LOOK_INTERVAL_S, LOOK_SHARE * spent)
         return self._coming
 
-    def _graph(self) -> GraphView:
-        running: dict[Hashable, tuple[Kind, float]] = {}
+    def _graph(self) -> GraphView[Any]:
+        running: dict[Any, tuple[Kind, float]] = {}
         for worker in self.scheduler.workers.values():
             for task, elapsed in worker.executing.items():
                 if task.processing_on is worker and (call := self._ready.get(task.key)):
