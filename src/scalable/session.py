@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, NameTakenError, PlanError, RunError
 from scalable.lifecycle import Attachment, Deployment, SessionRecord
+from scalable.lifecycle.bounds import within_bounds
 from scalable.lifecycle.creation import (
     Creation,
     DetachOptions,
@@ -42,6 +43,7 @@ from scalable.telemetry import RunDirectory
 
 if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
+    from scalable.scaling import ScaleDecision
 
 logger = logging.getLogger("scalable.session")
 
@@ -70,7 +72,7 @@ class ScalableSession:
         self._deployment: Deployment | Attachment | None = None
         self._client: ScalableClient | None = None
         self._record: SessionRecord | None = None
-        self._history: list[dict[str, Any]] = []
+        self._scaled: Deployment | Attachment | None = None
         self._process = os.getpid()
 
     # Making one ---------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ class ScalableSession:
 
     def _attach(self, directory: ClusterDirectory) -> ScalableClient:
         attachment = Attachment(directory)
-        self._deployment, self._history = attachment, attachment.scaling_history
+        self._deployment = self._scaled = attachment
         _open_sessions.add(self)
         announce_run(attachment.run_path)
         try:
@@ -335,8 +337,7 @@ class ScalableSession:
             manifest_yaml = self._resolved.to_yaml()
             self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
             run = self._record.run
-        self._deployment = Deployment(self._provider, self.spec, run)
-        self._history = self._deployment.scaling_history
+        self._deployment = self._scaled = Deployment(self._provider, self.spec, run)
         _open_sessions.add(self)
         try:
             self._deployment.start(plan.scale_plan)
@@ -501,7 +502,7 @@ class ScalableSession:
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
         """Every change of a wanted count, oldest first; also after the end."""
-        return list(self._history)
+        return [] if self._scaled is None else list(self._scaled.scaling_history)
 
     def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
         """Set how many workers of a tag are wanted; the others stay as they are.
@@ -535,6 +536,40 @@ class ScalableSession:
             logger.warning("%d workers in all are more than the manifest's %s %d", after, *total)
         resources = {name: self.spec.resources(name) for name in checked}
         self._deployment.scale(ScalePlan(checked, resources), source="manual")
+
+    def apply(self, decision: ScaleDecision) -> None:
+        """Carry out what a scaler decided, on the pools that it names alone.
+
+        What is to be added and removed is relative to what is wanted now. The manifest's bounds
+        hold: those of a component's ``workers``, and the target's for all pools together.
+
+        Parameters
+        ----------
+        decision
+            For example of an :class:`~scalable.AdaptiveScaler`.
+
+        Raises
+        ------
+        ClusterError
+            When it names a component that the manifest does not have; nothing changes then.
+        """
+        if self._deployment is None:
+            raise ClusterError("the session does not run", hint="call session.start() first")
+        for tag in decision.changes:
+            if tag not in self.spec.components:
+                known = ", ".join(repr(t) for t in self.spec.tags)
+                raise ClusterError(f"no component {tag!r} to scale; known tags: {known}")
+        wanted = dict.fromkeys(self.spec.tags, 0) | self._deployment.wanted
+        decided = decision.counts(wanted)
+        counts = within_bounds(self.spec, wanted, decided)
+        held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
+        if held:
+            logger.warning("the manifest's bounds hold: %s", ", ".join(held))
+        reason = "; ".join([decision.reasoning or "a decision", *held])
+        resources = {tag: self.spec.resources(tag) for tag in counts}
+        plan = ScalePlan(counts, resources)
+        if counts:
+            self._deployment.scale(plan, source="decision", reason=reason)
 
     def record_artifact(
         self,

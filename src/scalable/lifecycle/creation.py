@@ -17,7 +17,7 @@ from scalable import settings
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
 from scalable.liveness import identify_process, is_alive
-from scalable.planning import written_total
+from scalable.planning import adaptive_bounds, expectations, written_total
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
 
@@ -216,6 +216,7 @@ def _record(creation: Creation) -> ClusterRecord:
         for label in component.tags:
             labels.setdefault(label, []).append(tag)
     most = written_total(spec)
+    bounds = adaptive_bounds(spec)
     in_job = spec.provider_name == "slurm" and spec.options.get("scheduler") == "job"
     return ClusterRecord(
         id=str(uuid.uuid4()),
@@ -235,6 +236,9 @@ def _record(creation: Creation) -> ClusterRecord:
         managers=_described(creation.managers) if options.workers else {},
         wanted=dict(creation.plan.scale_plan.workers_by_tag) if options.workers else {},
         max_workers=None if most is None else most[1],
+        adaptive={t: (own.minimum, own.maximum) for t, own in bounds.pools.items()},
+        adaptive_maximum=bounds.maximum,
+        expectations=expectations(spec),
         idle_timeout_s=idle_timeout_s,
         time_to_live_s=time_to_live_s,
         manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,

@@ -55,6 +55,11 @@ class ClusterRecord:
         Tag -> workers at the beginning.
     max_workers
         Most workers over all pools that its target allows, or None.
+    adaptive, adaptive_maximum
+        Tag -> minimum and maximum of each pool that follows its load; most workers of all pools
+        together, or None.
+    expectations
+        Task -> component, expected seconds and bytes of one call, each or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
         Lengths of time in seconds, or None.
     workflow_dir, working_dir, runs_dir, log_dir
@@ -85,6 +90,9 @@ class ClusterRecord:
     managers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     wanted: Mapping[str, int] = field(default_factory=dict)
     max_workers: int | None = None
+    adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    adaptive_maximum: int | None = None
+    expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
     idle_timeout_s: float | None = None
     time_to_live_s: float | None = None
     manager_grace_s: float = 1800.0
