@@ -102,7 +102,7 @@ def _aim(given: Explanation, binding: str | None) -> Iterator[str]:
         if plan.policy == "safe":
             planned = format_duration(problem.planned_s(given.choice.point.workers))
             yield (
-                "Policy safe plans 20 % more work than calls that take as long as four in five do: "
+                "Policy safe plans with the 80 % quantile of running times, and 20 % more work: "
                 f"{planned} in all."
             )
         if not given.choice.in_time:
@@ -226,11 +226,10 @@ def _memory(given: Explanation) -> Iterator[str]:
     for advice in given.plan.memory_advice:
         key = f"components.{advice.tag}.memory"
         reserved, used = format_bytes(advice.reserved), format_bytes(advice.used)
-        advised = format_bytes(advice.advised)
         yield (
             f"{key} reserves {reserved}; 95 % of {advice.samples} calls used at most {used}: "
-            f"{advised} would do."
+            f"{advice.written} would do."
             if advice.advised < advice.reserved
             else f"{key} reserves {reserved}; 5 % of {advice.samples} calls used more than {used}: "
-            f"{advised} would be safe."
+            f"{advice.written} would be safe."
         )

@@ -19,7 +19,7 @@ from scalable.planning.network import Network
 #: So many counts of all pools together are tried one by one, and above in steps of a ratio.
 _EACH_COUNT, _RATIO = 500, 1.15
 #: What computing with rounded numbers may be off by.
-_SAME = 1e-9
+SAME = 1e-9
 
 Workers = tuple[int, ...]
 
@@ -224,7 +224,7 @@ class _SharedLayers:
             able = [step for step in known.values() if step is not None and step.saved > 0]
             if not able:
                 return
-            best = max(able, key=lambda step: step.saved / (step.cost or _SAME))
+            best = max(able, key=lambda step: step.saved / (step.cost or SAME))
             self._at.update(best.moves)
             changed = self._layers({pool for pool, _ in best.moves})
             for number in changed:
@@ -277,7 +277,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
         segments.append((cost, saved, members))
     for cost, saved, members in segments:
         for step in members:
-            yield saved / (cost or _SAME), step
+            yield saved / (cost or SAME), step
 
 
 # Any graph ----------------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def _chain_steps(
                     less = work / counts[pool] - work / ladder[pool][at[pool] + 1]
                 saved[pool] = saved.get(pool, 0.0) + less
         costs = {p: bounds.rates[p] * (ladder[p][at[p] + 1] - counts[p]) for p in saved}
-        best = max(saved, key=lambda p: saved[p] / (costs[p] or _SAME), default=None)
+        best = max(saved, key=lambda p: saved[p] / (costs[p] or SAME), default=None)
         if best is None:
             return
         at[best] += 1
@@ -326,7 +326,7 @@ def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[floa
         chain.append(at)
         begin = ends[at] - times[at]
         before = network.stages[at].before
-        held = [i for i in before if ends[i] >= begin - _SAME * max(1.0, abs(begin))]
+        held = [i for i in before if ends[i] >= begin - SAME * max(1.0, abs(begin))]
         at = max(held, key=ends.__getitem__, default=None)
     return chain
 
@@ -363,50 +363,3 @@ def _raised(bounds: Bounds, workers: Workers) -> Workers:
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))
     return tuple(counts)
-
-
-def trim(
-    network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
-) -> Workers:
-    """The counts without what is not needed: no pool can shrink any more on its own.
-
-    Parameters
-    ----------
-    network, bounds
-        The work, and what counts cost.
-    workers
-        Counts that end in time.
-    within_s
-        In how many seconds.
-    least
-        Counts that are not gone below.
-    """
-    limit = within_s * (1 + _SAME)
-    best: Workers | None = None
-    saving = [rate * count for rate, count in zip(bounds.rates, workers, strict=True)]
-    orders = (
-        sorted(range(len(workers)), key=lambda pool: -saving[pool]),
-        sorted(range(len(workers)), key=lambda pool: saving[pool]),
-    )
-    for order in orders:
-        counts = list(workers)
-        for pool in order:
-            high = counts[pool]
-            low = max(least[pool], min(high, bounds.least_total - sum(counts) + high))
-            step = 1
-            while low < high:  # fewer are never faster: try a few less, then in the middle
-                tried = max(low, high - step) if step else (low + high) // 2
-                counts[pool] = tried
-                if network.finish_s(counts) <= limit:
-                    high, step = tried, 4 * step
-                else:
-                    low, step = tried + 1, 0
-            counts[pool] = high
-        if best is None or _rate(bounds, counts) < _rate(bounds, best) - _SAME:
-            best = tuple(counts)
-    assert best is not None
-    return best
-
-
-def _rate(bounds: Bounds, workers: Sequence[int]) -> float:
-    return sum(rate * count for rate, count in zip(bounds.rates, workers, strict=True))

@@ -17,7 +17,7 @@ class Outcome:
     predicted_s
         Seconds that the plan said.
     actual_s
-        Seconds from the submission of the first call to the end of the last one.
+        Seconds until the last call ended, from asking for the first worker.
     overhead
         The factor that the prediction already contained for what earlier runs took longer.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scalable.planning.notices import WORKER_NEEDS
 from scalable.planning.work import Calls
 from scalable.spec import DeploymentSpec, MemoryAdvice
 
@@ -56,7 +57,7 @@ def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvi
     samples
         Calls that it rests on.
     """
-    advised = round(HEADROOM * used)
+    advised = max(WORKER_NEEDS, round(HEADROOM * used))
     if samples < LEAST_SAMPLES or advised <= reserved <= FAR * advised:
         return None
     return MemoryAdvice(tag, reserved, used, advised, samples)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
-from scalable.planning.frontier import Bounds, Workers, trace, trim
+from scalable.planning.frontier import Bounds, Workers, trace
 from scalable.planning.network import Network
+from scalable.planning.trimming import fewest, trim
 from scalable.units import format_duration, parse_duration
 
 OBJECTIVES = ("minimize cost", "minimize time", "balance")
@@ -16,7 +17,9 @@ POLICIES = ("safe", "aggressive", "manual")
 #: What "safe" plans beyond the work that is predicted.
 HEADROOM = 1.2
 #: Points of a front that are worked out; it is drawn and searched by these.
-POINTS = 60
+POINTS = 50
+#: So many of the states that end in time are shrunk, to see which leads to the fewest workers.
+_STARTS = 5
 
 
 @dataclass(frozen=True)
@@ -250,14 +253,23 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None, *, guessed: b
     fastest = trim(
         problem.planned, problem.bounds, states[-1], least_s / problem.overhead, cheapest
     )
-    slower = [_within(state, problem.bounds.least, cheapest) for state in states[:position]]
-    faster = [_within(state, cheapest, fastest) for state in states[position:]]
-    within = _front(problem, [cheapest, *_spread(faster, POINTS), fastest])
-    front = _front(problem, [*_spread(slower, POINTS // 2), *(p.workers for p in within)])
-    if aims.budget is not None:
-        within = _affordable(problem, within, aims.budget)
+    slower = _spread(states[:position], POINTS // 2)
+    slower = [_within(state, problem.bounds.least, cheapest) for state in slower]
+    faster = states[position:]
+
+    def points(some: Sequence[Workers]) -> tuple[Point, ...]:
+        between = (_within(state, cheapest, fastest) for state in some)
+        return _front(problem, [cheapest, *between, fastest])
+
+    every = points(_spread(faster, POINTS))
+    within = _affordable(problem, every, aims.budget)
     point = {"minimize cost": within[0], "minimize time": within[-1]}.get(aims.objective or "")
-    return Choice(point or balanced(within), front, least_s, in_time)
+    if point is None:
+        around = points(_around(faster, balanced(within), problem))
+        point = balanced(_affordable(problem, around, aims.budget))
+    chosen = sorted({*(p.workers for p in every), point.workers}, key=sum)
+    front = _front(problem, [*slower, *chosen])
+    return Choice(point, front, least_s, in_time)
 
 
 def _least_because(problem: Problem, aims: Aims, workers: Workers) -> str:
@@ -289,9 +301,23 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
             high = middle
         else:
             low = middle + 1
-    bounds = problem.bounds
-    found = trim(problem.planned, bounds, states[low], limit_s / problem.overhead, bounds.least)
-    return found, low
+    within_s = limit_s / problem.overhead
+    starts = states[low : low + _STARTS]
+    # What is cheapest must not have more of anything than what is fastest.
+    bounds = replace(problem.bounds, most=states[-1], rates=_worker_rates(problem))
+    return fewest(problem.planned, bounds, starts, within_s), low
+
+
+def _worker_rates(problem: Problem) -> list[float]:
+    """What counts as few: the rates, the largest being 1, and where they tie, what waits less."""
+    pools = range(len(problem.bounds.rates))
+    none = problem.cost([0] * len(pools))
+    more = [problem.cost([int(p == pool) for p in pools]) - none for pool in pools]
+    highest, most = max(problem.bounds.rates) or 1.0, max(more) or 1.0
+    return [
+        rate / highest + 1e-6 * cost / most
+        for rate, cost in zip(problem.bounds.rates, more, strict=True)
+    ]
 
 
 def _within(workers: Workers, low: Sequence[int], high: Sequence[int]) -> Workers:
@@ -306,6 +332,20 @@ def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
     return [states[round(i * step)] for i in range(points)]
 
 
+def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Workers]:
+    """All states about as fast as a point, and some of the others."""
+    low, high = 0, len(states) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if problem.time_s(states[middle]) <= near.time_s:
+            high = middle
+        else:
+            low = middle + 1
+    around = math.ceil(len(states) / POINTS)
+    first, last = max(0, low - around), low + around + 1
+    return [*_spread(states[:first], 3), *states[first:last], *_spread(states[last:], 3)]
+
+
 def _front(problem: Problem, states: Sequence[Workers]) -> tuple[Point, ...]:
     """The points among states with growing counts that are faster than all before."""
     found: list[Point] = []
@@ -316,8 +356,12 @@ def _front(problem: Problem, states: Sequence[Workers]) -> tuple[Point, ...]:
     return tuple(found)
 
 
-def _affordable(problem: Problem, points: Sequence[Point], budget: float) -> tuple[Point, ...]:
-    found = tuple(p for p in points if problem.spent(p.workers) <= budget)
+def _affordable(
+    problem: Problem, points: Sequence[Point], budget: float | None
+) -> tuple[Point, ...]:
+    if budget is None:
+        return tuple(points)
+    found = tuple(point for point in points if problem.spent(point.workers) <= budget)
     if not found:
         best = min(points, key=lambda p: problem.spent(p.workers))
         raise PlanError(

@@ -24,6 +24,8 @@ OUTCOMES_FOR_OVERHEAD = 3
 OUTCOMES_FOR_INTERVAL = 10
 #: How far off the manifest's word, and a guess, may be: standard deviation of logarithms.
 ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.3, 1.0
+#: What calls do not explain of a run, its dispatching and its neighbours: of logarithms.
+ERROR_OF_RUN = 0.15
 #: Samples that the manifest's word is worth, and how many make a forecast half certain.
 WORTH_OF_MANIFEST, HALF_CERTAIN = 1, 5
 
@@ -142,7 +144,7 @@ def draw_runs(
             times.append(time_s)
             work[stage.pool] += total
         expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
-        length, _, _ = network.compose(workers, times)
+        length = network.compose(workers, times)[0] * math.exp(chance.gauss(0, ERROR_OF_RUN))
         draws.append(
             Draw(length, [w / e if e else 1.0 for w, e in zip(work, expected, strict=True)])
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -185,9 +186,16 @@ class MemoryAdvice:
     advised: int
     samples: int
 
+    @property
+    def written(self) -> str:
+        """The advice as a manifest says it, rounded up: ``740M``, ``2.5G``."""
+        if self.advised < 10**9:
+            return f"{math.ceil(self.advised / 10**6)}M"
+        return f"{math.ceil(self.advised / 10**8) / 10:g}G"
+
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain JSON values."""
-        return asdict(self)
+        return asdict(self) | {"written": self.written}
 
 
 @dataclass(frozen=True)

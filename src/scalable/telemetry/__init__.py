@@ -12,7 +12,7 @@ what the next plan makes of it (``planning``).
 from scalable.quantiles import Durations, Quantiles, quantile
 from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
 from scalable.telemetry.finding import find_run, list_runs
-from scalable.telemetry.history import CallRecord, EarlierRun, read_history
+from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
 from scalable.telemetry.reading import RunRecord, RunTail, read_run
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
@@ -51,4 +51,5 @@ __all__ = [
     "read_history",
     "read_run",
     "summarize",
+    "work_span_s",
 ]

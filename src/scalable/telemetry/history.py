@@ -47,7 +47,7 @@ class EarlierRun:
     startups_s
         (tag, seconds from asking for a worker until it connected).
     span_s
-        Seconds from the first submission to the last end, or None where that was not read.
+        As :func:`work_span_s` says; None where not all was read.
     predicted_s, overhead
         What the plan of the run predicted, as in :class:`scalable.spec.Plan`; None without.
     """
@@ -126,23 +126,12 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
 def _earlier_run(
     directory: Path, run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, whole: bool
 ) -> EarlierRun:
-    calls: list[CallRecord] = []
-    begin = end = None
-    for row in rows:
-        state, moment = row.get("state"), _number(row.get("timestamp"))
-        if moment is None:
-            continue
-        if state == "submitted":
-            begin = moment if begin is None else min(begin, moment)
-        elif state in ("succeeded", "failed"):
-            end = moment if end is None else max(end, moment)
-        call = _call(row) if state == "succeeded" else None
-        if call is not None:
-            calls.append(call)
+    rows = list(rows)
+    found = (_call(row) for row in rows if row.get("state") == "succeeded")
+    calls = [call for call in found if call is not None]
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
     predicted, usual = _number(plan.get("predicted_time_s")), _number(plan.get("overhead"))
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
-    known = whole and begin is not None and end is not None
     return EarlierRun(
         run_id=directory.name,
         target=str(run.get("target")),
@@ -151,10 +140,41 @@ def _earlier_run(
         whole=whole,
         counts=Counter((call.tag, call.task) for call in calls),
         startups_s=tuple(_startups(workers)),
-        span_s=max(0.0, end - begin) if known and begin is not None and end is not None else None,
+        span_s=work_span_s(rows, workers) if whole else None,
         predicted_s=predicted if predicted is not None and predicted > 0 else None,
         overhead=usual if usual is not None and usual > 0 else 1.0,
     )
+
+
+def work_span_s(
+    tasks: Iterable[Mapping[str, Any]], workers: Iterable[Mapping[str, Any]]
+) -> float | None:
+    """How long the calls of a run took in all, with the start of the first worker; None of none.
+
+    From the submission of the first call to the end of the last one; and where workers were
+    started before that, what the first of them took.
+
+    Parameters
+    ----------
+    tasks, workers
+        Rows of a run.
+    """
+    moments: dict[str, list[float]] = {"submitted": [], "ended": [], "requested": [], "started": []}
+    for row in tasks:
+        state, moment = row.get("state"), _number(row.get("timestamp"))
+        place = "ended" if state in ("succeeded", "failed") else state
+        if moment is not None and place in ("submitted", "ended"):
+            moments[place].append(moment)
+    for row in workers:
+        event, moment = row.get("event"), _number(row.get("timestamp"))
+        if moment is not None and event in ("requested", "started"):
+            moments[event].append(moment)
+    if not moments["submitted"] or not moments["ended"]:
+        return None
+    begin = min(moments["submitted"])
+    started = min(moments["started"], default=begin)
+    before = max(0.0, min(started, begin) - min(moments["requested"], default=begin))
+    return max(0.0, max(moments["ended"]) - begin) + before
 
 
 def _call(row: Mapping[str, Any]) -> CallRecord | None:
