@@ -54,7 +54,8 @@ def bounds_of(
     working
         Tags with calls to run; each gets a worker.
     known
-        Those of them whose calls are known of: they come first where the total is small.
+        Tags that tasks name. The others get a worker each as far as the total goes, since calls
+        may be sent to them all the same.
     rates
         Tag -> what a worker costs for a second.
 
@@ -67,7 +68,8 @@ def bounds_of(
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
     least = {tag: min(low, most[tag]) for tag, (low, _) in ranges_of(spec).items()}
     room = UNBOUNDED if total is None else total[1] - sum(least.values())
-    for tag in sorted(working, key=lambda tag: tag not in known):
+    idle = {t for t in spec.components if t not in known and spec.components[t].workers is None}
+    for tag in sorted({*working, *idle}, key=lambda t: (t not in known, spec.tags.index(t))):
         if least[tag]:
             continue
         if most[tag] and room > 0:
@@ -78,7 +80,7 @@ def bounds_of(
                 f"component {tag!r} has calls to run, and {bound} leaves it no worker",
                 hint="raise that bound",
             )
-        else:
+        elif spec.components[tag].workers is None:
             most[tag] = 0
     return Bounds(
         least=list(least.values()),

@@ -74,11 +74,18 @@ def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
     """Why a run gets no shorter."""
     spec, problem = given.spec, given.problem
     total = total_of(spec)
-    if total is not None and sum(workers) >= total[1]:
+    network, time_s = problem.predicted, problem.time_s(workers)
+    apart = []  # what the pools could have, each on its own
+    for pool, component in enumerate(spec.components.values()):
+        most = None if component.workers is None else component.workers.maximum
+        useful = network.most_useful(pool)
+        apart.append(max(workers[pool], useful if most is None else min(most, useful)))
+    if total is not None and problem.time_s(apart) < time_s:
         return f"{total[0]} {total[1]} of target {spec.target_name!r}"
     for pool, (tag, count) in enumerate(zip(spec.components, workers, strict=True)):
-        more = [*workers[:pool], count + 1, *workers[pool + 1 :]]
-        if count >= problem.bounds.most[pool] and problem.time_s(more) < problem.time_s(workers):
+        useful = max(count, network.most_useful(pool))
+        more = [*workers[:pool], useful, *workers[pool + 1 :]]
+        if count >= problem.bounds.most[pool] and problem.time_s(more) < time_s:
             written = spec.components[tag].workers is not None
             key = f"components.{tag}.workers" if written else "max_workers, which is not written"
             return f"{key}: at most {count} for {tag!r}"
@@ -123,6 +130,14 @@ def _aim(given: Explanation, binding: str | None) -> Iterator[str]:
 def _guesses(given: Explanation) -> Iterator[str]:
     named = given.spec.tasks
     guessed = [c for c in given.calls if c.guessed]
+    busy = {c.tag for c in given.calls}
+    idle = [tag for tag in given.spec.components if tag not in busy]
+    if idle and given.choice is not None:
+        shown = ", ".join(idle[:_SHOWN]) + (" and more" if len(idle) > _SHOWN else "")
+        yield (
+            f"No task names {shown}: nothing is planned for them but a worker each, if there is "
+            "room. Add a task with `component` to the manifest."
+        )
     if not guessed:
         return
     lacking = []

@@ -19,7 +19,9 @@ from scalable.planning.work import Calls
 from scalable.spec import Forecast
 
 #: The share of a stage's calls that may take longer than what counts as its longest call.
-_BEYOND_LONGEST = 0.005
+_BEYOND_LONGEST = 0.002
+#: The tail of a stage is no more than so much of its longest call.
+_TAIL = 0.7
 #: Ratios of running times that a lognormal law is fitted by: q80 over q50.
 _Z80 = NormalDist().inv_cdf(0.8)
 _Z95 = NormalDist().inv_cdf(0.95)
@@ -229,8 +231,9 @@ def _stage(
     counted = sum(c.count for c in running)
     lengths = {duration_of(c.forecast) for c in running}
     even = len(lengths) == 1 and all(spread_of(c.forecast) == 0 for c in running)
+    longest = max((_longest(c, duration_of(c.forecast)) for c in running), default=0.0)
     tails = [
-        min(duration_of(c.forecast) * _overhang(c), c.count * duration_of(c.forecast))
+        min(duration_of(c.forecast) * _overhang(c), _TAIL * _longest(c, duration_of(c.forecast)))
         for c in running
     ]
     return Stage(
@@ -238,7 +241,7 @@ def _stage(
         tasks=tuple(c.task for c in group),
         calls=counted,
         work_s=sum(c.count * duration_of(c.forecast) for c in running),
-        longest_s=max((_longest(c, duration_of(c.forecast)) for c in running), default=0.0),
+        longest_s=longest,
         tail_s=max(tails, default=0.0),
         even=even,
         before=before,
@@ -252,7 +255,7 @@ def _overhang(calls: Calls) -> float:
     several takes longer than one of them.
     """
     spread = min(spread_of(calls.forecast), 1.5)
-    return min(0.5 * math.exp(spread**2) * (1 + spread), 0.5 * calls.count + 0.5)
+    return 0.5 * math.exp(spread**2) * (1 + spread)
 
 
 def _longest(calls: Calls, duration_s: float) -> float:

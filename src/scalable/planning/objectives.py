@@ -135,6 +135,8 @@ class Problem:
         The work as the policy plans it: no less.
     bounds
         Of the counts; the rates are what a worker costs for a second.
+    certain
+        What of the planned work is no guess: a deadline that only guesses break is no error.
     overhead
         What runs take over what their calls take.
     released
@@ -144,6 +146,7 @@ class Problem:
     predicted: Network
     planned: Network
     bounds: Bounds
+    certain: Network | None = None
     overhead: float = 1.0
     released: bool = False
 
@@ -218,7 +221,7 @@ class Choice:
     in_time: bool
 
 
-def choose(problem: Problem, aims: Aims, deadline_s: float | None, *, guessed: bool) -> Choice:
+def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
     """The counts that serve an objective.
 
     Parameters
@@ -229,8 +232,6 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None, *, guessed: b
         What is asked for.
     deadline_s
         Seconds, or None.
-    guessed
-        Whether the work is guessed: then a deadline that cannot hold is no error.
 
     Raises
     ------
@@ -240,8 +241,8 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None, *, guessed: b
     states = trace(problem.planned, problem.bounds)
     least_s = problem.planned_s(states[-1])
     in_time = deadline_s is None or least_s <= deadline_s
-    if not in_time and not guessed:
-        assert deadline_s is not None
+    certain = problem.planned if problem.certain is None else problem.certain
+    if deadline_s is not None and certain.finish_s(states[-1]) * problem.overhead > deadline_s:
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
             f"the least achievable time is {format_duration(least_s)}"

@@ -67,7 +67,7 @@ def make_plan(
         problem = sizing.problem(counts)
     else:
         problem = sizing.problem()
-        choice = choose(problem, aims, deadline_s, guessed=any(c.guessed for c in calls))
+        choice = choose(problem, aims, deadline_s)
         counts = dict(zip(spec.components, choice.point.workers, strict=True))
     scale_plan = ScalePlan(counts, {tag: spec.resources(tag) for tag in counts})
     plan = Plan(
@@ -138,6 +138,9 @@ class _Sizing:
         return Problem(
             predicted=self._network(calls, "predicted"),
             planned=self._network(calls, self.aims.policy),
+            certain=self._network(
+                [replace(c, count=0) if c.guessed else c for c in calls], self.aims.policy
+            ),
             bounds=bounds,
             overhead=usual,
             released=spec.adaptive is not None,
@@ -177,13 +180,15 @@ def _predicted(
         return plan
     draws = uncertainty.draw_runs(problem.predicted, calls, workers)
     times = [draw.time_s * problem.overhead for draw in draws]
-    expected = problem.cost(workers)
+    held = problem.held(workers)
+    # Waiting is an estimate; letting workers go never costs more than keeping them.
+    expected = min(problem.cost(workers), held)
     costs = [problem.cost(workers, draw.work) for draw in draws]
     outcomes = knowledge.outcomes
     cost = PredictedCost(
         expected,
         uncertainty.interval((), costs, expected),
-        problem.held(workers),
+        held,
         "worker-seconds" if prices is None else prices.currency,
     )
     evidence = uncertainty.evidence_of(calls)
@@ -193,7 +198,7 @@ def _predicted(
         predicted_time_s=time_s,
         predicted_interval_s=uncertainty.interval(outcomes, times, time_s),
         predicted_cost=cost,
-        confidence=0.0 if guessed else uncertainty.confidence(outcomes, times, time_s, evidence),
+        confidence=uncertainty.confidence(outcomes, times, time_s, evidence) if evidence else 0.0,
     )
 
 

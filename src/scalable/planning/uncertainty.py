@@ -138,6 +138,9 @@ def draw_runs(
         off = {c.task: math.exp(chance.gauss(0, _error_of(c))) for c in calls}
         times, work = [], [0.0] * len(network.tags)
         for stage in network.stages:
+            if not stage.calls:
+                times.append(0.0)
+                continue
             slots = workers[stage.pool] * network.slots[stage.pool]
             group = [by_name[name] for name in stage.tasks]
             time_s, total = _draw_stage(group, off, slots, drawn, chance)

@@ -53,8 +53,8 @@ def expected_calls(
 ) -> list[Calls]:
     """What the run is expected to do, in the order of the manifest.
 
-    A component without any task, neither in the manifest nor in earlier runs, is taken to run
-    calls of its own name.
+    Where there is no task at all, neither in the manifest nor in earlier runs, each component is
+    taken to run calls of its own name; otherwise one that no task names is taken to be idle.
 
     Parameters
     ----------
@@ -76,10 +76,8 @@ def _tasks(spec: DeploymentSpec, knowledge: Knowledge) -> Iterator[TaskSpec]:
     for task in knowledge.unlisted:
         if task.component not in named:
             yield task
-    named |= {task.component for task in knowledge.unlisted}
-    for tag in spec.components:
-        if tag not in named:
-            yield TaskSpec(tag, tag)
+    if not spec.tasks and not knowledge.unlisted:
+        yield from (TaskSpec(tag, tag) for tag in spec.components)
 
 
 def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int | None) -> Calls:
