@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, NameTakenError, PlanError, RunError
+from scalable.forecasting import gather, quoted_prices
 from scalable.lifecycle import Attachment, Deployment, SessionRecord
 from scalable.lifecycle.bounds import within_bounds
 from scalable.lifecycle.creation import (
@@ -35,7 +36,7 @@ from scalable.lifecycle.requests import (
     search_path,
 )
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
-from scalable.planning import conflicts, make_plan, notices, written_total
+from scalable.planning import Aims, conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.records import ClusterDirectory, find
 from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scalable.session")
 
-OBJECTIVES = ("minimize cost", "minimize time", "balance")
-POLICIES = ("safe", "aggressive", "manual")
 _open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
 
@@ -240,37 +239,46 @@ class ScalableSession:
         return found
 
     def plan(
-        self, dry_run: bool = False, objective: str | None = None, policy: str | None = None
+        self,
+        dry_run: bool = False,
+        objective: str | None = None,
+        policy: str | None = None,
+        *,
+        deadline: str | float | None = None,
+        budget: float | None = None,
     ) -> Plan:
-        """Say what the run will take.
+        """Say what the run will take, by the manifest and by earlier runs of the project.
 
         Parameters
         ----------
         dry_run
-            Write and contact nothing. A plan that the manifest alone gives never does.
+            Write and contact nothing. Planning never does: it only reads.
         objective
-            None: the counts that the manifest asks for.
+            ``"minimize cost"``: the fewest workers that end within the deadline;
+            ``"minimize time"``: the most that still shorten the run; ``"balance"``: between the
+            two. None: the counts that the manifest asks for.
         policy
-            None or ``"manual"``.
+            ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
+            without; ``"manual"``: the counts that the manifest asks for.
+        deadline
+            Length of the run, in seconds or such as ``"2h"``; by default the target's walltime.
+        budget
+            What the run may cost, in the currency of the target's prices.
 
         Raises
         ------
         ManifestError
             When the request is not valid.
+        PlanError
+            When nothing within the bounds keeps to the deadline or the budget.
         NotImplementedError
-            For objectives, which come with a later version.
+            For any other objective.
         """
         del dry_run  # nothing here writes or contacts anything
-        if policy is not None and policy.lower() not in POLICIES:
-            raise PlanError(f"unknown policy {policy!r}", hint=f"there are: {', '.join(POLICIES)}")
-        if objective is not None or (policy or "manual").lower() != "manual":
-            raise NotImplementedError(
-                "planning by objectives is not available in this version; "
-                f"the objectives will be {', '.join(map(repr, OBJECTIVES))}. "
-                "plan() without one gives the counts that the manifest asks for"
-            )
+        aims = Aims.parse(objective, policy, deadline, budget)
         self._refuse_invalid()
-        return make_plan(self.spec, self._resolved.lock)
+        prices = quoted_prices(self._provider, self.spec)
+        return make_plan(self.spec, self._resolved.lock, gather(self.spec, prices), aims)
 
     def _refuse_invalid(self) -> None:
         report = self.validate()

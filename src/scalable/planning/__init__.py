@@ -11,16 +11,26 @@ from scalable.planning.adaptive import (
 )
 from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
 from scalable.planning.expected import expected_duration
+from scalable.planning.knowledge import Knowledge, Outcome, Prices
+from scalable.planning.memory import judge_memory
 from scalable.planning.notices import notices
+from scalable.planning.objectives import OBJECTIVES, POLICIES, Aims
 from scalable.planning.plan import make_plan
 
 __all__ = [
+    "OBJECTIVES",
+    "POLICIES",
     "AdaptiveBounds",
+    "Aims",
+    "Knowledge",
+    "Outcome",
+    "Prices",
     "adaptive_bounds",
     "conflicts",
     "expectations",
     "expected_duration",
     "expected_work",
+    "judge_memory",
     "make_plan",
     "notices",
     "total_maximum",
