@@ -77,7 +77,9 @@ class Capacity:
             return at
         return at + left / workers if workers else float("inf")
 
-    def starts_s(self, calls: float, call_s: float, busy: float) -> tuple[float, float]:
+    def starts_s(
+        self, calls: float, call_s: float, busy: float, taken: float = 0.0
+    ) -> tuple[float, float]:
         """When queued calls start: the mean of them, and the last one, in seconds from now.
 
         A worker that joins starts one at once, and every worker one for each that ends.
@@ -90,22 +92,26 @@ class Capacity:
             Seconds of a call.
         busy
             Of the workers that are there, how many run calls.
+        taken
+            Workers that calls still to come keep busy.
         """
         left, at, workers, waited = calls, 0.0, 0.0, 0.0
         for start, count in self.steps:
-            begun = min(left, (start - at) * workers / call_s)
-            waited += begun * (at + begun * call_s / workers / 2 if workers else 0.0)
-            left -= begun
-            if left <= 0:
-                return waited / calls, at + begun * call_s / workers
+            able = max(0.0, workers - taken)
+            begun = min(left, (start - at) * able / call_s)
+            if begun:
+                waited += begun * (at + begun * call_s / able / 2)
+                left -= begun
+                if left <= 0:
+                    return waited / calls, at + begun * call_s / able
             free = min(left, max(0.0, count - busy) if start <= 0 else count)
             waited += free * start
             left, at, workers = left - free, start, workers + count
         if left <= 0:
             return waited / calls, at
-        if not workers:
+        if workers <= taken:
             return float("inf"), float("inf")
-        rest = left * call_s / workers
+        rest = left * call_s / (workers - taken)
         return (waited + left * (at + rest / 2)) / calls, at + rest
 
 

@@ -23,7 +23,7 @@ TIME_WEIGHTS: dict[Aim, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
 #: Counts of workers that are compared are this far from each other, relative to what is added.
 STEP_RATIO = 1.25
 #: Idle workers of a stream are kept for so many seconds at least: the next calls may be on the way.
-SHORT_HOLD_S = 10.0
+SHORT_HOLD_S = 3.0
 #: Workers that start within so many seconds ...
 QUICK_START_S = 15.0
 #: ... are not kept idle for longer than this.
@@ -40,7 +40,9 @@ def look_every_s(startup_s: float) -> float:
 class _Load:
     """What a look at a pool tells. Work in worker-seconds."""
 
+    #: That is ready or will be before a worker that is asked for now, and seconds of what follows.
     portions: tuple[Portion, ...]
+    rest_s: float
     #: Calls that run or could run, and those that wait for a worker.
     ready: int
     queued: int
@@ -77,7 +79,7 @@ class PoolScaler:
         self,
         aim: Aim = "balance",
         *,
-        hysteresis: float = 0.02,
+        hysteresis: float = 0.005,
         deadline_s: float | None = None,
         longest_idle_s: float | None = None,
     ) -> None:
@@ -185,7 +187,7 @@ class PoolScaler:
         last = hold_s(
             self._gaps,
             call,
-            max(1.0, calls) * call / view.slots,
+            calls / view.slots,
             view.startup_s,
             view.billed_startup_s,
             self._weight,
@@ -227,6 +229,8 @@ class PoolScaler:
         values = {c: self._value(view, load, connected, on_way, c) for c in counts}
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
+        if values[best] == _INF:  # not even the most suffice for what comes
+            return most, f"{most} workers, the most of use, for more calls than they can run"
         if self.deadline_s is not None:
             best = max(best, self._in_time(view, load, connected, on_way, most))
         elif current - values[best] <= self.hysteresis:
@@ -259,12 +263,14 @@ class PoolScaler:
         more = max(0, count - connected - len(on_way))
         return Capacity.of(min(count, connected), coming, more, view.startup_s)
 
-    @staticmethod
-    def _wait_s(view: PoolView, load: _Load, capacity: Capacity) -> tuple[float, float]:
+    def _wait_s(self, view: PoolView, load: _Load, capacity: Capacity) -> tuple[float, float]:
         """How long queued calls wait in seconds: the mean of them, and the last one."""
         if not load.queued:
             return 0.0, 0.0
-        return capacity.starts_s(load.queued / view.slots, load.queued_s, view.busy)
+        taken = 0.0
+        if not view.graph:
+            taken = self._rate.at(view.startup_s) * self._call_s / view.slots
+        return capacity.starts_s(load.queued / view.slots, load.queued_s, view.busy, taken)
 
     def _time_s(
         self, view: PoolView, load: _Load, connected: int, on_way: Sequence[float], count: int
@@ -272,7 +278,7 @@ class PoolScaler:
         """When the known calls have ended, in seconds from now."""
         capacity = self._capacity(view, connected, on_way, count)
         _, last = self._wait_s(view, load, capacity)
-        return max(finish_s(capacity, load.portions), last + load.queued_s)
+        return max(finish_s(capacity, load.portions), last + load.queued_s) + load.rest_s
 
     def _value(
         self, view: PoolView, load: _Load, connected: int, on_way: Sequence[float], count: int
@@ -296,7 +302,7 @@ class PoolScaler:
     def _predicted_s(
         self, view: PoolView, load: _Load, count: int, on_way: Sequence[float]
     ) -> float | None:
-        if not load.portions:
+        if not load.work_s:
             return 0.0
         connected = min(view.busy + view.idle, count)
         time = self._time_s(view, load, connected, on_way, count)
@@ -316,22 +322,29 @@ def _load(view: PoolView, model: TaskModel) -> _Load:
         portions.append(Portion(0.0, work / view.slots, longest))
     ready = len(left) + queued
     useful = ready
-    coming: list[Portion] = []
+    soon: list[Portion] = []
+    later: list[Portion] = []
     for ready_s, kind, count in view.coming:
         if kind not in means:
             means[kind] = model.mean_s(kind)
         mean = means[kind]
-        coming.append(Portion(ready_s, count * mean / view.slots, mean))
-        if ready_s <= view.startup_s:
-            useful += count
-    portions += merged(coming)
+        portion = Portion(ready_s, count * mean / view.slots, mean)
+        (soon if ready_s <= view.startup_s else later).append(portion)
+        useful += count if ready_s <= view.startup_s else 0
+    portions += merged(soon)
+    rest_s = 0.0
+    if later:
+        end = max(p.ready_s + p.longest_s for p in later)
+        rest_s = end - min(p.ready_s for p in later)
     counts = [(kind, len(elapsed)) for kind, elapsed in view.running.items()]
     counts += [*view.queued.items(), *((kind, count) for _, kind, count in view.coming)]
     calls = sum(count for _, count in counts)
     call_s = sum(means[kind] * count for kind, count in counts) / calls if calls else 1.0
-    work_s = sum(p.work_s for p in portions)
+    work_s = sum(p.work_s for p in (*portions, *later))
     queued_s = sum(means[kind] * count for kind, count in view.queued.items()) / max(1, queued)
-    return _Load(tuple(portions), ready, queued, useful, work_s, call_s, max(queued_s, 1e-3))
+    return _Load(
+        tuple(portions), rest_s, ready, queued, useful, work_s, call_s, max(queued_s, 1e-3)
+    )
 
 
 def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:

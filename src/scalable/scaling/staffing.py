@@ -9,23 +9,26 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 
 #: Arrivals are counted in bins of so many seconds, wider where calls come more rarely.
 BIN_S = 15.0
-#: Fewer bins tell nothing of a rate.
-LEAST_BINS = 4
 KEPT_BINS = 24
-#: A trend is not followed beyond so many times what it is now.
-LARGEST_GROWTH = 3.0
+#: Fewer bins, or fewer bins in which any call came, tell nothing of a rate.
+LEAST_BINS = 4
+LEAST_FILLED = 3
+#: Bins are widened until so many of them have calls.
+ENOUGH_FILLED = 8
+#: No bin counts for more than so many times the usual one that has any: a burst is no rate.
+LARGEST_BIN = 3.0
 KEPT_GAPS = 50
 
 
 class ArrivalRate:
     """Calls that come for each second, from how many had come at several moments.
 
-    A burst is no rate: what counts is the median of the bins around a trend that single bins do not
-    bend (Theil and Sen).
+    A straight line through the latest bins. Its slope is believed as far as it stands out from what
+    chance does to the counts of a steady stream, which is Poisson's.
     """
 
     def __init__(self) -> None:
@@ -33,48 +36,49 @@ class ArrivalRate:
         self._width = BIN_S
         self._start: float | None = None
         self._counted = 0
-        self._trend: tuple[float, float] = (0.0, 0.0)
+        self._line: tuple[float, float] = (0.0, 0.0)
 
     def see(self, now: float, submitted: int) -> None:
         """Take note of how many calls have come by now."""
         if self._start is None:
+            # What is there at the first look came at once.
             self._start, self._counted = now, submitted
             return
+        fitted = False
         while now - self._start >= self._width:
             # What came since the last look is in the first bin that ended since.
             self._bins.append(submitted - self._counted)
             self._counted = submitted
             self._start += self._width
-            self._trend = self._fitted()
-            if len(self._bins) == KEPT_BINS and sum(self._bins) < KEPT_BINS:
-                self._widen()
-
-    def _widen(self) -> None:
-        """Bins of twice the width: calls come too rarely for these."""
-        bins = list(self._bins)
-        paired = [a + b for a, b in zip(bins[::2], bins[1::2], strict=True)]
-        self._bins = deque(paired, maxlen=KEPT_BINS)
-        self._width *= 2
-        self._trend = self._fitted()
+            fitted = True
+            if len(self._bins) == KEPT_BINS and sum(n > 0 for n in self._bins) < ENOUGH_FILLED:
+                bins = list(self._bins)
+                paired = [a + b for a, b in zip(bins[::2], bins[1::2], strict=True)]
+                self._bins = deque(paired, maxlen=KEPT_BINS)
+                self._width *= 2
+        if fitted:
+            self._line = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
         """Calls for each second at the end of the last bin, and how that changes each second."""
-        bins = self._bins
-        if len(bins) < LEAST_BINS:
+        count = len(self._bins)
+        filled = [n for n in self._bins if n]
+        if count < LEAST_BINS or len(filled) < LEAST_FILLED:
             return 0.0, 0.0
-        ordered = sorted(
-            (bins[j] - bins[i]) / (j - i) for i in range(len(bins)) for j in range(i + 1, len(bins))
-        )
-        slope = median(ordered)
-        last = len(bins) - 0.5
-        level = median(count + slope * (last - i) for i, count in enumerate(bins))
-        return level / self._width, slope / self._width**2
+        most = LARGEST_BIN * median(filled)
+        bins = [min(n, most) for n in self._bins]
+        mean, middle = fmean(bins), (count - 1) / 2
+        spread = sum((i - middle) ** 2 for i in range(count))
+        slope = sum((i - middle) * n for i, n in enumerate(bins)) / spread
+        chance = mean / spread  # variance of the slope of a steady stream
+        slope *= max(0.0, 1 - chance / slope**2) if slope else 0.0
+        level = mean + slope * (count / 2)
+        return max(0.0, level) / self._width, slope / self._width**2
 
     def at(self, ahead_s: float) -> float:
         """Calls for each second in so many seconds; 0 while too little was seen."""
-        level, slope = self._trend
-        expected = level + slope * ahead_s
-        return max(0.0, min(expected, LARGEST_GROWTH * level))
+        level, slope = self._line
+        return max(0.0, level + slope * ahead_s)
 
 
 def waiting_share(workers: int, load: float) -> float:
@@ -133,7 +137,7 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
 def hold_s(
     gaps: Sequence[float],
     call_s: float,
-    work_s: float,
+    calls: float,
     startup_s: float,
     billed_s: float,
     weight: float,
@@ -148,27 +152,29 @@ def hold_s(
     gaps
         Lengths of past times without any call, in seconds.
     call_s
-        Mean time of a call in seconds, waiting included.
-    work_s
-        Mean worker-seconds between two gaps.
+        Mean seconds of a call.
+    calls
+        Mean number of calls between two gaps.
     startup_s, billed_s
         Seconds of a start, and how many of them are paid for.
     weight
         What time is worth, 0 to 1.
     """
+    calls = max(1.0, calls)
+    # One worker that is there saves each call what it would wait longer for another one.
+    served = min(calls, math.ceil(startup_s / call_s))
+    delay = served * (startup_s - call_s * (served - 1) / 2) / calls
+    work = calls * call_s
     if not gaps:
-        odds = weight / max(1e-9, 1 - weight)
-        return billed_s + odds * startup_s * work_s / call_s
+        return billed_s + weight / max(1e-9, 1 - weight) * delay * work / call_s
     ordered = sorted(gaps)
     count = len(ordered) + 1
-    best, least = 0.0, math.inf
-    below = 0.0
+    best, least, below = 0.0, math.inf, 0.0
     for i, limit in enumerate([0.0, *ordered]):
-        if i:
-            below += ordered[i - 1]
+        below += ordered[i - 1] if i else 0.0
         missed = (count - i) / count
         idle = (below + limit * (count - i)) / count
-        worth = _worth(call_s + startup_s * missed, work_s + idle + billed_s * missed, weight)
+        worth = _worth(call_s + delay * missed, work + idle + billed_s * missed, weight)
         if worth < least:
             best, least = limit, worth
     return best
