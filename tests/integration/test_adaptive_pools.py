@@ -136,7 +136,7 @@ def test_a_pool_is_told_to_follow_its_load_and_no_more(eventually):
             cluster.adapt("c", 0, 2)
         cluster.adapt("a", 0, 2)
         eventually(lambda: cluster.pools["a"].wanted == 0, timeout=90)
-        assert cluster.pools["b"].wanted == 2
+        assert cluster.pools["b"].wanted == 3
         cluster.adapt("a", 1, 2)  # instead of what was said before
         eventually(lambda: client.worker_count("a") == 1)
         assert cluster.adapt("a", enabled=False) is None
@@ -155,6 +155,8 @@ def test_a_pool_is_told_to_follow_its_load_and_no_more(eventually):
 def test_a_decision_is_carried_out_and_recorded(eventually):
     session = ScalableSession.from_yaml(target="fixed")
     with session as client:
+        session.scale({"a": 2, "b": 2})
+        eventually(lambda: client.worker_count() == 4)
         scaler = AdaptiveScaler({"a": 1}, {"a": 3}, cooldown_seconds=120)
         active = {"a": client.worker_count("a")}
         assert active == {"a": 2}
@@ -168,14 +170,14 @@ def test_a_decision_is_carried_out_and_recorded(eventually):
         eventually(lambda: client.worker_count("a") == 1)
         assert client.worker_count("b") == 2
         session.apply(scaler.evaluate([], {"a": 1}))  # nothing to do
-    changes = session.scaling_history[2:]
+    changes = session.scaling_history[4:]
     assert [(r["tag"], r["from"], r["to"], r["source"]) for r in changes] == [
         ("a", 2, 3, "decision"),
         ("a", 3, 1, "decision"),
     ]
     assert "9 pending on 2 workers" in changes[0]["reason"]
     assert rows(session, "scaling") == session.scaling_history
-    shown = render_human(build(session.run_path))
+    shown = render_human(build(session.run_path.parent, session.run_path.name))
     assert "9 pending on 2 workers" in shown
 
 
@@ -189,13 +191,13 @@ def test_a_decision_for_an_unknown_pool_changes_nothing():
             session.apply(decision)
         with pytest.raises(ClusterError, match="no pool 'c'; known pools: 'a', 'b'"):
             session.cluster.apply(decision)
-        assert {t: p.wanted for t, p in session.cluster.pools.items()} == {"a": 2, "b": 2}
+        assert {t: p.wanted for t, p in session.cluster.pools.items()} == {"a": 3, "b": 3}
 
 
 def test_the_manifests_bounds_hold_for_decisions(caplog):
     session = ScalableSession.from_yaml(target="fixed")
     with session:
-        session.apply(ScaleDecision({}, {"b": 2}, "less"))
+        session.apply(ScaleDecision({}, {"a": 1, "b": 2}, "less"))
         session.apply(ScaleDecision({"a": 9}, {}, "more"))
         assert session.cluster.pools["a"].wanted == 3
     assert "a is held to 3" in caplog.text
