@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from scalable.providers.registry import get_provider, register_provider
     from scalable.providers.slurm import SlurmProvider
     from scalable.providers.slurm.cluster import SlurmCluster
-    from scalable.scaling import AdaptiveScaler
+    from scalable.scaling import AdaptiveScaler, ScaleDecision
     from scalable.session import ScalableSession
     from scalable.spec import (
         CostEstimate,
@@ -59,6 +59,7 @@ _SOURCES = {
     "ScalableClient": "scalable.cluster.client",
     "ScalableError": "scalable.errors",
     "ScalableSession": "scalable.session",
+    "ScaleDecision": "scalable.scaling",
     "ScalePlan": "scalable.spec",
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
@@ -88,6 +89,7 @@ __all__ = [
     "ScalableClient",
     "ScalableError",
     "ScalableSession",
+    "ScaleDecision",
     "ScalePlan",
     "SlurmCluster",
     "SlurmProvider",

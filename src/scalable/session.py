@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, ManifestError, NameTakenError, PlanError, RunError
+from scalable.forecasting import gather, quoted_prices
 from scalable.lifecycle import Attachment, Deployment, SessionRecord
+from scalable.lifecycle.bounds import within_bounds
 from scalable.lifecycle.creation import (
     Creation,
     DetachOptions,
@@ -34,7 +36,7 @@ from scalable.lifecycle.requests import (
     search_path,
 )
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
-from scalable.planning import conflicts, make_plan, notices, written_total
+from scalable.planning import Aims, conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.records import ClusterDirectory, find
 from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
@@ -42,11 +44,10 @@ from scalable.telemetry import RunDirectory
 
 if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
+    from scalable.scaling import ScaleDecision
 
 logger = logging.getLogger("scalable.session")
 
-OBJECTIVES = ("minimize cost", "minimize time", "balance")
-POLICIES = ("safe", "aggressive", "manual")
 _open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
 
@@ -70,7 +71,7 @@ class ScalableSession:
         self._deployment: Deployment | Attachment | None = None
         self._client: ScalableClient | None = None
         self._record: SessionRecord | None = None
-        self._history: list[dict[str, Any]] = []
+        self._scaled: Deployment | Attachment | None = None
         self._process = os.getpid()
 
     # Making one ---------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class ScalableSession:
 
     def _attach(self, directory: ClusterDirectory) -> ScalableClient:
         attachment = Attachment(directory)
-        self._deployment, self._history = attachment, attachment.scaling_history
+        self._deployment = self._scaled = attachment
         _open_sessions.add(self)
         announce_run(attachment.run_path)
         try:
@@ -238,37 +239,46 @@ class ScalableSession:
         return found
 
     def plan(
-        self, dry_run: bool = False, objective: str | None = None, policy: str | None = None
+        self,
+        dry_run: bool = False,
+        objective: str | None = None,
+        policy: str | None = None,
+        *,
+        deadline: str | float | None = None,
+        budget: float | None = None,
     ) -> Plan:
-        """Say what the run will take.
+        """Say what the run will take, by the manifest and by earlier runs of the project.
 
         Parameters
         ----------
         dry_run
-            Write and contact nothing. A plan that the manifest alone gives never does.
+            Write and contact nothing. Planning never does: it only reads.
         objective
-            None: the counts that the manifest asks for.
+            ``"minimize cost"``: the fewest workers that end within the deadline;
+            ``"minimize time"``: the most that still shorten the run; ``"balance"``: between the
+            two. None: the counts that the manifest asks for.
         policy
-            None or ``"manual"``.
+            ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
+            without; ``"manual"``: the counts that the manifest asks for.
+        deadline
+            Length of the run, in seconds or such as ``"2h"``; by default the target's walltime.
+        budget
+            What the run may cost, in the currency of the target's prices.
 
         Raises
         ------
         ManifestError
             When the request is not valid.
+        PlanError
+            When nothing within the bounds keeps to the deadline or the budget.
         NotImplementedError
-            For objectives, which come with a later version.
+            For any other objective.
         """
         del dry_run  # nothing here writes or contacts anything
-        if policy is not None and policy.lower() not in POLICIES:
-            raise PlanError(f"unknown policy {policy!r}", hint=f"there are: {', '.join(POLICIES)}")
-        if objective is not None or (policy or "manual").lower() != "manual":
-            raise NotImplementedError(
-                "planning by objectives is not available in this version; "
-                f"the objectives will be {', '.join(map(repr, OBJECTIVES))}. "
-                "plan() without one gives the counts that the manifest asks for"
-            )
+        aims = Aims.parse(objective, policy, deadline, budget)
         self._refuse_invalid()
-        return make_plan(self.spec, self._resolved.lock)
+        prices = quoted_prices(self._provider, self.spec)
+        return make_plan(self.spec, self._resolved.lock, gather(self.spec, prices), aims)
 
     def _refuse_invalid(self) -> None:
         report = self.validate()
@@ -335,8 +345,7 @@ class ScalableSession:
             manifest_yaml = self._resolved.to_yaml()
             self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
             run = self._record.run
-        self._deployment = Deployment(self._provider, self.spec, run)
-        self._history = self._deployment.scaling_history
+        self._deployment = self._scaled = Deployment(self._provider, self.spec, run)
         _open_sessions.add(self)
         try:
             self._deployment.start(plan.scale_plan)
@@ -467,12 +476,15 @@ class ScalableSession:
         for tag, component in self.spec.components.items():
             for label in component.tags:
                 labels.setdefault(label, []).append(tag)
-        return ScalableClient(
+        client = ScalableClient(
             self.cluster,
             tasks={task.name: task.component for task in self.spec.tasks.values()},
             labels=labels,
             tags=self.spec.tags,
         )
+        if isinstance(self._deployment, Attachment):
+            client.listen()
+        return client
 
     @property
     def client(self) -> ScalableClient:
@@ -498,7 +510,7 @@ class ScalableSession:
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
         """Every change of a wanted count, oldest first; also after the end."""
-        return list(self._history)
+        return [] if self._scaled is None else list(self._scaled.scaling_history)
 
     def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
         """Set how many workers of a tag are wanted; the others stay as they are.
@@ -532,6 +544,40 @@ class ScalableSession:
             logger.warning("%d workers in all are more than the manifest's %s %d", after, *total)
         resources = {name: self.spec.resources(name) for name in checked}
         self._deployment.scale(ScalePlan(checked, resources), source="manual")
+
+    def apply(self, decision: ScaleDecision) -> None:
+        """Carry out what a scaler decided, on the pools that it names alone.
+
+        What is to be added and removed is relative to what is wanted now. The manifest's bounds
+        hold: those of a component's ``workers``, and the target's for all pools together.
+
+        Parameters
+        ----------
+        decision
+            For example of an :class:`~scalable.AdaptiveScaler`.
+
+        Raises
+        ------
+        ClusterError
+            When it names a component that the manifest does not have; nothing changes then.
+        """
+        if self._deployment is None:
+            raise ClusterError("the session does not run", hint="call session.start() first")
+        for tag in decision.changes:
+            if tag not in self.spec.components:
+                known = ", ".join(repr(t) for t in self.spec.tags)
+                raise ClusterError(f"no component {tag!r} to scale; known tags: {known}")
+        wanted = dict.fromkeys(self.spec.tags, 0) | self._deployment.wanted
+        decided = decision.counts(wanted)
+        counts = within_bounds(self.spec, wanted, decided)
+        held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
+        if held:
+            logger.warning("the manifest's bounds hold: %s", ", ".join(held))
+        reason = "; ".join([decision.reasoning or "a decision", *held])
+        resources = {tag: self.spec.resources(tag) for tag in counts}
+        plan = ScalePlan(counts, resources)
+        if counts:
+            self._deployment.scale(plan, source="decision", reason=reason)
 
     def record_artifact(
         self,

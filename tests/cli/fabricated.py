@@ -30,7 +30,7 @@ def put_on_record(name="one", *, uuid=ID, running=True, status=None, **more):
     values |= {"creator": identify_process(), "tags": ("model", "analysis")}
     values |= {"wanted": {"model": 2, "analysis": 1}}
     directory = ClusterDirectory.create(ClusterRecord(id=uuid, name=name, **(values | more)))
-    directory.write_pem("ca", "cert", "key")
+    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     if running:
         directory.write_scheduler({**identify_process(), "address": ADDRESS})
         directory.write_status(STATUS | {"written_at": time.time()} | (status or {}))

@@ -224,7 +224,8 @@ def test_shells_complete_the_names_of_clusters(recorded, complete):
 # scale, connect -----------------------------------------------------------------------------------
 
 
-def test_counts_are_sent_and_shown(invoke, monkeypatch):
+def test_counts_are_sent_and_shown(invoke, monkeypatch, recorded):
+    recorded()
     asked = []
 
     def scale(name, counts):
@@ -284,7 +285,11 @@ def test_a_bundle_is_for_its_owner_alone(invoke, recorded, tmp_path):
     assert (result.code, result.out) == (0, f"wrote {file}: keep it secret\n")
     assert file.stat().st_mode & 0o777 == 0o600
     bundle = read_bundle(file)
-    assert (bundle.name, bundle.address, bundle.pem["tls_client_key"]) == ("one", ADDRESS, "key")
+    assert (bundle.name, bundle.address, bundle.pem["tls_client_key"]) == (
+        "one",
+        ADDRESS,
+        "-----BEGIN key",
+    )
     result = invoke("connect", "one", "--export", tmp_path / "missing" / "file")
     assert result.code == 1
     assert "missing/file" in result.err
@@ -359,7 +364,29 @@ def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
     assert invoke("down", "one", "--yes").code == 0
 
 
-def test_resume_says_what_it_started(invoke, monkeypatch):
+def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, recorded):
+    recorded(max_workers=4)
+    asked = []
+    monkeypatch.setattr(control, "scale", lambda name, counts: asked.append(counts) or ({}, counts))
+    refused = invoke("scale", "one", "model=4")
+    assert (refused.code, asked) == (2, [])
+    assert "5 workers in all are more than max_workers 4: start them?" in refused.err
+    assert invoke("scale", "one", "model=3").code == 0
+    assert invoke("scale", "one", "model=4", "--yes").code == 0
+    assert asked == [{"model": 3}, {"model": 4}]
+
+
+def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, recorded):
+    lost = {"id": "extra", "target": "night", "state": "lost", "priority": 0}
+    recorded(status={"managers": [lost]})
+    monkeypatch.setattr(creation, "resume", lambda name: [])
+    result = invoke("resume", "one")
+    assert result.out == "nothing could be started from here\n"
+    assert "`scalable manager attach one --id extra` where it ran" in result.err
+
+
+def test_resume_says_what_it_started(invoke, monkeypatch, recorded):
+    recorded()
     monkeypatch.setattr(creation, "resume", lambda name: ["local", "hpc"])
     assert invoke("resume", "one").out == "started manager local, hpc\n"
     value = json.loads(invoke("resume", "one", "--format", "json").out)

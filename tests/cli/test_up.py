@@ -211,6 +211,9 @@ def test_it_does_not_wait_when_told(invoke, manifest, started, monkeypatch):
     assert value["pools"]["model"] == pool(2, 0)
 
 
+LOCAL = {"local": {"target": "local", "provider": "local", "priority": 0, "limits": {}}}
+
+
 def waiting(monkeypatch, answer):
     def wait(directory, on_status, timeout_s, *, workers):
         from scalable.records import status_of
@@ -228,6 +231,7 @@ def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeyp
     waiting(monkeypatch, fail)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (5, "")
+    assert "cluster 'one' was begun and goes on" in result.err
     assert result.err.endswith("has no worker: no such image\n  hint: it\n")
 
 
@@ -238,7 +242,8 @@ def test_who_does_not_want_to_wait_is_told_that_it_goes_on(invoke, manifest, sta
     waiting(monkeypatch, interrupt)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (130, "")
-    assert "cluster 'one' goes on without being waited for; see `scalable status`" in result.err
+    assert "cluster 'one' was begun and goes on: see `scalable status one`" in result.err
+    assert "end it with `scalable down one`" in result.err
     assert find("one").record().stage == "made"
 
 
@@ -247,13 +252,16 @@ def test_who_does_not_want_to_wait_is_told_that_it_goes_on(invoke, manifest, sta
 
 @pytest.fixture
 def orders(monkeypatch):
+    """What the scheduler is asked for; its managers are there, and so are workers at once."""
     given = []
+    monkeypatch.setattr("scalable.lifecycle.creation.resume", lambda name: [])
+    waiting(monkeypatch, lambda: None)
     monkeypatch.setattr(control, "scale", lambda name, counts: given.append((name, counts)))
     return given
 
 
 def test_nothing_changes(invoke, manifest, started, orders):
-    put_on_record(lock=lock())
+    put_on_record(managers=LOCAL, lock=lock())
     result = invoke("up", "--name", "one")
     assert (result.code, started, orders) == (0, [], [])
     assert result.err == "cluster 'one' runs already (running)\nnothing changes\n"
@@ -263,7 +271,7 @@ def test_nothing_changes(invoke, manifest, started, orders):
 
 
 def test_what_changes_is_shown_and_done(invoke, manifest, started, orders):
-    put_on_record(status={"pools": {"model": pool(1, 1), "analysis": pool(3, 3)}})
+    put_on_record(managers=LOCAL, status={"pools": {"model": pool(1, 1), "analysis": pool(3, 3)}})
     result = invoke("up", "--name", "one")
     assert (result.code, started) == (0, [])
     assert result.err == (
@@ -271,12 +279,15 @@ def test_what_changes_is_shown_and_done(invoke, manifest, started, orders):
         "the manifest has changed since: workers keep the shape that they have\n"
         "  + model: 1 -> 2 workers\n"
         "  - analysis: 3 -> 1 workers\n"
+        "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"
     )
     assert orders == [(ID, {"model": 2, "analysis": 1})]
 
 
 def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):
-    put_on_record(lock=lock(), status={"pools": {"model": pool(2, 2), "old": pool(1, 1)}})
+    put_on_record(
+        managers=LOCAL, lock=lock(), status={"pools": {"model": pool(2, 2), "old": pool(1, 1)}}
+    )
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (0, [])
     assert result.err == (
@@ -301,7 +312,7 @@ def test_more_workers_of_a_queue_are_asked_for(invoke, manifest, started, orders
 
 
 def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders, monkeypatch):
-    directory = put_on_record(running=False, lock=lock())
+    directory = put_on_record(managers=LOCAL, running=False, lock=lock())
 
     def wait(it, on_status, timeout_s, *, workers):
         from scalable.records import status_of
@@ -320,8 +331,31 @@ def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders
     )
 
 
+def test_another_target_is_no_matter_of_counts(invoke, manifest, started, orders):
+    put_on_record(managers=LOCAL, target="night")
+    result = invoke("up", "--name", "one")
+    assert (result.code, orders, started) == (5, [], [])
+    assert "cluster 'one' runs on target 'night', not on 'local'" in result.err
+
+
+def test_managers_that_are_gone_are_brought_back(invoke, manifest, started, orders, monkeypatch):
+    put_on_record(managers=LOCAL, lock=lock())
+    monkeypatch.setattr("scalable.lifecycle.creation.resume", lambda name: ["local"])
+    result = invoke("up", "--name", "one")
+    assert result.code == 0
+    assert "started manager local" in result.err
+
+
+def test_a_cluster_without_managers_gets_them(invoke, manifest, started, orders):
+    directory = put_on_record(lock=lock())
+    result = invoke("up", "--name", "one")
+    assert (result.code, started) == (0, [("local", "local")])
+    assert "started manager local" in result.err
+    assert directory.record().managers == LOCAL
+
+
 def test_one_that_failed_is_made_anew(invoke, manifest, started):
-    failed = put_on_record()
+    failed = put_on_record(managers=LOCAL)
     failed.write_scheduler({**failed.scheduler(), "pid": 2**22 - 3})
     assert json.loads(invoke("status", "one", "--format", "json").out)["state"] == "failed"
     assert invoke("up", "--name", "one").code == 0
@@ -330,7 +364,7 @@ def test_one_that_failed_is_made_anew(invoke, manifest, started):
 
 @pytest.mark.parametrize("more", [{"stage": "deleting"}, {"embedded": True}])
 def test_a_name_that_is_taken(more, invoke, manifest, started):
-    put_on_record(**more)
+    put_on_record(managers=LOCAL, **more)
     result = invoke("up", "--name", "one")
     assert (result.code, started) == (5, [])
     assert "there is a cluster 'one'" in result.err

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/getting-started.md", "docs/providers.md", "docs/clusters.md")
+PAGES = (
+    "README.md",
+    "docs/getting-started.md",
+    "docs/providers.md",
+    "docs/clusters.md",
+    "docs/scaling.md",
+)
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
 VARYING = (

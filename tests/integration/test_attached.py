@@ -97,7 +97,7 @@ def test_another_user_can_neither_read_nor_list(monkeypatch):
         values = dict.fromkeys(("provider", "target", "project", "owner"), "local")
         record = ClusterRecord(id=str(uuid.uuid4()), name="n", created_at="", **values)
         directory = ClusterDirectory.create(record)
-        directory.write_pem("ca", "cert", "key")
+        directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
         for command in (
             ["ls", directory.path.parent],
             ["cat", directory.path / "tls" / "key.pem"],

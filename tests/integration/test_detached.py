@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -237,6 +238,79 @@ def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path):
     up("--name", "one")
     kill("scheduler.json", "one")
     assert program("down", "one", "--yes").returncode == 0
+    nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damages",
+    [
+        {"services.json": '{"sch', "tls/key.pem": "junk", "managers/local/manager.json": "[]"},
+        {"scheduler.json": "", "status.json": '{"written_at": "x"}'},
+    ],
+    ids=["secondary", "primary"],
+)
+def test_down_ends_a_cluster_whose_files_are_damaged(place, tmp_path, damages):
+    up("--name", "one")
+    for name, text in damages.items():
+        (find("one").path / name).write_text(text)
+    done = program("down", "one", "--yes")
+    assert done.returncode == 0, done.stderr
+    nothing_is_left(tmp_path)
+
+
+def test_down_ends_a_cluster_whose_disk_is_full(place, tmp_path):
+    disk = tmp_path / "state"
+    disk.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k,mode=700", "tmpfs", str(disk)]
+    if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("NOT TESTED: a file system of one's own can only be mounted by root")
+    try:
+        up("--name", "one")
+        fill = ["dd", "if=/dev/zero", f"of={disk}/fill", "bs=1k", "count=10000"]
+        assert subprocess.run(fill, check=False, capture_output=True).returncode == 1
+        done = program("down", "one", "--yes")
+        assert done.returncode == 0, done.stderr
+        nothing_is_left(tmp_path)
+    finally:
+        for process in processes_of(tmp_path):
+            process.kill()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_up_goes_on_with_what_a_killed_one_began(place, tmp_path):
+    up("--name", "one")
+    directory = find("one")
+    gone = {**directory.record().creator, "start_ticks": 1}
+    directory.write_record(replace(directory.record(), stage="creating", creator=gone))
+    kill("managers/local/manager.json", "one").wait(30)
+    with scalable.connect("one") as client:
+        running = client.submit(lambda seconds: time.sleep(seconds) or seconds, 3.0, tag="a")
+        again = up("--name", "one")
+        assert "started manager local" in again.stderr
+        assert running.result(timeout=60) == 3.0
+    assert find("one").id == directory.id
+    program("down", "one", "--yes")
+    nothing_is_left(tmp_path)
+
+
+def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(place, tmp_path):
+    up("--name", "one", "--no-workers")
+    with scalable.connect("one") as client:
+        lost = client.submit(abs, -1, tag="a")
+        with pytest.raises(ClusterError, match="no pool 'a'; .*no manager is attached"):
+            lost.result(timeout=60)
+    managers = find("one").path / "managers"
+    managers.mkdir(exist_ok=True)
+    (managers / "odd").write_text("not a directory")
+    done = program("manager", "attach", "one", "--target", "second", "--id", "odd")
+    assert done.returncode != 0
+    assert status("one")["managers"] == []
+    refused = program("manager", "attach", "one", "--target", "second", "--id", "scheduler")
+    assert "'scheduler' is taken" in refused.stderr
+    again = up("--name", "one")  # one without managers gets those of its manifest
+    assert "started manager local" in again.stderr
+    assert {t: p["running"] for t, p in status("one")["pools"].items()} == {"a": 2, "b": 1}
+    program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
 

@@ -199,7 +199,7 @@ def test_a_pool_follows_its_load_and_comes_back(eventually):
         kept = cluster.reconciler.wanted.names("b")
         counts = []
         cluster.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
-        cluster.adapt("a", minimum=0, maximum=3, interval=0.1, idle_s=0.5)
+        cluster.adapt("a", minimum=0, maximum=3, interval=0.1)
         futures = client.map(lambda i: time.sleep(0.3) or i, range(12), tag="a")
         assert client.gather(futures) == list(range(12))
         assert max(counts) == 3

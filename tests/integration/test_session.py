@@ -121,6 +121,7 @@ def test_each_task_is_submitted_then_running_then_over(manifest):
         assert set(history[2]) == {
             "task_id", "task_name", "tag", "worker", "state", "timestamp", "queued_s",
             "duration_s", "transfer_s", "cpu_s", "peak_memory", "nbytes",
+            "input_bytes",
         }  # fmt: skip
         assert history[0]["timestamp"] <= history[1]["timestamp"] <= history[2]["timestamp"]
         assert history[2]["peak_memory"] is None  # threads
@@ -496,15 +497,16 @@ def test_what_has_no_effect_here_or_cannot_work_is_a_warning(manifest):
     }
 
 
-def test_what_is_not_acted_upon_yet_is_a_warning(manifest):
+def test_adaptive_is_acted_upon(manifest):
     manifest.write_text(
         MANIFEST.replace(
             "max_workers: 4\n  p", "max_workers: 4\n    adaptive: {minimum: 0, maximum: 2}\n  p"
         )
     )
-    report = ScalableSession.from_yaml().validate()
-    assert [w.code for w in report.warnings] == ["W_NOT_APPLIED"]
-    assert report.ok
+    assert not ScalableSession.from_yaml().validate().warnings
+    manifest.write_text(manifest.read_text().replace("minimum: 0", "minimum: 3"))
+    with pytest.raises(ManifestError, match=r"scalable.yaml:9:5: error .*minimum 3.*maximum 2"):
+        ScalableSession.from_yaml()
 
 
 # Its life ------------------------------------------------------------------------------------------

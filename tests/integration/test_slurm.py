@@ -431,3 +431,16 @@ def test_the_cluster_closes_inside_a_running_event_loop(on_slurm):
         cluster.close()
 
     asyncio.run(work())
+
+
+def test_an_adaptive_pool_grows_from_zero(cluster, eventually):
+    cluster.add_container(tag="a")
+    with ScalableClient(cluster) as client:
+        cluster.adapt("a", minimum=0, maximum=2)
+        futures = [client.submit(double, s, tag="a") for s in range(20)]
+        assert [value for value, _ in client.gather(futures)] == [2 * s for s in range(20)]
+        assert 1 <= cluster.pools["a"].wanted <= 2
+        assert cluster.controller.managers.pools()["a"]["slots"] == 1
+        cluster.adapt("a", 0, 0)
+        del futures
+        eventually(lambda: cluster.pools["a"].running == 0)

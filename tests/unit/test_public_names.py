@@ -30,6 +30,7 @@ def test_public_names_are_pinned():
         "ScalableClient",
         "ScalableError",
         "ScalableSession",
+        "ScaleDecision",
         "ScalePlan",
         "SlurmCluster",
         "SlurmProvider",

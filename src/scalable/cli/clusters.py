@@ -139,10 +139,13 @@ def render_status(status: ClusterStatus) -> str:
     if status.dashboard:
         lines.append(f"Live page: {status.dashboard}")
     lives = status.state in ("starting", "running", "degraded", "unmanaged")
-    for words, moment in (("", status.ends_at), (" if nothing happens", status.idle_ends_at)):
-        if lives and moment is not None:
-            left = format_duration(max(0.0, moment - time.time()))
-            lines.append(f"Ends:      in {left}{words}")
+    ends = [(moment, "") for moment in (status.ends_at,) if moment is not None]
+    if status.idle_ends_at is not None:
+        ends.append((status.idle_ends_at, " if nothing happens"))
+    if lives and ends:
+        moment, words = min(ends)
+        left = format_duration(max(0.0, moment - time.time()))
+        lines.append(f"Ends:      in {left}{words}")
     pools = [
         (tag, *(str(pool.get(key, 0)) for key in _POOL_HEADER[1:]))
         for tag, pool in status.pools.items()

@@ -21,6 +21,7 @@ from scalable.errors import ScalableError
 VERBS = (
     "validate",
     "plan",
+    "simulate",
     "run",
     "report",
     "up",

@@ -44,6 +44,8 @@ class Result:
         Name -> text of files that belong beside such a JSON file.
     faulty
         Whether it says what is wrong; such a result is shown even where little is.
+    forms
+        Suffix -> text of a file of that kind, such as ``.svg``.
     """
 
     text: str
@@ -51,6 +53,7 @@ class Result:
     document: Mapping[str, Any] | None = None
     companions: Mapping[str, str] = field(default_factory=dict)
     faulty: bool = False
+    forms: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -243,7 +246,7 @@ class FileOutput(Output):
 
     def show(self, result: Result) -> None:
         """Write the file, and the files that belong beside it."""
-        files = {self._path: result.text}
+        files = {self._path: result.forms.get(self._path.suffix.lower(), result.text)}
         if self._as_json:
             document = result.data if result.document is None else result.document
             files = {self._path: to_json(document)}

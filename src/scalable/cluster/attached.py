@@ -16,6 +16,7 @@ from scalable.cluster.credentials import security_of
 from scalable.cluster.demand import check_count
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.records import Bundle, find, read_bundle
+from scalable.scaling.decisions import ScaleDecision
 
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
@@ -137,30 +138,57 @@ class AttachedCluster(Cluster):
         ordered = self.order(counts)
         return ordered if self.asynchronous else None
 
-    def order(self, counts: Mapping[str, int], *, source: str = "manual") -> Any:
+    def order(
+        self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
+    ) -> Any:
         """Set wanted counts; the counts before and after.
 
         Parameters
         ----------
         counts
             Tag -> absolute count.
-        source
-            ``plan``, ``manual`` or ``adaptive``, for the record.
+        source, reason
+            ``plan``, ``manual`` or ``decision``, and why, for the record.
         """
         for tag, count in counts.items():
             check_count(tag, count)
-        return self.sync(self.scheduler_comm.scalable_scale, counts=dict(counts), source=source)
+        operation = self.scheduler_comm.scalable_scale
+        return self.sync(operation, counts=dict(counts), source=source, reason=reason)
+
+    def apply(self, decision: ScaleDecision) -> Any:
+        """Carry out what a scaler decided, as :meth:`PoolCluster.apply` does.
+
+        Returns
+        -------
+        dict
+            ``before`` and ``after``: tag -> count.
+        """
+        return self.sync(
+            self.scheduler_comm.scalable_apply,
+            add=dict(decision.workers_to_add),
+            remove=dict(decision.workers_to_remove),
+            active=dict(decision.active_workers),
+            reason=decision.reasoning,
+        )
 
     def adapt(  # type: ignore[override]
-        self, tag: str | None = None, minimum: int = 0, maximum: int | None = None
+        self,
+        tag: str | None = None,
+        minimum: int = 0,
+        maximum: int | None = None,
+        *,
+        enabled: bool = True,
     ) -> Any:
-        """Let a pool follow its load, beside the scheduler, also after this connection ends."""
+        """Let a pool follow its load, as :meth:`PoolCluster.adapt` does.
+
+        The scheduler's side does it, also after this connection ends.
+        """
         if tag is None:
             if len(self.tags) != 1:
                 raise ClusterError("which pool? write adapt(tag, minimum, maximum)")
             tag = self.tags[0]
         operation = self.scheduler_comm.scalable_adapt
-        return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum)
+        return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
 
     def delete(self) -> Any:
         """End the cluster for everybody: workers, managers, scheduler and record."""

@@ -25,7 +25,7 @@ from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
 from scalable.cluster.matching import fits
 from scalable.cluster.recorder import TASK_ANNOTATION
-from scalable.cluster.waiting import TAG_ANNOTATION
+from scalable.cluster.waiting import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.errors import ClusterError
 
 logger = logging.getLogger("scalable.cluster")
@@ -85,6 +85,7 @@ class ScalableClient(Client):
         self._labels = {label: tuple(carriers) for label, carriers in (labels or {}).items()}
         self._tags = tuple(tags)
         self._slots: dict[str, int] = {}
+        self._has_workers = False
         self._said_untagged = False
         self._pool_slots: dict[str, int] | None = None
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
@@ -221,6 +222,10 @@ class ScalableClient(Client):
         """
         (future,) = self.scatter([obj], hash=False)
         return future  # type: ignore[no-any-return]
+
+    def listen(self) -> None:
+        """Log here what the scheduler of a cluster elsewhere has to say of calls that wait."""
+        self.subscribe_topic(WAITING_TOPIC, _log_words)
 
     def worker_count(self, tag: str | None = None) -> int:
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
@@ -369,6 +374,8 @@ class ScalableClient(Client):
             self._slots = self._known_slots()
         if tag not in self._slots:
             if tag in self._tags and not self._slots:
+                if not self._has_workers:
+                    return False  # it has no manager yet: the scheduler judges, and says so
                 self._say_untagged(tag)
                 return None
             raise self._unknown(tag)
@@ -383,7 +390,9 @@ class ScalableClient(Client):
     def _known_slots(self) -> dict[str, int]:
         """Tag -> slots of its largest worker, from the pools and from the connected workers."""
         slots: dict[str, int] = {}
-        for worker in self._ask("identity", n_workers=-1)["workers"].values():
+        workers = self._ask("identity", n_workers=-1)["workers"].values()
+        self._has_workers = bool(workers)
+        for worker in workers:
             for tag, amount in worker["resources"].items():
                 slots[tag] = max(slots.get(tag, 0), int(amount))
         declared: dict[str, int] = {}
@@ -439,6 +448,10 @@ class ScalableClient(Client):
 
 def _of_no_name() -> None:
     """In place of the function of a pool, which is not known yet."""
+
+
+def _log_words(event: tuple[float, Any]) -> None:
+    logger.warning("%s", event[1])
 
 
 def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:

@@ -14,7 +14,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.cluster.adapt import PoolAdaptive
+from scalable.cluster.adapt import Adaptation, PoolAdaptive
 from scalable.cluster.demand import Demand, check_count, known_tags
 from scalable.cluster.departures import Departures
 from scalable.cluster.events import Event
@@ -24,6 +24,7 @@ from scalable.cluster.matching import slots_of
 from scalable.cluster.pools import UNTAGGED
 from scalable.cluster.waiting import WaitingCalls
 from scalable.errors import ClusterError
+from scalable.scaling.decisions import ScaleDecision
 
 logger = logging.getLogger("scalable.cluster")
 
@@ -80,7 +81,7 @@ class Controller(SchedulerPlugin):
         self._end_by = 0.0
         self._was_ready = False
         self._waiting = WaitingCalls(scheduler)
-        self._adaptive: dict[str, PoolAdaptive] = {}
+        self.adaptation = Adaptation(self)
         self._differences: set[str] = set()
         self._offer_handlers()
         # Clients look here first: asking a scheduler without us would put a traceback in its log.
@@ -97,6 +98,7 @@ class Controller(SchedulerPlugin):
             "status": self.status,
             "scale": self.scale,
             "adapt": self._adapt_from_afar,
+            "apply": self.apply,
             "end": self.end,
             "load": self.load,
         }
@@ -108,8 +110,7 @@ class Controller(SchedulerPlugin):
     async def close(self) -> None:
         """Stop with the scheduler."""
         self._check.stop()
-        for adaptive in self._adaptive.values():
-            adaptive.stop()
+        self.adaptation.end(*self.adaptation.pools)
         self.departures.abandon()
 
     # For managers -------------------------------------------------------------------------------
@@ -212,6 +213,11 @@ class Controller(SchedulerPlugin):
         for tag, pool in pools.items():
             pool["wanted"] = self.demand.totals.get(tag, pool["wanted"])
             pool["running"] = sum(counts[tag] for counts in running.values())
+            # Managers report what is on its way a moment later than workers connect.
+            missing = max(0, pool["wanted"] - pool["running"])
+            pool["launching"] = min(pool["launching"], missing)
+            if beyond := self.demand.unplaced.get(tag):
+                pool["waiting"] = pool["waiting"] or f"{beyond} more than its managers may start"
         return pools
 
     def scale(
@@ -229,6 +235,8 @@ class Controller(SchedulerPlugin):
             if tag not in pools and tag not in self.demand.totals:
                 raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
             check_count(tag, count)
+        if source in ("manual", "decision"):
+            self.adaptation.end(*counts, why="it was scaled")
         before = {t: self.demand.totals.get(t, pools.get(t, {}).get("wanted", 0)) for t in counts}
         for tag, count in counts.items():
             self.demand.want(tag, count, before=before[tag], reason=reason, source=source)
@@ -236,29 +244,41 @@ class Controller(SchedulerPlugin):
         self.on_change()
         return {"before": before, "after": dict(counts)}
 
-    def adapt(
-        self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
-    ) -> PoolAdaptive:
-        """Let a pool follow its load.
+    def apply(
+        self,
+        add: Mapping[str, int],
+        remove: Mapping[str, int],
+        active: Mapping[str, int],
+        reason: str,
+    ) -> dict[str, dict[str, int]]:
+        """Carry a decision out; the counts before and after. See :class:`ScaleDecision`.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or the bounds are none.
+            When there is no such pool; nothing changes then.
         """
-        pools = self.pools()
-        if tag not in pools:
-            raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
-        if minimum < 0 or (maximum is not None and maximum < minimum):
-            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
-        if tag in self._adaptive:
-            self._adaptive.pop(tag).stop()
-        adaptive = self._adaptive[tag] = PoolAdaptive(self, tag, minimum, maximum, **options)
-        adaptive.start()
-        return adaptive
+        decision = ScaleDecision(add, remove, reason, active_workers=active)
+        counts = self.demand.decided(decision, self.pools())
+        return self.scale(counts, source="decision", reason=reason)
 
-    def _adapt_from_afar(self, tag: str, minimum: int = 0, maximum: int | None = None) -> None:
-        self.adapt(tag, minimum, maximum)
+    def adapt(
+        self,
+        tag: str,
+        minimum: int = 0,
+        maximum: int | None = None,
+        *,
+        enabled: bool = True,
+        **options: Any,
+    ) -> PoolAdaptive | None:
+        """Let a pool follow its load, or no more; see :meth:`PoolCluster.adapt`."""
+        if enabled:
+            return self.adaptation.begin(tag, minimum, maximum, **options)
+        self.adaptation.end(tag, why="it was told so")
+        return None
+
+    def _adapt_from_afar(self, **arguments: Any) -> None:
+        self.adapt(**arguments)
 
     def load(self, tag: str) -> int:
         """Slots that the unfinished, ready calls of a pool take; untagged calls under no tag."""
@@ -402,6 +422,7 @@ class Controller(SchedulerPlugin):
         ws = scheduler.workers[worker]
         self._compare_versions(str(ws.name), ws.versions)
         self.departures.connected(ws)
+        self.adaptation.connected(ws)
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall
+from scalable.scaling.decisions import ScaleDecision
+from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall, unplaced
 
 #: Called with (tag, before, after, reason, source) when a wanted count changes.
 ScalingListener = Callable[[str, int, int, str, str], None]
@@ -31,6 +32,8 @@ class Demand:
         self.policy: AllocationPolicy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
+        #: Tag -> wanted workers that no manager is asked for.
+        self.unplaced: dict[str, int] = {}
         self.changed_at = time.monotonic()
         self._orders: dict[str, Orders] = {}
         self._serial = 0
@@ -49,7 +52,7 @@ class Demand:
         before
             What was wanted until now.
         reason, source
-            Why, and who says so (``plan``, ``manual``, ``adaptive``), for the record.
+            Why, and who says so (``plan``, ``manual``, ``decision``, ``adaptive``), for the record.
         """
         check_count(tag, count)
         with self._lock:
@@ -61,10 +64,36 @@ class Demand:
             for listener in list(self.listeners):
                 listener(tag, before, count, reason, source)
 
+    def decided(
+        self, decision: ScaleDecision, pools: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Tag -> count that a decision leads to.
+
+        Parameters
+        ----------
+        decision
+            Relative to what is wanted.
+        pools
+            Tag -> counts.
+
+        Raises
+        ------
+        ClusterError
+            When it names a pool that there is not, or no number of workers.
+        """
+        for tag, change in decision.changes.items():
+            if tag not in pools and tag not in self.totals:
+                raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+            check_count(tag, abs(change) if isinstance(change, int) else change)
+        wanted = {tag: pool["wanted"] for tag, pool in pools.items()} | self.totals
+        return decision.counts(wanted)
+
     def share(self, tiers: Iterable[Tier]) -> None:
         """Share the wanted counts among the managers, as the policy says."""
         with self._lock:
-            shares = self.policy.allot(self.totals, list(tiers), time.monotonic())
+            able = list(tiers)
+            shares = self.policy.allot(self.totals, able, time.monotonic())
+            self.unplaced = unplaced(self.totals, shares) if able else {}
             for manager, counts in shares.items():
                 orders = self._orders.setdefault(manager, {})
                 for tag, count in counts.items():

@@ -35,7 +35,8 @@ class _Admitted(web.RequestHandler):
             if name != PARAMETER
             for value in values
         ]
-        self.redirect(url_concat(self.request.path, rest))
+        # Of a path that begins with two slashes a browser makes another host.
+        self.redirect(url_concat("/" + self.request.path.lstrip("/"), rest))
 
 
 def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:

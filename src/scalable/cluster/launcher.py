@@ -49,6 +49,8 @@ class Launcher(Protocol):
 
     All calls are idempotent. They raise :class:`scalable.errors.ProviderError`, whose ``transient``
     says whether trying again may help.
+
+    A launcher may have ``at_once``: how many of its units may be starting at the same time.
     """
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
 from distributed import Scheduler, Security
@@ -28,6 +29,7 @@ from scalable.cluster.reconciler import Reconciler
 from scalable.cluster.scheduler import PoolScheduler
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
+from scalable.scaling.decisions import ScaleDecision
 
 if TYPE_CHECKING:
     from scalable.cluster.attached import AttachedCluster
@@ -73,6 +75,8 @@ class PoolCluster(SpecCluster):
 
     scheduler: Any
     scheduler_comm: Any
+    #: Where its workers come from, as far as it matters for how long they take to start.
+    provider_name = "local"
 
     def __init__(
         self,
@@ -94,7 +98,13 @@ class PoolCluster(SpecCluster):
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
         # The manager of this process: attached from the beginning, and for as long as it lives.
-        own = Attachment(EMBEDDED, self.incarnation, identity=identify_process(), pools={})
+        own = Attachment(
+            EMBEDDED,
+            self.incarnation,
+            identity=identify_process(),
+            provider=self.provider_name,
+            pools={},
+        )
         self.managers.attach(own, time.monotonic())
         self.add_pools([Pool(UNTAGGED, self._entries, template=worker)])
         scheduler, security = _secured(scheduler, security)
@@ -214,15 +224,21 @@ class PoolCluster(SpecCluster):
         self.want(counts)
         return NoOpAwaitable() if self.asynchronous else None
 
-    def want(self, counts: Mapping[str, int], source: str = "manual") -> None:
-        """Set the counts of pools, and say in the record who did.
+    def want(
+        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
+    ) -> None:
+        """Set the counts of pools, and say in the record who did and why.
+
+        Pools that follow their load (:meth:`adapt`) do no more.
 
         Parameters
         ----------
         counts
             Tag -> absolute count.
         source
-            ``plan``, ``manual`` or ``adaptive``.
+            ``plan``, ``manual`` or ``decision``.
+        reason
+            In words.
 
         Raises
         ------
@@ -230,16 +246,39 @@ class PoolCluster(SpecCluster):
             As :meth:`scale` does.
         """
         before = {tag: self.reconciler.check(tag, count) for tag, count in counts.items()}
+        controller = self.controller
+        if controller is not None:
+            controller.adaptation.end(*counts, why="it was scaled")
         for tag, count in counts.items():
             told = self.demand.totals.get(tag, before[tag])
-            self.demand.want(tag, count, before=told, reason="scale", source=source)
+            self.demand.want(tag, count, before=told, reason=reason, source=source)
         # Not waiting for the next heartbeat: what was asked for is to be seen at once.
         running = {EMBEDDED: {t: s.running for t, s in self.reconciler.status().items()}}
-        controller = self.controller
         self.demand.share(self.managers.tiers(running, time.monotonic()))
         self.reconciler.obey(self.demand.orders(EMBEDDED))
         if controller is not None:
             controller.on_change()
+
+    def apply(self, decision: ScaleDecision) -> Any:
+        """Carry out what a scaler decided, on the pools that it names alone.
+
+        What is to be added and removed is relative to what is wanted now. Like :meth:`scale` it
+        returns before workers come or go.
+
+        Parameters
+        ----------
+        decision
+            For example of an :class:`~scalable.AdaptiveScaler`.
+
+        Raises
+        ------
+        ClusterError
+            When it names a pool that there is not; nothing changes then.
+        """
+        pools = {tag: asdict(status) for tag, status in self.pools.items()}
+        counts = self.demand.decided(decision, pools)
+        self.want(counts, source="decision", reason=decision.reasoning)
+        return NoOpAwaitable() if self.asynchronous else None
 
     @property
     def controller(self) -> Controller | None:
@@ -294,9 +333,15 @@ class PoolCluster(SpecCluster):
         minimum: int = 0,
         maximum: int | None = None,
         tag: str | None = None,
+        enabled: bool = True,
         **options: Any,
-    ) -> PoolAdaptive:
+    ) -> PoolAdaptive | None:
         """Let a pool follow its load, as ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
+
+        It grows while the time that more workers save is worth what they cost, and gives idle ones
+        back; busy ones are never taken. Asked again, the new bounds replace the earlier ones. It
+        ends with ``enabled=False``, and when the pool is scaled by hand: the pool then keeps the
+        count that it has, or was given.
 
         Parameters
         ----------
@@ -307,8 +352,20 @@ class PoolCluster(SpecCluster):
             Bounds of the count, both included; ``maximum`` None means without an upper bound.
         tag
             The pool.
+        enabled
+            False for a pool that is to follow its load no more.
         **options
-            ``interval`` and ``idle_s``, see :class:`scalable.cluster.adapt.PoolAdaptive`.
+            ``interval`` and ``policy``, see :class:`scalable.cluster.adapt.PoolAdaptive`.
+
+        Returns
+        -------
+        PoolAdaptive or None
+            What follows the load, with its last decision.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or the bounds are none.
         """
         given: list[Any] = list(bounds)
         if given and isinstance(given[0], str):
@@ -321,7 +378,7 @@ class PoolCluster(SpecCluster):
         self.reconciler.pool(tag)
         if self.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
-        return self.controller.adapt(tag, minimum, maximum, **options)
+        return self.controller.adapt(tag, minimum, maximum, enabled=enabled, **options)
 
     def align(self) -> Any:
         """Do now what is due instead of at the next look.

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -415,12 +416,21 @@ class Reconciler:
     def _due(self, now: float) -> dict[str, dict[UnitName, dict[str, Any]]]:
         """Entries to launch now, by pool; their units exist from here on."""
         due: dict[str, dict[UnitName, dict[str, Any]]] = {}
+        starting = Counter(
+            id(self.pools[unit.pool].launcher)
+            for unit in self.units.values()
+            if unit.connected_at is None
+        )
         for name, entry in self.wanted.spec.items():
             pool = self.pools[entry.get("pool", UNTAGGED)]
             names = worker_names(name, entry)
             taken = name in self._stops.names or any(n in self._workers for n in names)
             if name in self.units or pool.degraded or now < pool.retry_at or taken:
                 continue
+            most = getattr(pool.launcher, "at_once", None)
+            if most is not None and starting[id(pool.launcher)] >= most:
+                continue
+            starting[id(pool.launcher)] += 1
             starts = (*self.wanted.starts(name), now)
             self.units[name] = Unit(name, pool.tag, names, launched_at=now, starts=starts)
             due.setdefault(pool.tag, {})[name] = entry

@@ -174,11 +174,13 @@ class Recorder(SchedulerPlugin):
                     f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
                 )
         nbytes = details.get("nbytes")
+        task = self.scheduler.tasks.get(key)
+        size = "null" if task is None else input_bytes(task)
         self._lines.append(
             f'{entry.head}"worker":{worker},"state":"{state}","timestamp":{stamp},{numbers},'
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
-            f'"nbytes":{"null" if nbytes is None else nbytes}}}'
+            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{size}}}'
         )
 
     def _mark_running(self) -> None:
@@ -284,6 +286,11 @@ class Recorder(SchedulerPlugin):
             }
             for ws in self.scheduler.workers.values()
         ]
+
+
+def input_bytes(task: TaskState) -> int:
+    """Bytes of the results that a call takes; 0 for one that takes none."""
+    return sum(max(0, other.nbytes) for other in task.dependencies) if task.dependencies else 0
 
 
 def _plain(shown: str) -> str:

@@ -20,6 +20,8 @@ logger = logging.getLogger("scalable.cluster")
 
 #: Annotation of a task that carries the tag which the client could not check itself.
 TAG_ANNOTATION = "scalable_tag"
+#: Topic of Dask's events under which clients elsewhere hear why calls wait.
+WAITING_TOPIC = "scalable-waiting"
 WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
 SILENT_S = 30.0
@@ -88,7 +90,8 @@ class WaitingCalls:
             self._say(resource, words, now)
         if pool is None:
             asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
-            self._fail(asked, f"no pool {tag!r}; known tags: {known_tags(pools)}")
+            nobody = "" if pools else "; no manager is attached to start workers"
+            self._fail(asked, f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}")
             return
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
         large = [t for t in asked if not fits(t.resource_restrictions, tag, pool["slots"])]
@@ -111,6 +114,7 @@ class WaitingCalls:
         if now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
             self._said_at[tag] = now
             logger.warning("%s", words)
+            self.scheduler.log_event(WAITING_TOPIC, words)
 
     def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
         error = ClusterError(message)

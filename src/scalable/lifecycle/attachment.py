@@ -12,6 +12,7 @@ from scalable.lifecycle.ending import end
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ScalePlan
+from scalable.telemetry.streams import read_rows, stream_path
 
 
 class Attachment:
@@ -28,8 +29,6 @@ class Attachment:
         An :class:`~scalable.cluster.attached.AttachedCluster`.
     counts
         Tag -> workers that are wanted, as far as is known here.
-    scaling_history
-        Changes that were asked for here.
     """
 
     def __init__(self, directory: ClusterDirectory) -> None:
@@ -38,9 +37,10 @@ class Attachment:
         install_loader()
         self.directory = directory
         self.cluster: Any = AttachedCluster.from_name(directory.id)
-        self.scaling_history: list[dict[str, Any]] = []
+        self._asked: list[dict[str, Any]] = []
         status = directory.status() or {"pools": {}}
         self.counts: dict[str, int] = {t: p["wanted"] for t, p in status["pools"].items()}
+        self._run_path = self.run_path
 
     @property
     def run_path(self) -> Path | None:
@@ -48,14 +48,29 @@ class Attachment:
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
 
-    def scale(self, plan: ScalePlan, *, source: str) -> None:
-        """Bring pools to the plan's counts."""
-        answer = self.cluster.order(dict(plan.workers_by_tag), source=source)
+    @property
+    def scaling_history(self) -> list[dict[str, Any]]:
+        """Every change of a wanted count, oldest first.
+
+        Where the cluster's record is not on this machine, those that were asked for here.
+        """
+        if self._run_path is None or not self._run_path.is_dir():
+            return list(self._asked)
+        rows, _ = read_rows(stream_path(self._run_path, "scaling"))
+        return rows
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Tag -> workers that are wanted now."""
+        return {tag: pool.wanted for tag, pool in self.cluster.pools.items()}
+
+    def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
+        """Bring pools to the plan's counts; the record says who and why."""
+        answer = self.cluster.order(dict(plan.workers_by_tag), source=source, reason=reason)
         before: Mapping[str, int] = answer["before"]
         for tag, count in plan.workers_by_tag.items():
             if before[tag] != count:
-                row = scaling_row(tag, before[tag], count, "scale", source)
-                self.scaling_history.append(row)
+                self._asked.append(scaling_row(tag, before[tag], count, reason, source))
         self.counts |= plan.workers_by_tag
 
     def close(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from scalable.errors import ClusterError
-from scalable.records import ClusterDirectory, all_directories
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.lifecycle.control import refuse_gone
+from scalable.records import ClusterDirectory, all_directories, find
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -43,10 +45,12 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     from scalable.cluster.client import ScalableClient
     from scalable.cluster.credentials import security_of
 
+    with suppress(UnknownClusterError):  # the path of a bundle
+        refuse_gone(find(name))
     bundle = bundle_of(name)
     install_loader()
     try:
-        return ScalableClient(
+        client = ScalableClient(
             bundle.address,
             security=security_of(bundle.pem),
             tasks=bundle.tasks,
@@ -60,6 +64,9 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
             f"{error}",
             hint=f"`scalable status {bundle.name}` says how it is",
         ) from error
+    if not asynchronous:
+        client.listen()
+    return client
 
 
 def load_security(info: dict[str, Any]) -> Security | None:

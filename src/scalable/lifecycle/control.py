@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.records import ClusterDirectory, find
+from scalable.records import ClusterDirectory, find, status_of
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -34,6 +35,7 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
 
     known = directory.scheduler()
     name = directory.record().name
+    refuse_gone(directory)
     if known is None or not known.get("address"):
         raise ClusterError(
             f"cluster {name!r} has no scheduler that could be asked",
@@ -44,20 +46,46 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
             f"cluster {name!r} lives in process {known.get('pid')}, and listens to that alone",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
-    arguments_of = security_of(directory.pem()).get_connection_args("client")
+    pem = directory.pem()
 
     async def call() -> Any:
+        arguments_of = security_of(pem).get_connection_args("client")
         async with rpc(known["address"], connection_args=arguments_of) as scheduler:
             return await getattr(scheduler, operation)(**arguments)
 
     try:
         return asyncio.run(asyncio.wait_for(call(), ANSWER_TIMEOUT_S))
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError) as error:  # what OpenSSL says of credentials is an OSError too
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{error or 'no answer in time'}",
             hint=f"`scalable status {name}` says how it is",
         ) from error
+
+
+def refuse_gone(directory: ClusterDirectory) -> None:
+    """Raise ClusterError where a cluster has certainly ended: nobody would answer."""
+    status = status_of(directory, time.time())
+    if status.state in ("failed", "stale"):
+        raise ClusterError(
+            f"cluster {status.name!r} is {status.state}: {status.reason}",
+            hint=f"`scalable down {status.name}` clears it away; `scalable up` makes it anew",
+        )
+
+
+def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
+    """Workers in all with these counts and the most that the target allows, where that is less.
+
+    None also where managers of other targets take part: their limits are their own.
+    """
+    directory = find(name)
+    record, status = directory.record(), directory.status() or {}
+    if record.max_workers is None or len(status.get("managers", ())) > 1:
+        return None
+    now = {tag: int(pool["wanted"]) for tag, pool in status.get("pools", {}).items()}
+    total = sum((now | dict(counts)).values())
+    grows = any(count > now.get(tag, 0) for tag, count in counts.items())
+    return (total, record.max_workers) if grows and total > record.max_workers else None
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:

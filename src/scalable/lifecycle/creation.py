@@ -7,25 +7,29 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
 from scalable.liveness import identify_process, is_alive
+from scalable.planning import adaptive_bounds, expectations, written_total
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
 
 logger = logging.getLogger("scalable.lifecycle")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 #: A detached cluster without work ends after so long where nothing else is said.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
 READY_POLL_S = 0.05
+#: Longer than a job for it may reasonably wait in a queue.
+MANAGER_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def create(creation: Creation) -> ClusterDirectory:
     if not _NAME.fullmatch(record.name):
         raise ClusterError(
             f"{record.name!r} cannot be the name of a cluster",
-            hint="letters, digits, '_', '-' and '.', the first a letter or digit",
+            hint="letters, digits, '_', '-' and '.', at most 63, the first a letter or digit",
         )
     _refuse_open_page(record.dashboard_address)
     directory = ClusterDirectory.create(
@@ -138,9 +142,7 @@ def create(creation: Creation) -> ClusterDirectory:
     )
     services.start_scheduler(directory, creation.spec)
     if creation.options.workers:
-        for manager, request in creation.managers.items():
-            directory.write_manifest(manager, request.manifest_yaml)
-            services.start_manager(directory, manager, request.spec)
+        _start_managers(directory, creation.managers)
     directory.set_stage("made")
     return directory
 
@@ -181,22 +183,40 @@ def embedded_record(spec: DeploymentSpec) -> ClusterDirectory | None:
         return None
 
 
-def _record(creation: Creation) -> ClusterRecord:
-    spec, options = creation.spec, creation.options
-    idle_timeout_s, time_to_live_s = lifetimes(spec, options)
-    managers = {
+def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
+    """Managers as their cluster's record has them."""
+    return {
         manager: {
             "target": request.spec.target_name,
             "provider": request.spec.provider_name,
             "priority": request.priority,
             "limits": dict(request.limits),
         }
-        for manager, request in creation.managers.items()
+        for manager, request in managers.items()
     }
+
+
+def add_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
+    """Give managers to a cluster that was started without any."""
+    directory.write_record(replace(directory.record(), managers=_described(managers)))
+    _start_managers(directory, managers)
+
+
+def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
+    for manager, request in managers.items():
+        directory.write_manifest(manager, request.manifest_yaml)
+        services.start_manager(directory, manager, request.spec)
+
+
+def _record(creation: Creation) -> ClusterRecord:
+    spec, options = creation.spec, creation.options
+    idle_timeout_s, time_to_live_s = lifetimes(spec, options)
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:
             labels.setdefault(label, []).append(tag)
+    most = written_total(spec)
+    bounds = adaptive_bounds(spec)
     in_job = spec.provider_name == "slurm" and spec.options.get("scheduler") == "job"
     return ClusterRecord(
         id=str(uuid.uuid4()),
@@ -213,8 +233,12 @@ def _record(creation: Creation) -> ClusterRecord:
         tags=spec.tags,
         tasks={task.name: task.component for task in spec.tasks.values()},
         labels=labels,
-        managers=managers if options.workers else {},
+        managers=_described(creation.managers) if options.workers else {},
         wanted=dict(creation.plan.scale_plan.workers_by_tag) if options.workers else {},
+        max_workers=None if most is None else most[1],
+        adaptive={t: (own.minimum, own.maximum) for t, own in bounds.pools.items()},
+        adaptive_maximum=bounds.maximum,
+        expectations=expectations(spec),
         idle_timeout_s=idle_timeout_s,
         time_to_live_s=time_to_live_s,
         manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,
@@ -310,8 +334,11 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         return None
     record = directory.record()
     if record.stage == "creating" and is_alive(record.creator) is False:
-        end(directory.id)  # whoever began to make it is gone
-        return None
+        # Whoever began to make it is gone; what it made may be in use.
+        if not services.is_running(directory, services.SCHEDULER):
+            end(directory.id)
+            return None
+        directory.set_stage("made")
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):
         end(directory.id)
@@ -325,11 +352,40 @@ def running_cluster(name: str) -> ClusterDirectory | None:
     return directory
 
 
+def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
+    """Wait until managers have attached.
+
+    Raises
+    ------
+    ClusterError
+        When one has ended instead, or it took too long.
+    """
+    deadline = time.monotonic() + MANAGER_TIMEOUT_S
+    while True:
+        status = status_of(directory, time.time())
+        _refuse_dead(directory, status)
+        attached = {m["id"] for m in status.managers if m["state"] == "attached"}
+        missing = [name for name in names if name not in attached]
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"manager {missing[0]!r} of cluster {status.name!r} has not attached after "
+                f"{MANAGER_TIMEOUT_S:g} s",
+                hint=f"see `scalable logs {status.name} --worker manager-{missing[0]}`",
+            )
+        time.sleep(READY_POLL_S)
+
+
 def find_exactly(name: str) -> ClusterDirectory | None:
     """The cluster that bears this very name, or None."""
-    for directory in all_directories()[0]:
+    directories, unread = all_directories()
+    for directory in directories:
         if directory.record().name == name:
             return directory
+    if unread:
+        # It may be one of those, and running.
+        raise ClusterError(f"no cluster that can be read is called {name!r}: {'; '.join(unread)}")
     return None
 
 
@@ -364,3 +420,10 @@ def resume(name: str) -> list[str]:
             services.start_manager(directory, manager, spec)
             started.append(manager)
     return started
+
+
+def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
+    """Managers that nothing was heard of, and that only whoever attached them can bring back."""
+    own = directory.record().managers
+    said = (directory.status() or {}).get("managers", ())
+    return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -11,6 +11,7 @@ from scalable.errors import ClusterError
 from scalable.lifecycle.creation import embedded_record
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.liveness import identify_process
+from scalable.planning import adaptive_bounds, expectations
 from scalable.records import ClusterDirectory
 from scalable.spec import DeploymentSpec, ScalePlan
 from scalable.telemetry import RunDirectory
@@ -50,7 +51,7 @@ class Deployment:
         self._run = run
         self._recorder: Any = None
         self.counts: dict[str, int] = {}
-        self._source = "plan"
+        self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
 
     def start(self, plan: ScalePlan) -> None:
@@ -75,6 +76,7 @@ class Deployment:
             timeout = getattr(self._provider, "ready_timeout_s", None)
             if timeout is not None:
                 self._wait_for_first_workers(timeout)
+            self._follow_load()
         except BaseException:
             self.close()
             raise
@@ -134,26 +136,53 @@ class Deployment:
         controller.on_change = Snapshots(self._directory, controller).write
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        # A provider scales for whoever asked us to; only what scales by itself says so.
-        row = scaling_row(
-            tag, before, after, reason, self._source if source == "manual" else source
-        )
+        # A provider scales for whoever asked us to, and does not know for whom.
+        if source == "manual" and self._source is not None:
+            source, reason = self._source
+        row = scaling_row(tag, before, after, reason, source)
         self.scaling_history.append(row)
         if self._run is not None:
             self._run.append("scaling", row)
 
     # Changes ------------------------------------------------------------------------------------
 
-    def scale(self, plan: ScalePlan, *, source: str) -> None:
-        """Bring pools to the plan's counts, through the provider."""
-        self._source = source
-        self._provider.scale(self.cluster, plan)
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Tag -> workers that are wanted now."""
+        pools = getattr(self.cluster, "pools", {})
+        return self.counts | {tag: pool.wanted for tag, pool in pools.items()}
+
+    def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
+        """Bring pools to the plan's counts, through the provider; the record says who and why."""
+        self._source = source, reason
+        try:
+            self._provider.scale(self.cluster, plan)
+        finally:
+            self._source = None
         if not hasattr(self.cluster, "on_scaling"):
             for tag, count in plan.workers_by_tag.items():
                 before = self.counts.get(tag, 0)
                 if before != count:
-                    self._scaled(tag, before, count, "scale", source)
+                    self._scaled(tag, before, count, reason, source)
         self.counts |= plan.workers_by_tag
+
+    def _follow_load(self) -> None:
+        """Let the pools of an adaptive target follow their load."""
+        bounds = adaptive_bounds(self._spec)
+        if not bounds.pools:
+            return
+        controller = getattr(self.cluster, "controller", None)
+        if controller is None:
+            logger.warning(
+                "the pools of cluster %s keep their counts: its provider's clusters do not adapt",
+                self.cluster.name,
+            )
+            return
+        controller.adaptation.follow(
+            {tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
+            maximum=bounds.maximum,
+            expectations=expectations(self._spec),
+        )
 
     def close(self) -> None:
         """End the cluster; ending it twice is harmless."""

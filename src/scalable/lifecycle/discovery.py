@@ -77,8 +77,8 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
             found.append(status_of(directory, time.time()))
         except FileNotFoundError:
             continue  # it was removed in this moment
-        except (ClusterError, OSError) as error:
-            errors.append(str(error))
+        except (ClusterError, OSError, ValueError, TypeError) as error:
+            errors.append(f"{directory.path}: {error}")
     found.sort(key=lambda status: (status.created_at, status.id))
     return found, errors
 

@@ -5,6 +5,7 @@ Each step may be repeated. Until the last one the cluster is visible as ``deleti
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Iterable
 
@@ -14,6 +15,8 @@ from scalable.liveness import end_process, is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus
+
+logger = logging.getLogger("scalable.lifecycle")
 
 #: The scheduler gets so long to end its managers and itself before they are ended from here.
 ORDERLY_TIMEOUT_S = 45.0
@@ -45,15 +48,27 @@ def end(name: str) -> bool:
     except UnknownClusterError:
         return False
     record = directory.record()
-    status = status_of(directory, time.time())
-    _refuse_embedded(record, status)
-    if status.state == "stale":
-        directory.remove()  # its numbers belong to other processes now: no signal is sent
-        return True
-    directory.set_stage("deleting")
+    try:
+        status = status_of(directory, time.time())
+    except ClusterError as error:
+        logger.warning("%s", error)  # what cannot be read must not keep it running
+    else:
+        _refuse_embedded(record, status)
+        if status.state == "stale":
+            directory.remove()  # its numbers belong to other processes now: no signal is sent
+            return True
+    _mark(directory)
     _ask_to_end(directory)
     clear_away(directory)
     return True
+
+
+def _mark(directory: ClusterDirectory) -> None:
+    """Show to others that it is being deleted; a full disk must not keep it running."""
+    try:
+        directory.set_stage("deleting")
+    except (OSError, ClusterError) as error:
+        logger.warning("cluster %s ends, but cannot be marked as deleting: %s", directory.id, error)
 
 
 def _refuse_embedded(record: ClusterRecord, status: ClusterStatus) -> None:
@@ -66,7 +81,11 @@ def _refuse_embedded(record: ClusterRecord, status: ClusterStatus) -> None:
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
     """Have the scheduler end everything in order, where it can be asked, and wait for that."""
-    known = directory.scheduler()
+    try:
+        known = directory.scheduler()
+    except ClusterError as error:
+        logger.warning("%s", error)
+        return
     if known is None or is_alive(known) is False:
         return
     try:
@@ -75,9 +94,10 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
             if is_alive(its) is False:  # nobody need wait for it
                 gone = {"manager": manager, "nonce": its.get("nonce"), "gone": True}
                 control.ask(directory, "scalable_leave", **gone)
-    except ClusterError:
+    except ClusterError as error:
         if is_alive(known) is None:
             raise  # on another machine, where nothing can be ended from here
+        logger.warning("it is not asked to end, but ended: %s", error)
         return
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
     # Until the process itself is gone: its directory goes a moment before.
@@ -103,7 +123,7 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
         record = directory.record()
     except FileNotFoundError:
         return  # somebody else was faster
-    directory.set_stage("deleting")
+    _mark(directory)
     known = services.identities(directory)
     for service, identity in known.items():
         if service not in (*leave_alone, services.SCHEDULER):

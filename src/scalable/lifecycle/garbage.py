@@ -11,11 +11,12 @@ from pathlib import Path
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError
 from scalable.files import read_private
+from scalable.lifecycle import services
 from scalable.lifecycle.discovery import list_clusters
 from scalable.lifecycle.ending import clear_away
 from scalable.liveness import is_alive
 from scalable.providers.registry import get_provider
-from scalable.records import ClusterDirectory, all_directories, find
+from scalable.records import RECORD, ClusterDirectory, all_directories, find
 from scalable.spec import ClusterStatus
 
 #: What is younger may still become something, in seconds.
@@ -31,7 +32,7 @@ class Garbage:
     Attributes
     ----------
     kind
-        ``stale``, ``failed``, ``orphan`` or ``leftover``.
+        ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
     name, id
         Of the cluster; an orphan has no name.
     action
@@ -84,7 +85,21 @@ def _judge(status: ClusterStatus) -> Garbage | None:
         return Garbage("stale", status.name, status.id, "remove the record; no process is touched")
     if status.state == "failed":
         return Garbage("failed", status.name, status.id, "end what is left, remove the record")
+    if status.state in ("creating", "starting", "deleting") and _is_interrupted(status):
+        return Garbage("interrupted", status.name, status.id, "end what is left, remove the record")
     return None
+
+
+def _is_interrupted(status: ClusterStatus) -> bool:
+    """Whether whoever began to make or to delete a cluster did not get to the end."""
+    directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
+    try:
+        record, age_s = directory.record(), _age_s(directory.path / RECORD)
+    except (FileNotFoundError, ClusterError):
+        return False
+    if services.is_running(directory, services.SCHEDULER) or age_s < FRESH_S:
+        return False
+    return status.state == "deleting" or is_alive(record.creator) is False
 
 
 def _clear(garbage: Garbage, status: ClusterStatus) -> None:

@@ -28,8 +28,9 @@ from scalable.cluster.link import RpcLink
 from scalable.cluster.reconciler import Reconciler
 from scalable.cluster.site import ManagerSite
 from scalable.errors import ClusterError
-from scalable.files import write_private
+from scalable.files import private_directory, write_private
 from scalable.lifecycle.manifests import spec_for
+from scalable.lifecycle.services import SCHEDULER
 from scalable.liveness import identify_process, is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
@@ -37,7 +38,10 @@ from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.lifecycle")
 
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ADDRESS_TIMEOUT_S = 120.0
+#: One that is gone is found out about soon.
+CONNECT_TIMEOUT_S = 10.0
 ADDRESS_POLL_S = 0.02
 ATTACH_TIMEOUT_S = 60.0
 #: A scheduler that does not answer for so long is gone: Dask's do not come back.
@@ -152,19 +156,35 @@ class ManagerProcess:
         """
         config = self.config
         arguments = self._security.get_connection_args("client")
-        async with rpc(config.address, connection_args=arguments) as comm:
+        async with rpc(
+            config.address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments
+        ) as comm:
             await self._attach(comm)
-            for pool in get_provider(config.spec.provider_name).pools(config.spec, self._site()):
-                self._reconciler.add_pool(pool)
-            adopted = await self._reconciler.adopt()
-            if adopted:
-                logger.info("took over %d workers", len(adopted))
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._leave)
-            self._reconciler.start(RpcLink(comm, config.manager, self.nonce))
-            self._reconciler.wake()
+            try:
+                await self._begin(comm)
+            except BaseException:
+                # Let in, and of no use: without this it would count until its lease ends.
+                await _quietly(comm.scalable_leave, config.manager, self.nonce, gone=True)
+                raise
             return await self._stay(comm)
+
+    async def _begin(self, comm: Any) -> None:
+        config = self.config
+        # Only now: of two that come at once, the one that is not let in must leave no trace.
+        private_directory(config.directory)
+        note = {**identify_process(), "target": config.spec.target_name, "nonce": self.nonce}
+        write_private(config.directory / "manager.json", json.dumps(note))
+        logger.info("manager %r is attached to cluster %r", config.manager, config.cluster_name)
+        for pool in get_provider(config.spec.provider_name).pools(config.spec, self._site()):
+            self._reconciler.add_pool(pool)
+        adopted = await self._reconciler.adopt()
+        if adopted:
+            logger.info("took over %d workers", len(adopted))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave)
+        self._reconciler.start(RpcLink(comm, config.manager, self.nonce))
+        self._reconciler.wake()
 
     def _site(self) -> ManagerSite:
         config = self.config
@@ -211,11 +231,6 @@ class ManagerProcess:
                 f"{answer['reason']}",
                 hint=_way_out(answer["holder"]),
             )
-        # Only now: of two that come at once, the one that is not let in must leave no trace.
-        config.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        note = {**identify_process(), "target": spec.target_name, "nonce": self.nonce}
-        write_private(config.directory / "manager.json", json.dumps(note))
-        logger.info("manager %r is attached to cluster %r", config.manager, config.cluster_name)
 
     def _leave(self) -> None:
         self._leaving += 1
@@ -243,6 +258,8 @@ class ManagerProcess:
                     f"{silent_s:.0f} s: it is gone, and the workers of this manager with it"
                 )
             done = self._leaving and not reconciler.existing()
+            if reconciler.end_wanted:
+                logger.info("cluster %r ends", self.config.cluster_name)
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
                 await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=True)
@@ -301,8 +318,11 @@ def attach_manager(
         As in :class:`ManagerConfig`.
     """
     bundle = bundle_of(cluster)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", manager):
-        raise ClusterError(f"{manager!r} is no id of a manager: letters, digits, '_', '.', '-'")
+    if not _ID.fullmatch(manager) or manager == SCHEDULER:
+        raise ClusterError(
+            f"{manager!r} cannot be the id of a manager",
+            hint="letters, digits, '_', '.' and '-', at most 63; 'scheduler' is taken",
+        )
     home = ClusterDirectory(ClusterDirectory.parent() / bundle.id)
     known = home.scheduler() if home.path.is_dir() else None
     if known is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from scalable.errors import ManifestError, PlanError
 from scalable.lifecycle.creation import DetachOptions, ManagerRequest
+from scalable.lifecycle.services import SCHEDULER
 from scalable.manifest import Manifest, ResolvedManifest
 from scalable.spec import DeploymentSpec, ManagerSpec
 
@@ -77,4 +78,4 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
 def _unused(target: str, taken: Mapping[str, object]) -> str:
     """Id of a manager: its target, with a number where that has one already."""
     names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
-    return next(name for name in names if name not in taken)
+    return next(name for name in names if name not in taken and name != SCHEDULER)

@@ -80,6 +80,11 @@ async def serve(directory: ClusterDirectory) -> str:
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
+    controller.adaptation.follow(
+        {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},
+        maximum=record.adaptive_maximum,
+        expectations=record.expectations,
+    )
     _tell_where(directory, scheduler, run, identify_process())
     snapshots.write()
     loop = asyncio.get_running_loop()

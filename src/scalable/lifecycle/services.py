@@ -7,20 +7,23 @@ What was started is noted in ``services.json``, so that it can be told from what
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from scalable import settings
 from scalable.errors import ClusterError
-from scalable.files import write_private
+from scalable.files import read_private, write_private
 from scalable.liveness import identify, is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.spec import DeploymentSpec
+
+logger = logging.getLogger("scalable.lifecycle")
 
 SCHEDULER = "scheduler"
 START_TIMEOUT_S = 30.0
@@ -63,8 +66,9 @@ def _start(
         jobs = get_provider(spec.provider_name).services(spec)
         jobs.start(directory.path, service, list(program), log)
         note = {"service": directory.record().services}
-    notes = _notes(directory) | {service: note}
-    write_private(directory.path / _NOTES, json.dumps(notes))
+    with directory.locked():
+        notes = _notes(directory) | {service: note}
+        write_private(directory.path / _NOTES, json.dumps(notes))
 
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
@@ -88,20 +92,42 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
     return identify(int(done.stdout))
 
 
-def _notes(directory: ClusterDirectory) -> dict[str, Any]:
+def _notes(directory: ClusterDirectory) -> dict[str, dict[str, Any]]:
+    path = directory.path / _NOTES
     try:
-        notes: dict[str, Any] = json.loads((directory.path / _NOTES).read_text())
+        notes = json.loads(read_private(path))
+        return {str(service): dict(note) for service, note in notes.items()}
     except FileNotFoundError:
         return {}
-    return notes
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ClusterError(f"{path} cannot be read: {error}") from error
+
+
+def _readable(
+    read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
+) -> dict[str, Any]:
+    """What a file says; nothing, with a warning, where it cannot be used."""
+    try:
+        return dict(read(directory) or {})
+    except (ClusterError, OSError) as error:
+        logger.warning("%s", error)
+        return {}
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Service -> process, of those that were started as processes."""
-    notes = {s: note for s, note in _notes(directory).items() if "pid" in note}
-    notes |= {m: its for m, its in directory.managers().items() if "pid" in its}
-    scheduler = directory.scheduler()
-    return notes | ({SCHEDULER: scheduler} if scheduler else {})
+    """Service -> process, of those that were started as processes.
+
+    A file that cannot be used costs what it says, with a warning: the others still end a cluster.
+    """
+    notes = _readable(_notes, directory)
+    found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
+    for manager, its in _readable(ClusterDirectory.managers, directory).items():
+        # One that has just been started has not said anything of itself yet.
+        just_started = manager in found and is_alive(found[manager]) is not False
+        if "pid" in its and not just_started:
+            found[manager] = its
+    scheduler = _readable(ClusterDirectory.scheduler, directory)
+    return found | ({SCHEDULER: scheduler} if "pid" in scheduler else {})
 
 
 def is_running(directory: ClusterDirectory, service: str) -> bool:

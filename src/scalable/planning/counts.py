@@ -37,7 +37,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
 
     The request must be free of :func:`conflicts`.
     """
-    ranges = _ranges(spec)
+    ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
     total = written_total(spec)
     if total is not None:
@@ -54,7 +54,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     return counts
 
 
-def _ranges(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
+def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
     """Tag -> least and most workers: its own range, at least one where a task names it."""
     named = {task.component for task in spec.tasks.values()}
     return {
@@ -90,7 +90,7 @@ def _share(
 
 def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:
     """Bounds that cannot all hold, each with the least value that would work."""
-    lows = {tag: low for tag, (low, _) in _ranges(spec).items() if low}
+    lows = {tag: low for tag, (low, _) in ranges_of(spec).items() if low}
     least = sum(lows.values())
     shown = ", ".join(f"{tag} {low}" for tag, low in lows.items())
     total = written_total(spec)

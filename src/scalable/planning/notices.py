@@ -1,4 +1,4 @@
-"""What a request says without effect, or cannot work well with. Pure."""
+"""What a request cannot work well with. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ WORKER_NEEDS = 90 * 10**6
 
 
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Warnings for what is accepted but not acted upon in this version, or cannot work well."""
-    path = ("targets", spec.target_name)
-    found: list[tuple[str, ...]] = [] if spec.adaptive is None else [(*path, "adaptive")]
-    small = [
+    """Warnings for what is accepted and cannot work well."""
+    return [
         Diagnostic(
             "W_LITTLE_MEMORY",
             ("components", tag, "memory"),
@@ -24,13 +22,4 @@ def notices(spec: DeploymentSpec) -> list[Diagnostic]:
         )
         for tag, component in spec.components.items()
         if component.memory is not None and parse_bytes(component.memory) < WORKER_NEEDS
-    ]
-    return small + [
-        Diagnostic(
-            "W_NOT_APPLIED",
-            place,
-            f"{place[-1]} is checked but not acted upon in this version",
-            severity="warning",
-        )
-        for place in found
     ]

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from scalable.planning.counts import expected_work, worker_counts
-from scalable.spec import CostEstimate, DeploymentSpec, Plan, ScalePlan
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scalable.planning import uncertainty
+from scalable.planning.bounds import bounds_of, most_of
+from scalable.planning.counts import worker_counts
+from scalable.planning.explain import Explanation, explain
+from scalable.planning.frontier import Bounds
+from scalable.planning.knowledge import Knowledge, Prices
+from scalable.planning.memory import advise_memory
+from scalable.planning.network import Network, make_network
+from scalable.planning.objectives import HEADROOM, Aims, Choice, Problem, choose
+from scalable.planning.work import Calls, expected_calls, slots_of
+from scalable.spec import (
+    CostEstimate,
+    DeploymentSpec,
+    Forecast,
+    FrontPoint,
+    Plan,
+    PredictedCost,
+    ScalePlan,
+    TaskPrediction,
+)
+from scalable.units import parse_walltime
+
+#: Points of a front that are kept with a plan.
+KEPT_POINTS = 40
 
 
-def make_plan(spec: DeploymentSpec, manifest_lock: str) -> Plan:
-    """The plan that the manifest alone gives. Deterministic.
+def make_plan(
+    spec: DeploymentSpec,
+    manifest_lock: str,
+    knowledge: Knowledge | None = None,
+    aims: Aims | None = None,
+) -> Plan:
+    """What a run will take. Deterministic.
 
     Parameters
     ----------
@@ -15,34 +46,202 @@ def make_plan(spec: DeploymentSpec, manifest_lock: str) -> Plan:
         A request without conflicts.
     manifest_lock
         Digest of the resolved manifest.
+    knowledge
+        What is known beside the manifest.
+    aims
+        What the plan is to serve; by default the counts are what the manifest alone gives.
+
+    Raises
+    ------
+    PlanError
+        When nothing within the bounds keeps to the deadline or the budget.
     """
-    counts = worker_counts(spec)
+    knowledge, aims = knowledge or Knowledge(), aims or Aims()
+    prices = knowledge.prices or written_prices(spec)
+    calls = expected_calls(spec, knowledge, most_of(spec))
+    deadline_s, deadline_name = _deadline(spec, aims)
+    sizing = _Sizing(spec, knowledge, aims, calls, prices)
+    choice: Choice | None = None
+    if aims.objective is None or aims.policy == "manual":
+        counts = worker_counts(spec)
+        problem = sizing.problem(counts)
+    else:
+        problem = sizing.problem()
+        choice = choose(problem, aims, deadline_s)
+        counts = dict(zip(spec.components, choice.point.workers, strict=True))
     scale_plan = ScalePlan(counts, {tag: spec.resources(tag) for tag in counts})
-    return Plan(
+    plan = Plan(
         target_name=spec.target_name,
         provider_name=spec.provider_name,
         manifest_lock=manifest_lock,
         scale_plan=scale_plan,
         task_to_component={task.name: task.component for task in spec.tasks.values()},
-        cost_estimate=estimate_cost(spec, scale_plan),
+        objective=aims.objective,
+        policy=aims.policy,
+        deadline_s=deadline_s,
+        budget=aims.budget,
+        front=() if choice is None else _kept(spec, choice),
+        memory_advice=advise_memory(spec, calls),
     )
+    plan = _predicted(plan, problem, calls, knowledge, prices)
+    explanation = Explanation(spec, plan, problem, calls, knowledge, choice, deadline_name)
+    binding, reasons = explain(explanation)
+    return replace(plan, binding=binding, reasons=reasons)
 
 
-def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-    """What the planned workers cost at the target's own price, or None where it gives none."""
+def written_prices(spec: DeploymentSpec) -> Prices | None:
+    """Prices of the target's own making, or None where it gives none."""
     price = spec.price_per_core_hour
     if price is None:
         return None
+    return Prices(
+        {tag: component.cpus * price for tag, component in spec.components.items()},
+        source=f"price_per_core_hour of target {spec.target_name!r}",
+    )
+
+
+def _deadline(spec: DeploymentSpec, aims: Aims) -> tuple[float | None, str]:
+    walltime = spec.options.get("walltime")
+    if aims.deadline_s is not None:
+        return aims.deadline_s, "the deadline"
+    if walltime is None:
+        return None, ""
+    return parse_walltime(str(walltime)), f"the walltime of target {spec.target_name!r}"
+
+
+@dataclass(frozen=True)
+class _Sizing:
+    """What the problem of a plan is made of."""
+
+    spec: DeploymentSpec
+    knowledge: Knowledge
+    aims: Aims
+    calls: Sequence[Calls]
+    prices: Prices | None
+
+    def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
+        """The problem; of pools that have these counts already, where they are given."""
+        spec, prices = self.spec, self.prices
+        hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
+        rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
+        named = {task.component for task in spec.tasks.values()}
+        known = named | {task.component for task in self.knowledge.unlisted}
+        if counts is None:
+            working = {c.tag for c in self.calls if c.count}
+            bounds = bounds_of(spec, working=working, known=known, rates=rates)
+        else:
+            fixed = [counts[tag] for tag in spec.components]
+            bounds = Bounds(fixed, fixed, None, list(rates.values()))
+        empty = {tag for tag, n in zip(spec.components, bounds.most, strict=True) if not n}
+        calls = [replace(c, count=0) if c.tag in empty - known else c for c in self.calls]
+        usual = uncertainty.overhead(self.knowledge.outcomes)
+        return Problem(
+            predicted=self._network(calls, "predicted"),
+            planned=self._network(calls, self.aims.policy),
+            certain=self._network(
+                [replace(c, count=0) if c.guessed else c for c in calls], self.aims.policy
+            ),
+            bounds=bounds,
+            overhead=usual,
+            released=spec.adaptive is not None,
+        )
+
+    def _network(self, calls: Sequence[Calls], policy: str) -> Network:
+        def duration_of(forecast: Forecast) -> float:
+            # Many calls take their mean on average: to plan with less would not be tight but wrong.
+            if policy == "safe":
+                return HEADROOM * max(forecast.mean_s, forecast.q80_s)
+            if policy == "aggressive":
+                return max(forecast.mean_s, forecast.q50_s)
+            return forecast.mean_s
+
+        slots = {tag: slots_of(self.spec, tag) for tag in self.spec.components}
+        return make_network(calls, slots, self.knowledge.startup_s, duration_of)
+
+
+def _predicted(
+    plan: Plan,
+    problem: Problem,
+    calls: Sequence[Calls],
+    knowledge: Knowledge,
+    prices: Prices | None,
+) -> Plan:
+    """The plan with what its counts take."""
+    workers = tuple(plan.scale_plan.workers_by_tag.values())
+    time_s = problem.time_s(workers)
+    guessed = any(c.guessed for c in calls)
+    plan = replace(
+        plan,
+        cost_estimate=_cost_estimate(plan, prices, None),
+        tasks={c.task: _task(c) for c in calls},
+        overhead=problem.overhead,
+    )
+    if not math.isfinite(time_s) or not calls or (guessed and plan.objective is None):
+        return plan
+    draws = uncertainty.draw_runs(problem.predicted, calls, workers)
+    times = [draw.time_s * problem.overhead for draw in draws]
+    held = problem.held(workers)
+    # Waiting is an estimate; letting workers go never costs more than keeping them.
+    expected = min(problem.cost(workers), held)
+    costs = [problem.cost(workers, draw.work) for draw in draws]
+    outcomes = knowledge.outcomes
+    cost = PredictedCost(
+        expected,
+        uncertainty.interval((), costs, expected),
+        held,
+        "worker-seconds" if prices is None else prices.currency,
+    )
+    evidence = uncertainty.evidence_of(calls)
+    return replace(
+        plan,
+        cost_estimate=_cost_estimate(plan, prices, expected),
+        predicted_time_s=time_s,
+        predicted_interval_s=uncertainty.interval(outcomes, times, time_s),
+        predicted_cost=cost,
+        confidence=uncertainty.confidence(outcomes, times, time_s, evidence) if evidence else 0.0,
+    )
+
+
+def _cost_estimate(plan: Plan, prices: Prices | None, total: float | None) -> CostEstimate | None:
+    if prices is None:
+        return None
     by_tag = {
-        tag: count * spec.components[tag].cpus * price for tag, count in plan.workers_by_tag.items()
+        tag: count * prices.hourly_by_tag.get(tag, 0.0)
+        for tag, count in plan.scale_plan.workers_by_tag.items()
     }
-    work = expected_work(spec.tasks)
-    total = None
-    if work and all(tag in work for tag in by_tag):
-        total = sum(work[tag] * spec.components[tag].cpus * price / 3600 for tag in by_tag)
     return CostEstimate(
         total=total,
         by_tag=by_tag,
         hourly=sum(by_tag.values()),
-        source=f"price_per_core_hour of target {spec.target_name!r}",
+        currency=prices.currency,
+        source=prices.source,
+        as_of=prices.as_of,
+    )
+
+
+def _task(calls: Calls) -> TaskPrediction:
+    forecast = calls.forecast
+    return TaskPrediction(
+        tag=calls.tag,
+        calls=calls.count,
+        counted=calls.counted,
+        mean_s=forecast.mean_s,
+        q50_s=forecast.q50_s,
+        q80_s=forecast.q80_s,
+        q95_s=forecast.q95_s,
+        memory=forecast.memory,
+        samples=forecast.samples,
+        source=forecast.source,
+    )
+
+
+def _kept(spec: DeploymentSpec, choice: Choice) -> tuple[FrontPoint, ...]:
+    """The front, thinned: both ends and what was chosen are always there."""
+    front = choice.front
+    step = max(1.0, (len(front) - 1) / (KEPT_POINTS - 1))
+    positions = {round(i * step) for i in range(KEPT_POINTS)} | {len(front) - 1}
+    return tuple(
+        FrontPoint(point.time_s, point.cost, dict(zip(spec.components, point.workers, strict=True)))
+        for position, point in enumerate(front)
+        if position in positions or point.workers == choice.point.workers
     )

@@ -4,10 +4,11 @@ Only files are read here. Who may speak with a cluster, and what ends it, is els
 """
 
 from scalable.records.bundle import Bundle, read_bundle, write_bundle
-from scalable.records.directory import ClusterDirectory
+from scalable.records.directory import RECORD, ClusterDirectory
 from scalable.records.finding import all_directories, find, status_of
 
 __all__ = [
+    "RECORD",
     "Bundle",
     "ClusterDirectory",
     "all_directories",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -19,6 +20,8 @@ from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
 from scalable.spec import ClusterRecord
 
+logger = logging.getLogger("scalable.records")
+
 RECORD = "record.json"
 SCHEDULER = "scheduler.json"
 STATUS = "status.json"
@@ -29,6 +32,14 @@ _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
 #: Whoever makes a cluster holds the lock for milliseconds.
 LOCK_TIMEOUT_S = 30.0
+#: What readers of status and services rely on.
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "written_at": (int, float),
+    "pools": dict,
+    "managers": list,
+    "state": str,
+    "address": str,
+}
 _LOCK_POLL_S = 0.02
 
 
@@ -92,7 +103,17 @@ class ClusterDirectory:
     def set_stage(self, stage: str) -> None:
         """Say how far its making or deleting is; nothing where it is gone."""
         with suppress(FileNotFoundError):
-            self._write(RECORD, replace(self.record(), stage=stage).to_dict())
+            self.write_record(replace(self.record(), stage=stage))
+
+    def write_record(self, record: ClusterRecord) -> None:
+        """Say what the cluster is asked to be from now on."""
+        self._write(RECORD, record.to_dict())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from doing the same at the same time."""
+        with _locked(self.path):
+            yield
 
     def remove(self) -> None:
         """Remove everything, the record last; already gone is fine."""
@@ -159,7 +180,11 @@ class ClusterDirectory:
         """Id -> what each manager that was let in said of its process."""
         found = {}
         for path in (self.path / "managers").glob("*/manager.json"):
-            said = self._read(str(path.relative_to(self.path)))
+            try:
+                said = self._read(str(path.relative_to(self.path)))
+            except (ClusterError, OSError) as error:
+                logger.warning("%s", error)
+                continue
             if said is not None:
                 found[path.parent.name] = said
         return found
@@ -194,6 +219,11 @@ class ClusterDirectory:
                 f"there are no credentials for cluster {self.id}: {error.filename} is missing",
                 hint="its scheduler has not started, or it lives in another process",
             ) from error
+        except (ValueError, OSError) as error:
+            raise ClusterError(f"{self.path / 'tls'} cannot be read: {error}") from error
+        for name, text in zip(_PEM, texts, strict=True):
+            if "-----BEGIN" not in text:
+                raise ClusterError(f"{self.path / 'tls' / name} holds no credentials")
         return pem_fields(*texts)
 
     def _write(self, name: str, value: Mapping[str, Any]) -> None:
@@ -204,10 +234,13 @@ class ClusterDirectory:
             value = json.loads(read_private(self.path / name))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
         if not isinstance(value, dict):
             raise ClusterError(f"{self.path / name} cannot be read: it is no JSON object")
+        for key, kind in _KINDS.items():
+            if key in value and not isinstance(value[key], kind):
+                raise ClusterError(f"{self.path / name} cannot be read: {key} is {value[key]!r}")
         return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ _DURATION_HEADER = ("task", "calls", "failed", "median", "80%", "95%", "max", "t
 _QUANTILES_HEADER = ("task", "median", "95%", "max")
 _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3
+_SHOWN_CHANGES = 10
 _MISSING = "-"
 
 
@@ -145,6 +146,7 @@ def _workers(pools: Mapping[str, PoolSummary]) -> Iterator[str]:
 def _events(summary: Summary) -> Iterator[str]:
     scaling = summary.scaling
     yield f"Scaling events: {scaling.scale_up} scale-up, {scaling.scale_down} scale-down"
+    yield from _decisions(summary.scaling_changes)
     lost = {tag: pool.lost for tag, pool in summary.workers.items() if pool.lost}
     if lost:
         shown = ", ".join(f"{count} of {on_one_line(tag)}" for tag, count in lost.items())
@@ -157,6 +159,17 @@ def _events(summary: Summary) -> Iterator[str]:
         shown = ", ".join(on_one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
         shown += f" and {more} more" if more > 0 else ""
         yield shorten(f"Tasks run more than once: {len(summary.reruns)} ({shown})", WIDTH)
+
+
+def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What changed pools while the run went on, and why; the plan's counts stand elsewhere."""
+    made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
+    if len(made) > _SHOWN_CHANGES:
+        yield f"  ... {len(made) - _SHOWN_CHANGES} earlier ones (the JSON report has them all)"
+    for row in made[-_SHOWN_CHANGES:]:
+        counts = f"{row['tag']}: {row.get('from')} -> {row.get('to')}"
+        why = f"{counts} ({row['source']}) {row.get('reason') or ''}"
+        yield shorten(f"  {on_one_line(why)}".rstrip(), WIDTH)
 
 
 def _failures(summary: Summary) -> Iterator[str]:

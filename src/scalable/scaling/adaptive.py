@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean, pstdev
+from statistics import fmean
 from typing import Any
 
+from scalable.scaling.completion import Pending, Reliability, predict
 from scalable.scaling.decisions import ScaleDecision
 
 #: Workers are asked for so that the known work takes so long, or as long as its longest call: less
@@ -18,11 +18,6 @@ from scalable.scaling.decisions import ScaleDecision
 TARGET_S = 5.0
 #: Running times that are remembered for each tag, the latest ones.
 KEPT_DURATIONS = 200
-#: So many known running times are worth half of full confidence.
-HALF_CONFIDENCE_SAMPLES = 5
-#: Beyond so many calls, placing them one by one tells nothing that their sum does not.
-PLACED_CALLS = 10_000
-_BAND = math.log(1.25)
 _EPSILON = 1e-9
 
 
@@ -31,12 +26,24 @@ class _Load:
     """What is known of one tag at one moment."""
 
     tag: str
-    pending: int
+    #: Seconds of each pending call, None where the caller does not say.
+    said: tuple[float | None, ...]
     active: int
-    #: Seconds of each pending call; None where nothing is known of some.
-    durations: tuple[float, ...] | None
-    #: Known running times that this rests on.
-    evidence: tuple[float, ...]
+    #: Running times of calls that ended.
+    ended: tuple[float, ...]
+
+    @property
+    def pending(self) -> int:
+        return len(self.said)
+
+    @property
+    def durations(self) -> tuple[float, ...]:
+        """Seconds of each pending call as far as anything is known; empty where nothing is."""
+        told = [length for length in self.said if length is not None]
+        if not (self.ended or told):
+            return ()
+        typical = fmean(self.ended or told)
+        return tuple(typical if length is None else length for length in self.said)
 
 
 class AdaptiveScaler:
@@ -100,6 +107,7 @@ class AdaptiveScaler:
         self._clock = clock
         self._changed_at: dict[tuple[str, int], float] = {}
         self._durations: dict[str, deque[float]] = {}
+        self._reliability = Reliability()
 
     def reset_cooldown(self) -> None:
         """Forget when pools were changed: the next evaluation may change any."""
@@ -141,13 +149,21 @@ class AdaptiveScaler:
         for tag, change in changes.items():
             if change:
                 self._changed_at[tag, _sign(change)] = now
+        self._reliability.look(sum(load.pending for load in loads), now)
+        seconds, confidence = predict(
+            [Pending(load.said, load.ended, after[load.tag]) for load in loads]
+        )
+        if seconds:
+            self._reliability.note(seconds, now)
+            confidence = self._reliability.adjusted(confidence)
         decision = ScaleDecision(
             workers_to_add={tag: change for tag, change in changes.items() if change > 0},
             workers_to_remove={tag: -change for tag, change in changes.items() if change < 0},
             reasoning="; ".join(reasons) or "every load is between the thresholds",
-            confidence=_confidence(loads, after),
-            predicted_completion_time=_completion_s(loads, after),
+            confidence=confidence,
+            predicted_completion_time=seconds,
             timestamp=time.time(),
+            active_workers={load.tag: load.active for load in loads},
         )
         self.decision_history.append(decision)
         return decision
@@ -170,18 +186,10 @@ class AdaptiveScaler:
         for tag, length in rows:
             said.setdefault(tag, []).append(length)
         tags = dict.fromkeys([*active, *said, *self.min_workers])
-        return [self._load(tag, said.get(tag, []), active.get(tag, 0)) for tag in tags]
-
-    def _load(self, tag: str, said: Sequence[float | None], active: int) -> _Load:
-        known = tuple(self._durations.get(tag, ()))
-        told = [length for length in said if length is not None]
-        durations: tuple[float, ...] | None = None
-        if len(told) == len(said):
-            durations = tuple(told)
-        elif known or told:
-            typical = fmean(known or told)
-            durations = tuple(typical if length is None else length for length in said)
-        return _Load(tag, len(said), active, durations, known or tuple(told[:1]))
+        ended_of = {tag: tuple(self._durations.get(tag, ())) for tag in tags}
+        return [
+            _Load(tag, tuple(said.get(tag, ())), active.get(tag, 0), ended_of[tag]) for tag in tags
+        ]
 
     def _count(self, load: _Load, now: float) -> tuple[int, str]:
         """Workers that a tag is to have, and why it is not what it has."""
@@ -202,8 +210,8 @@ class AdaptiveScaler:
     def _wished(self, load: _Load) -> int:
         """Workers that the load asks for, without bounds."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
-        if load.durations:
-            work, longest = sum(load.durations), max(load.durations)
+        if durations := load.durations:
+            work, longest = sum(durations), max(durations)
             needed = min(load.pending, math.ceil(work / max(TARGET_S, longest) - _EPSILON))
             needed = max(needed, 1)
         if load.pending > (self.scale_up_threshold + _EPSILON) * load.active:
@@ -238,45 +246,3 @@ def _seconds(row: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise ValueError(f"{key} cannot be {value!r} seconds: {dict(row)!r}")
     return float(value)
-
-
-def _completion_s(loads: Iterable[_Load], workers: Mapping[str, int]) -> float | None:
-    """Seconds until every tag's pending calls have ended; None where one is not known."""
-    longest = 0.0
-    for load in loads:
-        if not load.pending:
-            continue
-        if load.durations is None or not workers[load.tag]:
-            return None
-        longest = max(longest, _placed_s(load.durations, workers[load.tag]))
-    return longest
-
-
-def _placed_s(durations: Sequence[float], workers: int) -> float:
-    """Seconds that calls take on so many workers, each taking the next call when it is free."""
-    if len(durations) > PLACED_CALLS:
-        return max(sum(durations) / workers, *durations)
-    ends = [0.0] * min(workers, len(durations))
-    for duration in durations:
-        heapq.heapreplace(ends, ends[0] + duration)
-    return max(ends)
-
-
-def _confidence(loads: Iterable[_Load], workers: Mapping[str, int]) -> float:
-    """The least probability of any tag that its calls end within the band around the predicted."""
-    return min((_band_mass(load) for load in loads if load.pending and workers), default=1.0)
-
-
-def _band_mass(load: _Load) -> float:
-    """Mass of a lognormal law within the band, weighed by how much the spread rests on.
-
-    The relative error of a sum of calls has two parts: how the calls spread, and how well their
-    mean is known.
-    """
-    if load.durations is None or not load.evidence:
-        return 0.0
-    mean, count = fmean(load.evidence), len(load.evidence)
-    relative = pstdev(load.evidence) / mean if mean and count > 1 else 1.0 * (count == 1)
-    error = relative * math.sqrt(1 / load.pending + 1 / count)
-    mass = 1.0 if error < _EPSILON else 2 * NormalDist().cdf(_BAND / error) - 1
-    return mass * count / (count + HALF_CONFIDENCE_SAMPLES)

@@ -24,6 +24,9 @@ class ScaleDecision:
         nothing pending, None where it is not known.
     timestamp
         When it was made, in epoch seconds.
+    active_workers
+        Tag -> workers that it was made for. Workers that were asked for and have not come by then
+        are taken off what is to be added.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)
@@ -32,17 +35,35 @@ class ScaleDecision:
     confidence: float = 0.0
     predicted_completion_time: float | None = None
     timestamp: float = 0.0
+    active_workers: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def has_changes(self) -> bool:
         """Whether any pool is to change."""
-        return bool(self.workers_to_add or self.workers_to_remove)
+        return any(self.changes.values())
 
     @property
     def changes(self) -> dict[str, int]:
         """Tag -> workers more, or less where it is negative."""
         less = {tag: -count for tag, count in self.workers_to_remove.items()}
         return {**self.workers_to_add, **less}
+
+    def counts(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Tag -> workers that are to be wanted once it is carried out.
+
+        Parameters
+        ----------
+        wanted
+            Tag -> workers that are wanted now, for each tag that it names.
+        """
+        return {tag: self._count(tag, wanted[tag], change) for tag, change in self.changes.items()}
+
+    def _count(self, tag: str, wanted: int, change: int) -> int:
+        # What was asked for since and is under way is part of the change, and not made again.
+        target = self.active_workers.get(tag, wanted) + change
+        if change > 0:
+            return min(wanted + change, max(wanted, target))
+        return max(0, wanted + change, min(wanted, target))
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain JSON values."""
@@ -53,4 +74,5 @@ class ScaleDecision:
             "confidence": self.confidence,
             "predicted_completion_time": self.predicted_completion_time,
             "timestamp": self.timestamp,
+            "active_workers": dict(self.active_workers),
         }

@@ -9,7 +9,15 @@ from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
 from scalable.spec.diagnostics import Diagnostic, ValidationReport
 from scalable.spec.forecasts import Forecast, ForecastSource
-from scalable.spec.plan import CostEstimate, Plan, ScalePlan
+from scalable.spec.plan import (
+    CostEstimate,
+    FrontPoint,
+    MemoryAdvice,
+    Plan,
+    PredictedCost,
+    ScalePlan,
+    TaskPrediction,
+)
 from scalable.spec.resources import ResourceRequest
 
 __all__ = [
@@ -22,10 +30,14 @@ __all__ = [
     "Diagnostic",
     "Forecast",
     "ForecastSource",
+    "FrontPoint",
     "ManagerSpec",
+    "MemoryAdvice",
     "Plan",
+    "PredictedCost",
     "ResourceRequest",
     "ScalePlan",
+    "TaskPrediction",
     "TaskSpec",
     "ValidationReport",
     "WorkerRange",

@@ -21,6 +21,12 @@ STATES = (
 )
 
 
+_TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage")
+_MAPS = ("creator", "managers", "wanted", "tasks", "labels")
+#: What whoever reads a record relies on.
+_KINDS: Mapping[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_MAPS, Mapping)}
+
+
 @dataclass(frozen=True)
 class ClusterRecord:
     """What a cluster was asked to be; written before anything of it exists.
@@ -47,6 +53,13 @@ class ClusterRecord:
         Id -> ``target``, ``provider``, ``priority`` and ``limits``.
     wanted
         Tag -> workers at the beginning.
+    max_workers
+        Most workers over all pools that its target allows, or None.
+    adaptive, adaptive_maximum
+        Tag -> minimum and maximum of each pool that follows its load; most workers of all pools
+        together, or None.
+    expectations
+        Task -> component, expected seconds and bytes of one call, each or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
         Lengths of time in seconds, or None.
     workflow_dir, working_dir, runs_dir, log_dir
@@ -76,6 +89,10 @@ class ClusterRecord:
     labels: Mapping[str, list[str]] = field(default_factory=dict)
     managers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     wanted: Mapping[str, int] = field(default_factory=dict)
+    max_workers: int | None = None
+    adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    adaptive_maximum: int | None = None
+    expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
     idle_timeout_s: float | None = None
     time_to_live_s: float | None = None
     manager_grace_s: float = 1800.0
@@ -106,9 +123,13 @@ class ClusterRecord:
             values = {key: value for key, value in data.items() if key in known}
             for name in ("tags", "sys_path"):
                 values[name] = tuple(values.get(name, ()))
-            return cls(**values)
+            record = cls(**values)
         except (AttributeError, TypeError) as error:
             raise ValueError(f"no record of a cluster: {error}") from error
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(record, name), kind):
+                raise ValueError(f"no record of a cluster: {name} is {getattr(record, name)!r}")  # noqa: TRY004
+        return record
 
 
 @dataclass(frozen=True)

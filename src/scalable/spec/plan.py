@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from scalable.spec.resources import ResourceRequest
@@ -79,6 +80,125 @@ class CostEstimate:
 
 
 @dataclass(frozen=True)
+class FrontPoint:
+    """One of the choices between cheap and fast.
+
+    Attributes
+    ----------
+    time_s
+        Predicted length of the run in seconds.
+    cost
+        Predicted cost, in the unit of :class:`PredictedCost`.
+    workers_by_tag
+        Tag -> workers.
+    """
+
+    time_s: float
+    cost: float
+    workers_by_tag: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return {
+            "time_s": self.time_s,
+            "cost": self.cost,
+            "workers_by_tag": dict(self.workers_by_tag),
+        }
+
+
+@dataclass(frozen=True)
+class PredictedCost:
+    """What a run is predicted to cost.
+
+    Attributes
+    ----------
+    expected
+        While each pool has work.
+    interval
+        Between what that lies with a probability of 80 %.
+    held
+        Where all workers stay until the end of the run.
+    unit
+        A currency, or ``worker-seconds`` where no price is known.
+    """
+
+    expected: float
+    interval: tuple[float, float]
+    held: float
+    unit: str = "worker-seconds"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return asdict(self) | {"interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class TaskPrediction:
+    """What a plan takes the calls of one task to be.
+
+    Attributes
+    ----------
+    tag
+        Their pool.
+    calls
+        How many.
+    counted
+        Where that number comes from: manifest, history or guess.
+    mean_s, q50_s, q80_s, q95_s, memory, samples, source
+        As in :class:`scalable.spec.Forecast`.
+    """
+
+    tag: str
+    calls: int
+    counted: str
+    mean_s: float
+    q50_s: float
+    q80_s: float
+    q95_s: float
+    memory: int | None
+    samples: int
+    source: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MemoryAdvice:
+    """A reservation of memory that is far from what calls used.
+
+    Attributes
+    ----------
+    tag
+        The component.
+    reserved, advised
+        Bytes of one worker, as reserved and as advised.
+    used
+        95 % quantile of what calls used, in bytes.
+    samples
+        Calls that it rests on.
+    """
+
+    tag: str
+    reserved: int
+    used: int
+    advised: int
+    samples: int
+
+    @property
+    def written(self) -> str:
+        """The advice as a manifest says it, rounded up: ``740M``, ``2.5G``."""
+        if self.advised < 10**9:
+            return f"{math.ceil(self.advised / 10**6)}M"
+        return f"{math.ceil(self.advised / 10**8) / 10:g}G"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values."""
+        return asdict(self) | {"written": self.written}
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run will take.
 
@@ -95,6 +215,31 @@ class Plan:
         Task name -> tag.
     cost_estimate
         None where no price is known.
+    objective, policy
+        What it serves, and how; without an objective the manifest's counts.
+    deadline_s, budget
+        What was to be kept to, or None.
+    predicted_time_s
+        Length of the run in seconds, with the start of workers where that is known; None where
+        nothing is known of the work and no objective asked for a guess.
+    predicted_interval_s
+        Between what that lies with a probability of 80 %.
+    predicted_cost
+        None where the time is.
+    confidence
+        Probability that the run takes 0.8 to 1.25 times ``predicted_time_s``.
+    binding
+        The constraint that keeps the plan from being cheaper, or faster; None without an objective.
+    reasons
+        Why the plan is as it is: whole sentences.
+    front
+        The choices from the cheapest to the fastest; empty without an objective.
+    tasks
+        Task name -> what its calls are taken to be.
+    memory_advice
+        Reservations of memory that are far from what was used.
+    overhead
+        The factor in the predicted time for what earlier runs took longer than their calls.
     """
 
     target_name: str
@@ -103,14 +248,47 @@ class Plan:
     scale_plan: ScalePlan
     task_to_component: Mapping[str, str] = field(default_factory=dict)
     cost_estimate: CostEstimate | None = None
+    objective: str | None = None
+    policy: str = "manual"
+    deadline_s: float | None = None
+    budget: float | None = None
+    predicted_time_s: float | None = None
+    predicted_interval_s: tuple[float, float] | None = None
+    predicted_cost: PredictedCost | None = None
+    confidence: float = 0.0
+    binding: str | None = None
+    reasons: tuple[str, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
+    tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
+    memory_advice: tuple[MemoryAdvice, ...] = ()
+    overhead: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain JSON values, under their own names."""
+        between = self.predicted_interval_s
         return {
             "target_name": self.target_name,
             "provider_name": self.provider_name,
             "manifest_lock": self.manifest_lock,
             "scale_plan": self.scale_plan.to_dict(),
             "task_to_component": dict(self.task_to_component),
-            "cost_estimate": None if self.cost_estimate is None else self.cost_estimate.to_dict(),
+            "cost_estimate": _plain(self.cost_estimate),
+            "objective": self.objective,
+            "policy": self.policy,
+            "deadline_s": self.deadline_s,
+            "budget": self.budget,
+            "predicted_time_s": self.predicted_time_s,
+            "predicted_interval_s": None if between is None else list(between),
+            "predicted_cost": _plain(self.predicted_cost),
+            "confidence": self.confidence,
+            "binding": self.binding,
+            "reasons": list(self.reasons),
+            "front": [point.to_dict() for point in self.front],
+            "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
+            "memory_advice": [advice.to_dict() for advice in self.memory_advice],
+            "overhead": self.overhead,
         }
+
+
+def _plain(value: CostEstimate | PredictedCost | None) -> dict[str, Any] | None:
+    return None if value is None else value.to_dict()

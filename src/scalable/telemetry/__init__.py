@@ -1,7 +1,8 @@
 """What happened: the append-only records that each run leaves, and what they add up to.
 
 ``directory`` writes a run, ``reading`` reads it (also one that crashed, also while it goes on),
-``finding`` knows where runs are, ``summarizing`` adds up a record into a ``summary``. What a row
+``finding`` knows where runs are, ``history`` reads what
+the latest ones tell the next plan, ``summarizing`` adds up a record into a ``summary``. What a row
 holds is said at ``RunRecord``.
 
 Not here: where rows come from (the engine's plug-ins), how a summary is shown (``report``), and
@@ -11,6 +12,7 @@ what the next plan makes of it (``planning``).
 from scalable.quantiles import Durations, Quantiles, quantile
 from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
 from scalable.telemetry.finding import find_run, list_runs
+from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
 from scalable.telemetry.reading import RunRecord, RunTail, read_run
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
@@ -28,7 +30,9 @@ __all__ = [
     "REASON_CLOSED",
     "REASON_LOST",
     "STREAMS",
+    "CallRecord",
     "Durations",
+    "EarlierRun",
     "EndStatus",
     "FailureClass",
     "FailureSummary",
@@ -44,6 +48,8 @@ __all__ = [
     "find_run",
     "list_runs",
     "quantile",
+    "read_history",
     "read_run",
     "summarize",
+    "work_span_s",
 ]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scalable import settings
 from scalable.errors import RunError
-from scalable.files import write_json, write_whole
+from scalable.files import write_json, write_private, write_whole
 from scalable.liveness import identify_process
 from scalable.telemetry.reading import RunRecord, read_run
 from scalable.telemetry.streams import (
@@ -102,7 +102,8 @@ class RunDirectory:
         started_at = datetime.now(UTC)
         try:
             path = _make_directory(parent, project, started_at)
-            write_whole(path / MANIFEST_FILE, manifest_yaml)
+            # Alone of all files it may hold what was meant for workers only, in their environment.
+            write_private(path / MANIFEST_FILE, manifest_yaml)
             write_whole(path / LOCK_FILE, manifest_lock + "\n")
             write_json(path / PLAN_FILE, plan)
             descriptors = _open_streams(path)

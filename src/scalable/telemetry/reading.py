@@ -42,8 +42,9 @@ class RunRecord:
     tasks
         Rows of tasks.jsonl, one for each change of state: task_id, task_name, tag, worker, state
         (submitted, running, succeeded, failed, cancelled), timestamp; on final rows also
-        queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory and nbytes (bytes), each of
-        which may be null. Timestamps are epoch seconds, here and below.
+        queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory, nbytes (of its result) and
+        input_bytes (of the results that it takes; 0 for none), each of which may be null.
+        Timestamps are epoch seconds, here and below.
     workers
         Rows of workers.jsonl: event (requested, started, removed), worker, tag, timestamp, reason.
     resources

@@ -80,6 +80,7 @@ def summarize(record: RunRecord) -> Summary:
             scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
             scale_down=sum(row.get("action") == "scale-down" for row in record.scaling),
         ),
+        scaling_changes=tuple(record.scaling),
         failures=_failures(record.failures),
         artifacts=tuple(record.artifacts),
         reruns=tuple(task_id for task_id, call in calls.items() if call.starts > 1),

@@ -127,6 +127,8 @@ class Summary:
         Tag -> workers, in the order of appearance.
     scaling
         Scaling events.
+    scaling_changes
+        Rows of scaling.jsonl: every change of a wanted count, who made it and why.
     failures
         Failures by class.
     artifacts
@@ -153,6 +155,7 @@ class Summary:
     task_names: Mapping[str, TaskNameSummary] = field(default_factory=dict)
     workers: Mapping[str, PoolSummary] = field(default_factory=dict)
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
+    scaling_changes: tuple[Mapping[str, Any], ...] = ()
     failures: FailureSummary = field(default_factory=FailureSummary)
     artifacts: tuple[Mapping[str, Any], ...] = ()
     reruns: tuple[str, ...] = ()

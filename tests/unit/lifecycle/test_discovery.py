@@ -171,3 +171,31 @@ def test_what_is_fresh_may_still_become_something(plugins):
     path = private_directory(settings.state_dir() / "embedded" / "new")
     assert garbage.gc(dry_run=False) == []
     assert path.exists()
+
+
+@pytest.mark.parametrize("stage", ["creating", "deleting"])
+def test_what_was_begun_and_not_ended_is_garbage_once_nobody_is_at_it(plugins, stage):
+    plugins("good", list)
+    directory = recorded()
+    gone = {**identify_process(), "start_ticks": 1}
+    for creator, age_s in ((identify_process(), 0), (gone, 0), (gone, 120)):
+        directory.write_record(replace(directory.record(), stage=stage, creator=creator))
+        then = time.time() - age_s
+        os.utime(directory.path / "record.json", (then, then))
+        found = [g.kind for g in garbage.gc(dry_run=True)]
+    assert found == ["interrupted"]
+    directory.write_scheduler(identify_process())
+    os.utime(directory.path / "record.json", (0, 0))
+    assert garbage.gc(dry_run=True) == []  # its scheduler lives
+
+
+def test_one_record_of_nonsense_does_not_hide_the_others(plugins):
+    plugins("good", list)
+    bad, good = recorded("bad"), recorded("good")
+    data = json.loads((bad.path / "record.json").read_text())
+    write_private(bad.path / "record.json", json.dumps({**data, "created_at": None, "name": 7}))
+    listing = discovery.list_clusters()
+    assert [row.name for row in listing] == ["good"]
+    assert "name is 7" in listing.errors[0]
+    good.write_status({"pools": 3})
+    assert "pools is 3" in " ".join(discovery.list_clusters().errors)

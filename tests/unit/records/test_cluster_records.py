@@ -32,18 +32,18 @@ def record(name="one", **more):
 
 def test_only_the_owner_can_enter(state):
     directory = ClusterDirectory.create(record(), manifest_yaml="secret: 1")
-    directory.write_pem("ca", "cert", "key")
+    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     assert state.parent.stat().st_mode & 0o777 == 0o700
     assert directory.path.stat().st_mode & 0o777 == 0o700
     files = [path for path in directory.path.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    assert directory.pem()["tls_worker_key"] == "key"
+    assert directory.pem()["tls_worker_key"] == "-----BEGIN key"
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_a_credential_that_others_can_use_is_refused_by_name(mode):
     directory = ClusterDirectory.create(record())
-    directory.write_pem("ca", "cert", "key")
+    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     key = directory.path / "tls" / "key.pem"
     key.chmod(mode)
     with pytest.raises(ClusterError, match="key.pem can be used by others"):
@@ -139,7 +139,7 @@ def test_a_bundle_is_for_its_owner_alone(tmp_path):
     with pytest.raises(ClusterError, match="has no scheduler that listens"):
         write_bundle(tmp_path / "bundle", directory)
     directory.write_scheduler({**identify_process(), "address": "tls://127.0.0.1:1"})
-    directory.write_pem("ca", "cert", "key")
+    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     write_bundle(tmp_path / "bundle", directory)
     assert (tmp_path / "bundle").stat().st_mode & 0o777 == 0o600
     bundle = read_bundle(tmp_path / "bundle")

@@ -13,7 +13,7 @@ import pytest
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.lifecycle import ending
+from scalable.lifecycle import ending, garbage
 from scalable.lifecycle.discovery import ClusterListing, list_clusters
 from scalable.liveness import identify, identify_process
 from scalable.records import ClusterDirectory, all_directories, find, read_bundle, status_of
@@ -49,7 +49,7 @@ def own_places(monkeypatch):
         found, _ = all_directories()
         return ClusterListing(tuple(status_of(d, time.time()) for d in found))
 
-    monkeypatch.setattr(ending, "list_clusters", recorded_only)
+    monkeypatch.setattr(garbage, "list_clusters", recorded_only)
 
 
 class TestProcesses:
@@ -77,9 +77,9 @@ class TestProcesses:
         assert status.state == "stale"
         assert status.pools["a"] == {"wanted": 2, "running": 0, "launching": 0}
         assert status.managers[0]["state"] == "lost"
-        assert [g.kind for g in ending.gc(dry_run=True)] == ["stale"]
+        assert [g.kind for g in garbage.gc(dry_run=True)] == ["stale"]
         assert made.path.exists()
-        assert [g.kind for g in ending.gc(dry_run=False)] == ["stale"]
+        assert [g.kind for g in garbage.gc(dry_run=False)] == ["stale"]
         assert not made.path.exists()
         time.sleep(0.2)
         assert child.poll() is None
@@ -144,13 +144,13 @@ class TestMaking:
         assert ClusterDirectory.create(record("one")).record().name == "one"
 
     def test_it_is_left_over_once_nobody_can_be_at_it(self, half, own_places):
-        assert ending.gc(dry_run=False) == []
+        assert garbage.gc(dry_run=False) == []
         then = time.time() - 120
         os.utime(half.path, (then, then))
-        found = ending.gc(dry_run=True)
+        found = garbage.gc(dry_run=True)
         assert [(g.kind, g.id) for g in found] == [("leftover", half.id)]
         assert half.path.exists()
-        ending.gc(dry_run=False)
+        garbage.gc(dry_run=False)
         assert not half.path.exists()
         assert (half.path.parent / ".lock").exists()
 
@@ -209,7 +209,7 @@ class TestRemoving:
     def test_the_record_goes_last(self, record, monkeypatch):
         made = running(record, identify_process())
         made.write_manifest("m", "text")
-        made.write_pem("ca", "cert", "key")
+        made.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
         (made.path / "link").symlink_to(made.path / "tls")
         made.set_stage("deleting")
         rmtree = shutil.rmtree

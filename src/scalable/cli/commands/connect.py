@@ -25,9 +25,11 @@ from scalable.cli.output import VERSION, Output, Result
 def command(name: str, *, bundle: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
     from scalable.lifecycle.connecting import snippet
+    from scalable.lifecycle.control import refuse_gone
     from scalable.records import Bundle, find, write_bundle
 
     directory = find(name)
+    refuse_gone(directory)
     # Whether it can be reached, and the credentials be used, is known before a paste fails.
     address = Bundle.of(directory).address
     if bundle is None:
@@ -38,6 +40,10 @@ def command(name: str, *, bundle: Path | None, output: Output) -> int:
         write_bundle(bundle, directory)
     except OSError as error:
         raise click.FileError(str(bundle), hint=error.strerror) from error
+    if "//127.0.0.1:" in address:
+        output.warn(
+            f"{address} is reached on this machine alone: for others, give the target an interface"
+        )
     data = {"version": VERSION, "address": address, "bundle": str(bundle)}
     output.show(Result(f"wrote {bundle}: keep it secret\n", data))
     return 0

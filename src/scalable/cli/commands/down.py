@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import click
 
 from scalable.cli.clusters import confirm, name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+
+if TYPE_CHECKING:
+    from scalable.records import ClusterDirectory
 
 
 @click.command()
@@ -19,22 +25,37 @@ def command(name: str, *, yes: bool, output: Output) -> int:
     One that is gone already is fine. Results that nobody has fetched are lost.
     """
     from scalable.errors import UnknownClusterError
-    from scalable.lifecycle.discovery import status
     from scalable.lifecycle.ending import end
+    from scalable.records import find
 
     try:
-        found = status(name)
+        directory = find(name)
+        known_as = directory.record().name
+        question = f"End cluster {known_as!r} ({_how_it_is(directory)})?"
     except (UnknownClusterError, FileNotFoundError) as error:
         known = getattr(error, "hint", None)
         text = f"there is no cluster {name!r}" + (f" ({known})" if known else "")
         data = {"version": VERSION, "name": name, "id": None, "ended": False}
         output.show(Result(f"{text}: nothing to do\n", data))
         return 0
-    running = sum(pool.get("running", 0) for pool in found.pools.values())
-    count = "1 worker" if running == 1 else f"{running} workers"
-    confirm(f"End cluster {found.name!r} ({found.state}, {count})?", yes=yes)
-    ended = end(found.id)
-    data = {"version": VERSION, "name": found.name, "id": found.id, "ended": ended}
+    confirm(question, yes=yes)
+    ended = end(directory.id)
+    data = {"version": VERSION, "name": known_as, "id": directory.id, "ended": ended}
     words = "has ended" if ended else "was gone already"
-    output.show(Result(f"cluster {found.name!r} {words}\n", data))
+    output.show(Result(f"cluster {known_as!r} {words}\n", data))
     return 0
+
+
+def _how_it_is(directory: ClusterDirectory) -> str:
+    """Its state and workers; a cluster whose files are damaged can be ended all the same."""
+    from scalable.errors import ClusterError
+    from scalable.records import status_of
+
+    try:
+        status = status_of(directory, time.time())
+    except FileNotFoundError:
+        raise
+    except (ClusterError, OSError) as error:
+        return str(error)
+    running: int = sum(pool.get("running", 0) for pool in status.pools.values())
+    return f"{status.state}, {running} worker{'s' if running != 1 else ''}"

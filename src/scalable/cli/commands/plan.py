@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.spec import CostEstimate, Plan, ResourceRequest
+from scalable.spec import Plan, ResourceRequest
+from scalable.units import format_duration
 
 LOCK_FILE = "manifest.lock"
+#: Columns of the reasons.
+WIDTH = 100
 _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
@@ -20,8 +25,14 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @manifest_argument
 @target_option("The target to plan for; by default SCALABLE_TARGET, local, or the only one.")
 @click.option("--dry-run", is_flag=True, help="Contact nothing and write nothing but --output.")
-@click.option("--objective", metavar="TEXT", help="What to aim for, such as 'minimize cost'.")
+@click.option("--objective", metavar="TEXT", help="'minimize cost', 'minimize time' or 'balance'.")
 @click.option("--policy", metavar="NAME", help="How far to go for it: safe, aggressive or manual.")
+@click.option("--deadline", metavar="TIME", help="End within so long; by default the walltime.")
+@click.option("--budget", type=float, metavar="SUM", help="Spend no more than so much.")
+@click.option("--front", is_flag=True, help="Draw all choices; as a picture with --output x.svg.")
+@click.option(
+    "--compare", "run", metavar="RUN", help="Show what was predicted of a run beside what it took."
+)
 @click.option(
     "--show-script", is_flag=True, help="Show the script that starts a worker of each tag."
 )
@@ -31,35 +42,68 @@ def command(
     target: str | None,
     *,
     dry_run: bool,
-    objective: str | None,
-    policy: str | None,
+    front: bool,
+    run: str | None,
     show_script: bool,
     output: Output,
+    **aims: Any,
 ) -> int:
-    """Say what a run will take: workers for each tag, and their cost.
+    """Say what a run will take: workers for each tag, time and cost, and why.
 
     With --output plan.json the file holds the plan, and manifest.lock is written beside it.
     """
+    if run is not None:
+        output.show(comparison_result(run))
+        return 0
+    if front and aims["objective"] is None:
+        raise click.UsageError(
+            "--front needs an --objective: without one there is nothing to choose"
+        )
     from scalable.session import ScalableSession
 
     session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
-    plan = session.plan(dry_run=dry_run, objective=objective, policy=policy)
+    plan = session.plan(dry_run=dry_run, **aims)
     for warning in session.validate().warnings:
         output.note(warning.render())
-    output.show(plan_result(plan, session.scripts() if show_script else {}))
+    if front and not plan.front:
+        output.note("policy manual leaves nothing to choose: there is no front to draw")
+    output.show(plan_result(plan, session.scripts() if show_script else {}, front=front))
     return 0
 
 
-def plan_result(plan: Plan, scripts: Mapping[str, str] | None = None) -> Result:
-    """Show a plan, and the scripts of its workers by tag."""
+def comparison_result(run: str) -> Result:
+    """Show a run beside its plan.
+
+    Parameters
+    ----------
+    run
+        Id of the run, the beginning of it, or ``latest``.
+    """
+    from scalable.report.comparison import compare, render_comparison
+    from scalable.telemetry import find_run, read_run
+
+    directory = find_run(settings.runs_dir(), None if run == "latest" else run)
+    comparison = compare(read_run(directory))
+    data = {"version": VERSION, "comparison": comparison.to_dict()}
+    return Result(render_comparison(comparison), data)
+
+
+def plan_result(
+    plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
+) -> Result:
+    """Show a plan, the scripts of its workers by tag, and the choices that there were."""
+    from scalable.report.front import draw_front, draw_front_svg
+
     document = plan.to_dict()
-    shown = [f"\nScript of {tag}:\n{text}" for tag, text in (scripts or {}).items()]
+    shown = [f"\n{draw_front(plan)}\n"] if front and plan.front else []
+    shown += [f"\nScript of {tag}:\n{text}" for tag, text in (scripts or {}).items()]
     more = {"scripts": dict(scripts)} if scripts else {}
     return Result(
         render_plan(plan) + "".join(shown),
         {"version": VERSION, "plan": document, **more},
         document=document,
         companions={LOCK_FILE: f"{plan.manifest_lock}\n"},
+        forms={".svg": draw_front_svg(plan)} if plan.front else {},
     )
 
 
@@ -70,16 +114,40 @@ def render_plan(plan: Plan) -> str:
     counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
     rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
+    aim = [f"Aim:    {plan.objective}, policy {plan.policy}"] if plan.objective else []
     lines = [
         f"Target: {plan.target_name} (provider {plan.provider_name})",
-        f"Cost:   {_cost(plan.cost_estimate)}",
+        *aim,
+        f"Time:   {_time(plan)}",
+        f"Cost:   {_cost(plan)}",
         f"Lock:   {plan.manifest_lock}",
         "",
         "Workers:",
         *table(_HEADER, rows),
         *(["", "Tasks:", *tasks] if tasks else []),
+        *(["", "Why:"] if plan.reasons else []),
+        *(line for reason in plan.reasons for line in _bullet(reason)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _bullet(text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent="  - ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _time(plan: Plan) -> str:
+    if plan.predicted_time_s is None or plan.predicted_interval_s is None:
+        return "not known"
+    low, high = (format_duration(end) for end in plan.predicted_interval_s)
+    about = format_duration(plan.predicted_time_s)
+    return f"about {about}, {low} to {high} (confidence {plan.confidence:.2f})"
 
 
 def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
@@ -88,10 +156,15 @@ def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
     return (f"{request.cpus:g}", request.memory or "-", str(request.gpus))
 
 
-def _cost(cost: CostEstimate | None) -> str:
+def _cost(plan: Plan) -> str:
+    cost, predicted = plan.cost_estimate, plan.predicted_cost
     if cost is None:
-        return "not known: no price is given"
+        if predicted is None:
+            return "not known: no price is given"
+        return f"about {predicted.expected:.0f} {predicted.unit}; no price is given"
     amount = f"{cost.hourly:.2f} {cost.currency} an hour"
     total = "" if cost.total is None else f", {cost.total:.2f} {cost.currency} in all"
+    if predicted is not None:
+        total += f" ({predicted.interval[0]:.2f} to {predicted.interval[1]:.2f})"
     dated = f", {cost.as_of}" if cost.as_of else ""
     return amount + total + (f" ({cost.source}{dated})" if cost.source else "")

@@ -90,7 +90,10 @@ def command(
     if cluster is None:
         session.refuse_what_cannot_run()
     else:
-        cluster = find(cluster).id
+        directory = find(cluster)
+        cluster, runs_on = directory.id, directory.record().target
+        if target is not None and target != runs_on:
+            raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
     code, runs = _follow(command_line, path, target, output, cluster)
     if code:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from scalable.cli.clusters import name_argument, read_counts
+from scalable.cli.clusters import confirm, name_argument, read_counts
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
 
@@ -12,16 +12,22 @@ from scalable.cli.output import VERSION, Output, Result
 @click.command()
 @name_argument
 @click.argument("counts", nargs=-1, required=True, metavar="TAG=N...")
+@click.option("--yes", is_flag=True, help="Do not ask, also beyond the target's max_workers.")
 @output_options
-def command(name: str, counts: tuple[str, ...], *, output: Output) -> int:
+def command(name: str, counts: tuple[str, ...], *, yes: bool, output: Output) -> int:
     """Set how many workers of a tag are wanted.
 
     Counts are absolute, 0 empties a pool. It returns at once; workers come and go later. Busy
     ones finish what they run.
     """
-    from scalable.lifecycle.control import scale
+    from scalable.lifecycle.control import beyond_most, scale
 
-    before, after = scale(name, read_counts(counts))
+    wanted = read_counts(counts)
+    beyond = beyond_most(name, wanted)
+    if beyond is not None:
+        total, most = beyond
+        confirm(f"{total} workers in all are more than max_workers {most}: start them?", yes=yes)
+    before, after = scale(name, wanted)
     lines = [f"{tag}: {before.get(tag, 0)} -> {count}" for tag, count in after.items()]
     output.show(
         Result("\n".join(lines) + "\n", {"version": VERSION, "before": before, "after": after})

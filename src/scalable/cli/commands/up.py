@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from scalable.cli.clusters import (
 from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.errors import NameTakenError
+from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.spec import ClusterStatus, DeploymentSpec, Plan
 from scalable.units import format_duration
 
@@ -81,21 +82,41 @@ def command(  # noqa: PLR0913 - what a user may say
     assert options.name is not None
     running = running_cluster(options.name)
     if running is not None:
-        return _change(running, plan, yes=yes, output=output)
+        return _change(running, session, plan, options, yes=yes, wait=not no_wait, output=output)
     managers = session.refuse_what_cannot_detach(options)
     output.note(render_plan(plan) + _outlook(session, plan, options))
     if _asks_first([session.spec, *(request.spec for request in managers.values())]):
         confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
     try:
-        directory = session.create(plan, options)
+        with _what_goes_on(options.name, output):
+            directory = session.create(plan, options)
+            status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
     except NameTakenError:
         running = running_cluster(options.name)  # another `up` was faster
         if running is None:
             raise
-        return _change(running, plan, yes=yes, output=output)
-    status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
+        return _change(running, session, plan, options, yes=yes, wait=not no_wait, output=output)
     _show(status, output, changed=True)
     return 0
+
+
+@contextmanager
+def _what_goes_on(name: str, output: Output) -> Iterator[None]:
+    """Whoever is interrupted, or fails, is told that there is something that goes on."""
+    from scalable.records import find
+
+    try:
+        yield
+    except NameTakenError:
+        raise
+    except (KeyboardInterrupt, ScalableError):
+        with suppress(UnknownClusterError):
+            find(name)
+            output.warn(
+                f"cluster {name!r} was begun and goes on: see `scalable status {name}`, "
+                f"or end it with `scalable down {name}`"
+            )
+        raise
 
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
@@ -125,16 +146,28 @@ def _outlook(session: ScalableSession, plan: Plan, options: DetachOptions) -> st
     return "\n".join(lines)
 
 
-def _change(directory: ClusterDirectory, plan: Plan, *, yes: bool, output: Output) -> int:
+def _change(
+    directory: ClusterDirectory,
+    session: ScalableSession,
+    plan: Plan,
+    options: DetachOptions,
+    *,
+    yes: bool,
+    wait: bool,
+    output: Output,
+) -> int:
     """Bring a cluster that runs to the counts of a plan."""
     from scalable.lifecycle.control import scale
     from scalable.records import status_of
 
+    _refuse_other_target(directory, session)
     status = status_of(directory, time.time())
     if status.state in ("creating", "starting"):
         # Another `up` of this name has just begun.
         output.note(f"cluster {status.name!r} is {status.state}")
         status = _wait(directory, output, wait=True, workers=False)
+    _bring_managers(directory, session, options, output)
+    status = status_of(directory, time.time())
     now = {tag: int(pool["wanted"]) for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)
     output.note(f"cluster {status.name!r} runs already ({status.state})")
@@ -151,10 +184,41 @@ def _change(directory: ClusterDirectory, plan: Plan, *, yes: bool, output: Outpu
         if costs and any(n > now[tag] for tag, n in counts.items()):
             confirm(f"Change cluster {status.name!r}?", yes=yes)
         scale(directory.id, counts)
+        _wait(directory, output, wait=wait, workers=True)
     elif not lines:
         output.note("nothing changes")
     _show(status_of(directory, time.time()), output, changed=bool(counts))
     return 0
+
+
+def _refuse_other_target(directory: ClusterDirectory, session: ScalableSession) -> None:
+    record = directory.record()
+    if record.target != session.target:
+        raise ClusterError(
+            f"cluster {record.name!r} runs on target {record.target!r}, not on {session.target!r}",
+            hint="give another --name, or let target "
+            f"{session.target!r} feed it: scalable manager attach {record.name} --target "
+            f"{session.target} --id {session.target}",
+        )
+
+
+def _bring_managers(
+    directory: ClusterDirectory, session: ScalableSession, options: DetachOptions, output: Output
+) -> None:
+    """Start managers that are gone, and those of a cluster that was started without any."""
+    from scalable.lifecycle.creation import add_managers, resume, wait_for_managers
+
+    if directory.record().managers:
+        started = resume(directory.id)
+    elif options.workers:
+        requests = session.refuse_what_cannot_detach(options)
+        add_managers(directory, requests)
+        started = list(requests)
+    else:
+        return
+    if started:
+        output.note(f"started manager {', '.join(started)}")
+        wait_for_managers(directory, started)
 
 
 def _wait(
@@ -171,12 +235,7 @@ def _wait(
         def show(status: ClusterStatus) -> None:
             view.tell(time.monotonic() - began, render_progress(status))
 
-        try:
-            return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
-        except KeyboardInterrupt:
-            name = directory.record().name
-            output.note(f"cluster {name!r} goes on without being waited for; see `scalable status`")
-            raise
+        return wait_until_ready(directory, show, READY_TIMEOUT_S, workers=workers)
 
 
 def _show(status: ClusterStatus, output: Output, *, changed: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 import uuid
 from collections import deque
@@ -17,7 +16,7 @@ from distributed.scheduler import KilledWorker
 
 from scalable.cluster.calls.bundles import ERROR, INTERRUPT, KEPT, PICKLED, PLAIN, run_bundle
 from scalable.cluster.calls.lots import Lot, ManyCalls, Outcome
-from scalable.cluster.calls.messages import dump_calls, dump_function, load_error
+from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
 from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.errors import ClusterError
@@ -223,7 +222,7 @@ class Dispatcher:
         if bundle is None:
             return
         bundle.worker = worker
-        positions, values, kinds, profiles = pickle.loads(outcomes)
+        positions, values, kinds, profiles = load(outcomes)
         heard = [bundle.numbers[position] for position in positions]
         fresh = bundle.open.issuperset(positions)
         bundle.open.difference_update(positions)
@@ -365,7 +364,7 @@ def _outcome(kind: int, value: Any, profile: tuple[Any, ...] | None) -> Outcome:
         return None, load_error(value), profile
     if kind == PICKLED:
         try:
-            return pickle.loads(value), None, profile
+            return load(value), None, profile
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             return None, error, profile
     return value, None, profile

@@ -187,9 +187,35 @@ class ManyCalls:
         self._begun = end
         return taken
 
-    def call(self, number: int) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any] | None]:
-        """What to call."""
-        return self._function, self._arguments[number], None
+    def function(self, number: int) -> Callable[..., Any]:
+        """What to call: the same for all."""
+        del number
+        return self._function
+
+    def calls(
+        self, numbers: Sequence[int], index: Callable[[Callable[..., Any]], int]
+    ) -> tuple[list[int], Calls]:
+        """What to send. A function that cannot be sent fails them all."""
+        try:
+            index(self._function)
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            self.settle(numbers, [(None, error, None)] * len(numbers))
+            return [], (None, [], None)
+        return list(numbers), (None, [self._arguments[number] for number in numbers], None)
+
+    def settle_plainly(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
+        """Keep results of calls that have ended well, and of which nothing was heard before."""
+        results = self._results
+        with self._condition:
+            for number, value in zip(numbers, values, strict=True):
+                results[number] = value
+            self._left -= len(numbers)
+            if self._arrived is not None:
+                self._arrived.extend(numbers)
+            over = self._left == 0
+            self._condition.notify_all()
+        if over and self.on_end is not None:
+            self.on_end()
 
     def settle(self, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Keep results."""

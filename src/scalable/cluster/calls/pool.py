@@ -8,7 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
@@ -227,7 +227,7 @@ class CallPool(Executor):
             end()
         return future
 
-    def __enter__(self) -> CallPool:
+    def __enter__(self) -> Self:
         return self
 
     def __repr__(self) -> str:

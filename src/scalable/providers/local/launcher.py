@@ -85,6 +85,9 @@ class ProcessLauncher:
         Where the workers belong; they get its credentials through the pipe.
     """
 
+    #: Starting a worker takes a core for half a second: more at once would only be late together.
+    at_once = 4 * (os.cpu_count() or 1)
+
     def __init__(self, site: ManagerSite) -> None:
         self._site = site
         self._units: dict[UnitName, Unit] = {}

@@ -52,6 +52,8 @@ class SlurmCluster(PoolCluster):
     >>> cluster.add_workers(n=5, tag="demeter")  # doctest: +SKIP
     """
 
+    provider_name = "slurm"
+
     def __init__(
         self,
         queue: str | None = None,

@@ -1,0 +1,159 @@
+"""What planning costs, and how far its counts are from an exact solver's.
+
+    python benchmarks/planning.py [--rounds 5] [--exact]
+
+Sizing: CPU time of one plan's counts and front for 50 components of up to 1,000 workers each, the
+best of some rounds, without the draws for intervals; and of a whole plan with them. With --exact
+(SciPy) also the gap to HiGHS: workers, weighted by their price, and cost, for the same deadline.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from statistics import fmean
+
+from scalable.planning import OBJECTIVES, Aims, make_plan
+from scalable.planning.frontier import Bounds, trace
+from scalable.planning.network import make_network
+from scalable.planning.objectives import Problem, choose
+from scalable.planning.work import Calls
+from scalable.spec import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
+
+SHAPES = ("chain", "parallel", "layers", "tree")
+
+
+def instance(seed: int, shape: str, pools: int, most: int) -> Problem:
+    """Pools with a task each; half of them with calls of unequal length."""
+    chance = random.Random(f"{seed} {shape} {pools}")
+    work = []
+    for number in range(pools):
+        before = {
+            "chain": [f"t{number - 1}"] if number else [],
+            "parallel": [],
+            "layers": [f"t{i}" for i in range(pools) if i // 5 == number // 5 - 1],
+            "tree": [f"t{chance.randrange(number)}"] if number else [],
+        }[shape]
+        length = chance.uniform(1, 100)
+        uneven = Forecast(
+            1.1 * length, length, 1.5 * length, 2.5 * length, samples=30, source="history"
+        )
+        forecast = chance.choice([Forecast.exactly(length), uneven])
+        count = chance.randint(1, 3 * most)
+        work.append(Calls(f"t{number}", f"p{number}", count, forecast, tuple(before)))
+    network = make_network(work, {f"p{n}": 1 for n in range(pools)}, {})
+    rates = [chance.choice([1.0, chance.uniform(0.2, 5)]) for _ in work]
+    return Problem(network, network, Bounds([1] * pools, [most] * pools, None, rates))
+
+
+def best_ms(rounds: int, do: Callable[[], object]) -> float:
+    found = []
+    for _ in range(rounds):
+        began = time.process_time()
+        do()
+        found.append(time.process_time() - began)
+    return 1000 * min(found)
+
+
+def deadline(problem: Problem, share: float) -> float:
+    states = trace(problem.planned, problem.bounds)
+    fast, slow = problem.time_s(states[-1]), problem.time_s(states[0])
+    return fast ** (1 - share) * slow**share
+
+
+def sizing(rounds: int) -> None:
+    print("sizing, 50 components x 1,000 workers, CPU ms (best of", rounds, "rounds)")
+    for shape in SHAPES:
+        problem = instance(1, shape, 50, 1000)
+        limit = deadline(problem, 0.5)
+        shown = []
+        for objective in OBJECTIVES:
+            aims = Aims.parse(objective, "aggressive")
+            taken = best_ms(rounds, lambda p=problem, a=aims, s=limit: choose(p, a, s))
+            shown.append(f"{objective} {taken:.1f}")
+        print(f"  {shape:10}", ", ".join(shown))
+
+
+def whole(rounds: int) -> None:
+    print("whole plan with intervals and reasons, CPU ms")
+    for pools in (1, 5, 50):
+        tasks = {
+            f"t{n}": TaskSpec(f"t{n}", f"p{n}", count=500, duration_s=60.0) for n in range(pools)
+        }
+        components = {f"p{n}": ComponentSpec(f"p{n}") for n in range(pools)}
+        spec = DeploymentSpec("p", "t", "slurm", components, tasks)
+        aims = Aims.parse("balance")
+        taken = best_ms(rounds, lambda spec=spec, aims=aims: make_plan(spec, "", None, aims))
+        print(f"  {pools:3} components {taken:.1f}")
+
+
+def exactly(problem: Problem, most: int, limit: float) -> tuple[int, ...]:
+    """The cheapest counts: one binary variable for each pool and count, one end for each stage."""
+    import numpy as np
+    from scipy.optimize import Bounds as Box
+    from scipy.optimize import LinearConstraint, milp
+
+    stages, pools = problem.predicted.stages, range(len(problem.bounds.rates))
+    options = [(p, w) for p in pools for w in range(1, most + 1)]
+    rows, low, high = [], [], []
+    for pool in pools:
+        rows.append([float(p == pool) for p, _ in options] + [0.0] * len(stages))
+        low.append(1.0)
+        high.append(1.0)
+    for position, stage in enumerate(stages):
+        lengths = [-stage.time_s(w) if p == stage.pool else 0.0 for p, w in options]
+        for other in stage.before or (None,):
+            ends = [float(i == position) - float(i == other) for i in range(len(stages))]
+            rows.append(lengths + ends)
+            low.append(0.0)
+            high.append(np.inf)
+    found = milp(
+        [problem.bounds.rates[p] * w for p, w in options] + [0.0] * len(stages),
+        constraints=LinearConstraint(np.array(rows), low, high),
+        integrality=[1] * len(options) + [0] * len(stages),
+        bounds=Box(0, [1.0] * len(options) + [limit] * len(stages)),
+        options={"mip_rel_gap": 1e-6, "time_limit": 60},
+    )
+    picked = {p: w for (p, w), x in zip(options, found.x, strict=False) if x > 0.5}
+    return tuple(picked[pool] for pool in pools)
+
+
+def gaps(most: int = 40) -> None:
+    print("gap to an exact solver, percent: mean and largest")
+    aims = Aims.parse("minimize cost", "aggressive")
+    for pools in (2, 5, 10):
+        for shape in SHAPES:
+            costs, rates = [], []
+            for seed in range(200, 206):
+                problem = instance(seed, shape, pools, most)
+                for share in (0.15, 0.5, 0.8):
+                    limit = deadline(problem, share)
+                    ours = choose(problem, aims, limit).point.workers
+                    best = exactly(problem, most, limit)
+                    weighed = [
+                        sum(r * n for r, n in zip(problem.bounds.rates, counts, strict=True))
+                        for counts in (ours, best)
+                    ]
+                    rates.append(100 * (weighed[0] / weighed[1] - 1))
+                    costs.append(100 * (problem.cost(ours) / problem.cost(best) - 1))
+            print(
+                f"  {pools:2} {shape:10} cost {fmean(costs):.3f} {max(costs):.3f}, "
+                f"workers {fmean(rates):.3f} {max(rates):.3f}"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--exact", action="store_true")
+    given = parser.parse_args()
+    sizing(given.rounds)
+    whole(given.rounds)
+    if given.exact:
+        gaps()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""``scalable simulate``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalable import settings
+from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import PlanError, RunError, ScalableError
+
+if TYPE_CHECKING:
+    from scalable.scaling.outcome import Outcome, Startup
+    from scalable.scaling.pools import PoolPolicy
+    from scalable.scaling.reference import Reference
+    from scalable.scaling.task_model import TaskModel
+    from scalable.scaling.workloads import Workload
+
+_HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
+#: Of a start no more than this is paid for, in seconds, unless something else is said.
+_BILLED_S = 60.0
+
+
+class Duration(click.ParamType[float]):
+    """A length of time, such as 90, 10min or 1h; seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse it."""
+        from scalable.units import parse_duration
+
+        try:
+            return parse_duration(value)  # type: ignore[arg-type]
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@manifest_argument
+@target_option("The target whose components and tasks are replayed.")
+@click.option("--run", "run_id", metavar="ID", help="Replay a recorded run, instead of a manifest.")
+@click.option(
+    "--runs-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Where runs are kept; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
+)
+@click.option(
+    "--workflow",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Replay a workflow's trace in WfFormat 1.5 (wfcommons.org), instead of a manifest.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME",
+    help="The rule that sizes the pools; may be given several times. By default scalable and dask.",
+)
+@click.option(
+    "--startup",
+    type=Duration(),
+    default="1s",
+    show_default=True,
+    help="How long a worker takes to start; each takes 0.8 to 1.3 times that.",
+)
+@click.option(
+    "--billed-startup",
+    type=Duration(),
+    help="How much of that is paid for; by default all of it, but a minute at most.",
+)
+@click.option(
+    "--maximum",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Most workers of a pool that has no bounds of its own.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of how workers start.")
+@output_options
+def command(  # noqa: PLR0913 - what users may give
+    manifest: Path | None,
+    target: str | None,
+    *,
+    run_id: str | None,
+    runs_dir: Path | None,
+    workflow: Path | None,
+    policies: tuple[str, ...],
+    startup: float,
+    billed_startup: float | None,
+    maximum: int,
+    seed: int,
+    output: Output,
+) -> int:
+    """Replay work on simulated pools to compare policies.
+
+    Nothing is started. Time is until the last call has ended or, where calls came over time, the
+    mean from a call's arrival to its end; cost is paid worker-seconds.
+    """
+    from scalable.scaling.outcome import Startup
+    from scalable.scaling.rules import RULES
+
+    if sum(given is not None for given in (manifest, run_id, workflow)) > 1:
+        raise click.UsageError("a manifest, --run and --workflow name different work; give one")
+    names = list(dict.fromkeys(name.lower() for name in policies)) or ["scalable", "dask"]
+    unknown = [name for name in names if name not in RULES]
+    if unknown:
+        raise click.UsageError(f"no policy {unknown[0]!r}; there are {', '.join(RULES)}")
+    billed = min(startup, _BILLED_S) if billed_startup is None else min(billed_startup, startup)
+    if workflow is not None:
+        work = _of_workflow(workflow, maximum)
+    elif run_id is not None:
+        work = _of_run((runs_dir or settings.runs_dir()).absolute(), run_id, maximum)
+    else:
+        work = _of_manifest(manifest, target, maximum)
+    output.show(_compared(work, names, Startup(startup, billed), seed))
+    return 0
+
+
+def _of_workflow(path: Path, maximum: int) -> Workload:
+    from scalable.scaling.workloads import Terms, of_wfformat
+
+    try:
+        return of_wfformat(json.loads(path.read_bytes()), {"workers": Terms(0, maximum)})
+    except OSError as error:
+        raise ScalableError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ScalableError(f"{path}: {error}", hint="a trace in WfFormat 1.5 is needed") from error
+
+
+def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
+    from scalable.scaling.workloads import Terms, of_run
+    from scalable.telemetry import find_run, read_run
+
+    record = read_run(find_run(runs_dir, run_id))
+    tags = dict.fromkeys(str(row["tag"]) for row in record.tasks if row.get("tag"))
+    try:
+        return of_run(record.path.name, record.tasks, {tag: Terms(0, maximum) for tag in tags})
+    except ValueError as error:
+        raise RunError(str(error), hint="a run with calls that had a tag is needed") from error
+
+
+def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Workload:
+    from scalable.scaling.workloads import of_spec
+    from scalable.session import ScalableSession
+
+    path = settings.manifest_path(manifest)
+    session = ScalableSession.from_yaml(path, target)
+    try:
+        return of_spec(session.spec, maximum)
+    except ValueError as error:
+        hint = "give each task its count and duration in the manifest, or replay a --run"
+        raise PlanError(f"{path}: {error}", hint=hint) from error
+
+
+def _known(work: Workload) -> TaskModel:
+    """What a policy knows beforehand: the expectations of a manifest; of traces nothing."""
+    from scalable.scaling.task_model import Expectation, TaskModel
+
+    expected = {
+        (call.kind.component, call.kind.task): Expectation(call.duration_s) for call in work.calls
+    }
+    return TaskModel(expected if work.expected else None)
+
+
+def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> Result:
+    from scalable.report.table import table
+    from scalable.scaling.policy import look_every_s
+    from scalable.scaling.reference import clairvoyant
+    from scalable.scaling.rules import RULES
+    from scalable.scaling.simulator import simulate
+    from scalable.units import format_duration
+
+    best = clairvoyant(work, startup)
+    rows, values = [], {}
+    for name in names:
+        rule = RULES[name]
+        outcome = simulate(
+            work,
+            _each(rule.make),
+            startup,
+            _known(work),
+            every_s=rule.every_s or look_every_s(startup.delay_s),
+            seed=seed,
+        )
+        score = math.sqrt(outcome.time_s * outcome.cost / best.product) if best.product else None
+        most = sum(max((n for _, n in line), default=0) for line in outcome.workers.values())
+        rows.append(
+            (
+                name,
+                format_duration(outcome.time_s),
+                f"{outcome.cost:.0f}",
+                str(len(outcome.changes)),
+                str(most),
+                "-" if score is None else f"{score:.2f}",
+            )
+        )
+        values[name] = _value(outcome, score)
+    rows.append(("clairvoyant", format_duration(best.time_s), f"{best.cost:.0f}", "-", "-", "1.00"))
+    what = "mean time from arrival to end" if work.stream else "time until the last call has ended"
+    lines = [
+        f"{work.name}: {len(work.calls)} calls in {len(work.pools)} pools; {what}",
+        "",
+        *table(_HEADER, rows),
+    ]
+    data = {
+        "version": VERSION,
+        "workload": work.name,
+        "calls": len(work.calls),
+        "stream": work.stream,
+        "startup_s": startup.delay_s,
+        "billed_startup_s": startup.billed_s,
+        "seed": seed,
+        "clairvoyant": _reference(best),
+        "policies": values,
+    }
+    return Result("\n".join(lines) + "\n", data)
+
+
+def _each(make: Callable[[], PoolPolicy]) -> Callable[[str], PoolPolicy]:
+    return lambda _: make()
+
+
+def _reference(reference: Reference) -> Mapping[str, float]:
+    return {"time_s": reference.time_s, "cost": reference.cost}
+
+
+def _value(outcome: Outcome, score: float | None) -> Mapping[str, Any]:
+    return {
+        "time_s": outcome.time_s,
+        "makespan_s": outcome.makespan_s,
+        "sojourn_s": outcome.sojourn_s,
+        "cost": outcome.cost,
+        "score": score,
+        "decisions": [change._asdict() for change in outcome.changes],
+        "workers": {pool: [list(step) for step in line] for pool, line in outcome.workers.items()},
+    }

@@ -1,0 +1,162 @@
+"""What is known before a run: the manifest's expectations and earlier runs become forecasts.
+
+The one place where the records of runs, the task model and planning meet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from scalable import settings
+from scalable.planning import Knowledge, Outcome, Prices
+from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
+from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
+from scalable.telemetry import EarlierRun, read_history
+from scalable.units import parse_bytes
+
+#: Numbers of calls are medians over so many runs, the latest ones.
+RUNS_FOR_CALLS = 5
+
+
+def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel:
+    """A task model that knows the manifest's expectations and the calls of earlier runs.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    history
+        Earlier runs, the latest first.
+    """
+    expectations = {
+        (task.component, task.name): Expectation(
+            task.duration_s, None if task.memory is None else parse_bytes(task.memory)
+        )
+        for task in spec.tasks.values()
+        if task.duration_s is not None or task.memory is not None
+    }
+    return TaskModel(expectations, _samples(history))
+
+
+def _samples(history: Iterable[EarlierRun]) -> Iterable[Sample]:
+    # The model keeps the samples that it is told of last.
+    for run in reversed(list(history)):
+        for call in run.calls:
+            kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
+            yield Sample(kind, call.duration_s, call.memory)
+
+
+def gather(
+    spec: DeploymentSpec, prices: Prices | None = None, runs_dir: Path | None = None
+) -> Knowledge:
+    """Everything that a plan can rest on.
+
+    Runs that cannot be read are passed over with a warning.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    prices
+        What the provider says that workers cost.
+    runs_dir
+        Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+    """
+    where = settings.runs_dir() if runs_dir is None else runs_dir
+    history = read_history(where, spec.project_name)
+    model = task_model(spec, history)
+    here = [run for run in history if run.target == spec.target_name]
+    counts = _counts([run for run in history if run.status == "completed" and run.whole])
+    listed, unlisted = _match(spec, counts)
+    names = [*spec.tasks.values(), *unlisted]
+    forecasts = {task.name: model.forecast(Kind(task.component, task.name)) for task in names}
+    return Knowledge(
+        forecasts=forecasts,
+        calls=listed,
+        unlisted=unlisted,
+        startup_s=_startups(here),
+        outcomes=_outcomes(here),
+        prices=prices,
+    )
+
+
+def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
+    """What a provider says that one worker of each component costs, or None.
+
+    Parameters
+    ----------
+    provider
+        One that may offer ``estimate_cost(spec, plan)``.
+    spec
+        The request.
+    """
+    estimate = getattr(provider, "estimate_cost", None)
+    if estimate is None:
+        return None
+    one_each = ScalePlan(
+        dict.fromkeys(spec.components, 1), {tag: spec.resources(tag) for tag in spec.components}
+    )
+    found: CostEstimate | None = estimate(spec, one_each)
+    if found is None:
+        return None
+    return Prices(dict(found.by_tag), found.currency, found.source, found.as_of)
+
+
+def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
+    """(tag, task) -> calls in a run that made any: the median of the latest."""
+    seen: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for run in runs:
+        for kind, count in run.counts.items():
+            seen[kind].append(count)
+    return {kind: round(median(found[:RUNS_FOR_CALLS])) for kind, found in seen.items()}
+
+
+def _match(
+    spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
+) -> tuple[dict[str, int], list[TaskSpec]]:
+    """Task -> calls for the manifest's tasks; and tasks that the manifest does not name.
+
+    Calls that were sent to a pool by its tag bear the name of their function: where the pool has
+    one task, which no run made calls of, they are taken for its calls.
+    """
+    listed = {
+        task.name: counts[task.component, task.name]
+        for task in spec.tasks.values()
+        if (task.component, task.name) in counts
+    }
+    unlisted: list[TaskSpec] = []
+    for tag in spec.components:
+        own = [task for task in spec.tasks.values() if task.component == tag]
+        others = {t: n for (at, t), n in counts.items() if at == tag and t not in spec.tasks}
+        if len(own) == 1 and own[0].name not in listed and others:
+            listed[own[0].name] = sum(others.values())
+        if not own:
+            unlisted += [TaskSpec(name, tag, count=n) for name, n in others.items()]
+    return listed, _each_named_once(unlisted)
+
+
+def _each_named_once(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
+    """The tasks; one whose function runs in several pools stays with the first."""
+    found: dict[str, TaskSpec] = {}
+    for task in tasks:
+        found.setdefault(task.name, task)
+    return list(found.values())
+
+
+def _startups(runs: Iterable[EarlierRun]) -> dict[str, float]:
+    seen: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        for tag, seconds in run.startups_s:
+            seen[tag].append(seconds)
+    return {tag: median(found) for tag, found in seen.items()}
+
+
+def _outcomes(runs: Iterable[EarlierRun]) -> list[Outcome]:
+    return [
+        Outcome(run.predicted_s, run.span_s, run.overhead)
+        for run in runs
+        if run.status == "completed" and run.predicted_s and run.span_s
+    ]

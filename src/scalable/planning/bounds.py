@@ -1,0 +1,91 @@
+"""What bounds the counts of a plan that serves an objective. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from scalable.errors import PlanError
+from scalable.planning.counts import ranges_of, written_total
+from scalable.planning.frontier import Bounds
+from scalable.spec import DeploymentSpec
+
+#: Stands for no bound.
+UNBOUNDED = 10**9
+
+
+def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
+    """The option that bounds all pools together, with its value, where there is one."""
+    written = written_total(spec)
+    maximum = None if spec.adaptive is None else spec.adaptive.maximum
+    if maximum is None or (written is not None and written[1] <= maximum):
+        return written
+    return "adaptive.maximum", maximum
+
+
+def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
+    """Tag -> the most workers that the manifest allows, or None.
+
+    Where a target has a total that is not written, as ``max_workers`` of local, a pool that does
+    not say otherwise has one worker.
+    """
+    total = total_of(spec)
+    alone = total is None and "max_workers" in spec.options
+    found: dict[str, int | None] = {}
+    for tag, (_, high) in ranges_of(spec).items():
+        most = 1 if alone and spec.components[tag].workers is None else high
+        bounds = [n for n in (most, None if total is None else total[1]) if n is not None]
+        found[tag] = min(bounds, default=None)
+    return found
+
+
+def bounds_of(
+    spec: DeploymentSpec,
+    *,
+    working: Collection[str],
+    known: Collection[str],
+    rates: Mapping[str, float],
+) -> Bounds:
+    """The bounds of all pools, in the order of the manifest.
+
+    Parameters
+    ----------
+    spec
+        A request without conflicts.
+    working
+        Tags with calls to run; each gets a worker.
+    known
+        Tags that tasks name. The others get a worker each as far as the total goes, since calls
+        may be sent to them all the same.
+    rates
+        Tag -> what a worker costs for a second.
+
+    Raises
+    ------
+    PlanError
+        When a pool with known calls may not have a worker.
+    """
+    total = total_of(spec)
+    most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
+    least = {tag: min(low, most[tag]) for tag, (low, _) in ranges_of(spec).items()}
+    room = UNBOUNDED if total is None else total[1] - sum(least.values())
+    idle = {t for t in spec.components if t not in known and spec.components[t].workers is None}
+    for tag in sorted({*working, *idle}, key=lambda t: (t not in known, spec.tags.index(t))):
+        if least[tag]:
+            continue
+        if most[tag] and room > 0:
+            least[tag], room = 1, room - 1
+        elif tag in known:
+            bound = f"{total[0]} {total[1]}" if most[tag] and total else "its maximum of 0 workers"
+            raise PlanError(
+                f"component {tag!r} has calls to run, and {bound} leaves it no worker",
+                hint="raise that bound",
+            )
+        elif spec.components[tag].workers is None:
+            most[tag] = 0
+    return Bounds(
+        least=list(least.values()),
+        most=list(most.values()),
+        total=None if total is None else total[1],
+        rates=[rates[tag] for tag in spec.components],
+        least_total=0 if spec.adaptive is None else spec.adaptive.minimum,
+    )

@@ -1,0 +1,365 @@
+"""The counts from the cheapest to the fastest, stages and parallel pools together. Pure.
+
+Where layers of stages follow each other whole, the length of a run is a sum over layers, and each
+step shortens one layer by enlarging all pools that hold it up. Steps of layers that share no pool
+are independent: those that save most for what they add come first, on the lower convex hull of each
+(Fox 1966). Elsewhere the pool on the longest chain is enlarged that saves most for what it adds.
+Counts only grow along the way.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from scalable.planning.network import Network
+
+#: So many counts of all pools together are tried one by one, and above in steps of a ratio.
+_EACH_COUNT, _RATIO = 500, 1.15
+#: What computing with rounded numbers may be off by.
+SAME = 1e-9
+
+Workers = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What counts must keep to.
+
+    Attributes
+    ----------
+    least, most
+        Of each pool.
+    total
+        Of all pools together, or None.
+    rates
+        What one worker of each pool adds to the cost of a plan.
+    least_total
+        Of all pools together.
+    """
+
+    least: Sequence[int]
+    most: Sequence[int]
+    total: int | None
+    rates: Sequence[float]
+    least_total: int = 0
+
+    def holds(self, workers: Sequence[int]) -> bool:
+        """Whether counts are within all bounds."""
+        total = sum(workers)
+        return self.least_total <= total <= (total if self.total is None else self.total) and all(
+            low <= count <= high
+            for low, count, high in zip(self.least, workers, self.most, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Pools that grow together: position -> index of the new candidate."""
+
+    cost: float
+    saved: float
+    moves: tuple[tuple[int, int], ...]
+
+
+def trace(network: Network, bounds: Bounds) -> list[Workers]:
+    """Counts from the least to those that nothing gets faster with, each at least the one before.
+
+    Parameters
+    ----------
+    network
+        The work.
+    bounds
+        The least counts must be within them, and at least one where a pool has calls.
+    """
+    ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
+    steps = _layer_steps if network.layered else _chain_steps
+    at = [0] * len(ladder)
+    counts = [rungs[0] for rungs in ladder]
+    room = math.inf if bounds.total is None else bounds.total - sum(counts)
+    found = [tuple(counts)]
+    full: set[int] = set()  # pools that a step did not fit for: their later steps build on it
+    for step in steps(network, bounds, ladder):
+        more = sum(ladder[p][i] - counts[p] for p, i in step.moves)
+        if more > room or not full.isdisjoint(p for p, _ in step.moves):
+            full.update(p for p, _ in step.moves)
+            continue
+        for pool, index in step.moves:
+            at[pool], counts[pool] = index, ladder[pool][index]
+        room -= more
+        found.append(tuple(counts))
+    found += _fill(network, bounds, found[-1])
+    enough = [workers for workers in found if sum(workers) >= bounds.least_total]
+    return enough or [_raised(bounds, found[-1])]
+
+
+def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
+    """Counts of a pool that are worth trying, ascending; each is faster than the one before."""
+    least = bounds.least[pool]
+    most = min(bounds.most[pool], max(least, network.most_useful(pool)))
+    if bounds.total is not None:
+        most = max(least, min(most, bounds.total - sum(bounds.least) + least))
+    stages = [network.stages[i] for i in network.stages_of[pool]]
+    slots = network.slots[pool]
+    each = max(1, _EACH_COUNT // len(network.tags))
+    tried = list(range(least, min(most, least + each) + 1))
+    while tried[-1] < most:
+        tried.append(min(most, max(tried[-1] + 1, int(tried[-1] * _RATIO))))
+    found: list[int] = []
+    for count in tried:
+        if found and stages and all(stage.even and stage.calls for stage in stages):
+            # The fewest workers that need no more waves than these.
+            count = max(  # noqa: PLW2901
+                math.ceil(s.calls / (math.ceil(s.calls / (count * slots)) * slots)) for s in stages
+            )
+        if not found or (count > found[-1] and _faster(network, pool, found[-1], count)):
+            found.append(count)
+    return found
+
+
+def _faster(network: Network, pool: int, fewer: int, more: int) -> bool:
+    slots = network.slots[pool]
+    stages = [network.stages[i] for i in network.stages_of[pool]]
+    return any(s.time_s(more * slots) < s.time_s(fewer * slots) for s in stages) or (
+        len(stages) > 1 and fewer < network.most_useful(pool)
+    )
+
+
+def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float]]:
+    """What each stage takes with each candidate of its pool."""
+    return [
+        [stage.time_s(count * network.slots[stage.pool]) for count in ladder[stage.pool]]
+        for stage in network.stages
+    ]
+
+
+# Layers that follow each other whole --------------------------------------------------------------
+
+
+def _layer_steps(
+    network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
+) -> Iterator[_Step]:
+    """Steps by what they save for what they add, the best first; those of a block in order."""
+    times = _times(network, ladder)
+    ranked: list[tuple[float, int, int, _Step]] = []
+    for number, block in enumerate(_blocks(network)):
+        if len(block) == 1:
+            steps = list(_layer_alone(network, bounds, ladder, times, block[0]))
+        else:
+            steps = list(_SharedLayers(network, bounds, ladder, times, block).steps())
+        for position, (slope, step) in enumerate(_along_hull(steps)):
+            ranked.append((-slope, number, position, step))
+    ranked.sort(key=lambda entry: entry[:3])
+    return (step for *_, step in ranked)
+
+
+def _blocks(network: Network) -> list[list[list[int]]]:
+    """Layers that share pools, together."""
+    blocks: list[tuple[set[int], list[list[int]]]] = []
+    for layer in network.layers:
+        pools = {network.stages[i].pool for i in layer}
+        joined = [layer]
+        apart = []
+        for others, layers in blocks:
+            if others.isdisjoint(pools):
+                apart.append((others, layers))
+            else:
+                pools |= others
+                joined = layers + joined
+        blocks = [*apart, (pools, joined)]
+    return [layers for _, layers in blocks]
+
+
+def _layer_alone(
+    network: Network,
+    bounds: Bounds,
+    ladder: Sequence[Sequence[int]],
+    times: Sequence[Sequence[float]],
+    layer: Sequence[int],
+) -> Iterator[_Step]:
+    """Shorten one layer that shares no pool with others: whatever holds it up grows."""
+    waiting = [(-times[i][0], i, 0) for i in layer]
+    heapq.heapify(waiting)
+    while waiting:
+        top = -waiting[0][0]
+        cost, moves = 0.0, []
+        while -waiting[0][0] == top:
+            _, i, index = waiting[0]
+            pool, own = network.stages[i].pool, times[i]
+            later = _first_below(own, index, top)
+            if later is None:
+                return
+            cost += bounds.rates[pool] * (ladder[pool][later] - ladder[pool][index])
+            moves.append((pool, later))
+            heapq.heapreplace(waiting, (-own[later], i, later))
+        yield _Step(cost, top + waiting[0][0], tuple(moves))
+
+
+class _SharedLayers:
+    """Layers that share pools: what enlarges a pool shortens all the layers that it is in."""
+
+    def __init__(
+        self,
+        network: Network,
+        bounds: Bounds,
+        ladder: Sequence[Sequence[int]],
+        times: Sequence[Sequence[float]],
+        block: Sequence[Sequence[int]],
+    ) -> None:
+        self._bounds, self._ladder, self._times, self._block = bounds, ladder, times, block
+        self._pool_of = [stage.pool for stage in network.stages]
+        self._at = {self._pool_of[i]: 0 for layer in block for i in layer}
+        self._layers_of: dict[int, list[int]] = {pool: [] for pool in self._at}
+        for number, layer in enumerate(block):
+            for i in layer:
+                self._layers_of[self._pool_of[i]].append(number)
+        self._tops = [max(times[i][0] for i in layer) for layer in block]
+
+    def steps(self) -> Iterator[_Step]:
+        """Shorten one layer after the other, the one that saves most for what it adds."""
+        known = {number: self._shorten(number) for number in range(len(self._block))}
+        while True:
+            able = [step for step in known.values() if step is not None and step.saved > 0]
+            if not able:
+                return
+            best = max(able, key=lambda step: step.saved / (step.cost or SAME))
+            self._at.update(best.moves)
+            changed = self._layers({pool for pool, _ in best.moves})
+            for number in changed:
+                self._tops[number] = self._top(number, self._at)
+            # What a step of a layer saves depends on all layers that its pools are in.
+            for number in self._layers({self._pool_of[i] for n in changed for i in self._block[n]}):
+                known[number] = self._shorten(number)
+            yield best
+
+    def _layers(self, pools: Collection[int]) -> set[int]:
+        return {number for pool in pools for number in self._layers_of[pool]}
+
+    def _top(self, number: int, at: Mapping[int, int]) -> float:
+        return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
+
+    def _shorten(self, number: int) -> _Step | None:
+        """The step after which whatever holds up a layer holds it up less; None where it cannot."""
+        moves: dict[int, int] = {}
+        for i in self._block[number]:
+            pool, own = self._pool_of[i], self._times[i]
+            if own[self._at[pool]] < self._tops[number]:
+                continue
+            later = _first_below(own, self._at[pool], self._tops[number])
+            if later is None:
+                return None
+            moves[pool] = later
+        after = self._at | moves
+        more = {pool: self._ladder[pool][later] for pool, later in moves.items()}
+        cost = sum(
+            self._bounds.rates[pool] * (count - self._ladder[pool][self._at[pool]])
+            for pool, count in more.items()
+        )
+        saved = sum(self._tops[n] - self._top(n, after) for n in self._layers(moves))
+        return _Step(cost, saved, tuple(moves.items()))
+
+
+def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
+    """The first candidate after an index that takes less than ``top``, or None."""
+    return next((i for i in range(index + 1, len(times)) if times[i] < top), None)
+
+
+def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
+    """Each step with the slope of its segment of the lower convex hull of cost and time."""
+    segments: list[tuple[float, float, list[_Step]]] = []
+    for step in steps:
+        cost, saved, members = step.cost, step.saved, [step]
+        while segments and saved * segments[-1][0] >= segments[-1][1] * cost:
+            earlier = segments.pop()
+            cost, saved, members = cost + earlier[0], saved + earlier[1], earlier[2] + members
+        segments.append((cost, saved, members))
+    for cost, saved, members in segments:
+        for step in members:
+            yield saved / (cost or SAME), step
+
+
+# Any graph ----------------------------------------------------------------------------------------
+
+
+def _chain_steps(
+    network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
+) -> Iterator[_Step]:
+    """Enlarge the pool on the longest chain that saves most for what it adds."""
+    at = [0] * len(ladder)
+    times = _times(network, ladder)
+    while True:
+        now = [own[at[stage.pool]] for own, stage in zip(times, network.stages, strict=True)]
+        counts = [rungs[i] for rungs, i in zip(ladder, at, strict=True)]
+        _, ends, binding = network.compose(counts, now)
+        chain = (
+            network.stages_of[binding]
+            if binding is not None
+            else _longest_chain(network, now, ends)
+        )
+        saved: dict[int, float] = {}
+        for i in chain:
+            pool = network.stages[i].pool
+            if at[pool] + 1 < len(ladder[pool]):
+                less = now[i] - times[i][at[pool] + 1]
+                if binding is not None:
+                    slots = network.slots[pool]
+                    work = network.stages[i].work_s / slots
+                    less = work / counts[pool] - work / ladder[pool][at[pool] + 1]
+                saved[pool] = saved.get(pool, 0.0) + less
+        costs = {p: bounds.rates[p] * (ladder[p][at[p] + 1] - counts[p]) for p in saved}
+        best = max(saved, key=lambda p: saved[p] / (costs[p] or SAME), default=None)
+        if best is None:
+            return
+        at[best] += 1
+        yield _Step(costs[best], saved[best], ((best, at[best]),))
+
+
+def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[float]) -> list[int]:
+    """Stages of the longest chain, the last one first."""
+    if not ends:
+        return []
+    at: int | None = max(range(len(ends)), key=ends.__getitem__)
+    chain = []
+    while at is not None:
+        chain.append(at)
+        begin = ends[at] - times[at]
+        before = network.stages[at].before
+        held = [i for i in before if ends[i] >= begin - SAME * max(1.0, abs(begin))]
+        at = max(held, key=ends.__getitem__, default=None)
+    return chain
+
+
+# Between candidates -------------------------------------------------------------------------------
+
+
+def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Workers]:
+    """Hand out what the total leaves where no whole step fitted, while that makes it faster."""
+    if bounds.total is None:
+        return
+    counts = list(workers)
+    while (room := bounds.total - sum(counts)) > 0:
+        now = network.finish_s(counts)
+        best: tuple[float, int, int] | None = None
+        for pool, count in enumerate(counts):
+            most = min(bounds.most[pool], count + room)
+            for more in dict.fromkeys((count + 1, count + max(1, room // 2), most)):
+                if not count < more <= most:
+                    continue
+                tried = network.finish_s([*counts[:pool], more, *counts[pool + 1 :]])
+                rate = (now - tried) / (more - count)
+                if tried < now and (best is None or rate > best[0]):
+                    best = rate, pool, more
+        if best is None:
+            return
+        counts[best[1]] = best[2]
+        yield tuple(counts)
+
+
+def _raised(bounds: Bounds, workers: Workers) -> Workers:
+    """Counts that are raised to the least total although nothing gets faster with them."""
+    counts = list(workers)
+    for pool, most in enumerate(bounds.most):
+        counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))
+    return tuple(counts)

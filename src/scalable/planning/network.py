@@ -1,0 +1,268 @@
+"""How long a graph of calls takes with given pools: an estimate of list scheduling. Pure.
+
+Calls of one pool that wait for the same tasks make one stage. A stage takes whole waves where its
+calls take equally long, and otherwise what list scheduling is expected to need: the work over the
+slots, and a tail while the last calls end. A run takes as long as its longest chain of stages, and
+no pool can be faster than all of its work allows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from statistics import NormalDist
+
+from scalable.planning.work import Calls
+from scalable.spec import Forecast
+
+#: The share of a stage's calls that may take longer than what counts as its longest call.
+_BEYOND_LONGEST = 0.002
+#: The tail of a stage is no more than so much of its longest call.
+_TAIL = 0.7
+#: Ratios of running times that a lognormal law is fitted by: q80 over q50.
+_Z80 = NormalDist().inv_cdf(0.8)
+_Z95 = NormalDist().inv_cdf(0.95)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Calls of one pool that become ready together.
+
+    Attributes
+    ----------
+    pool
+        Position of the pool.
+    tasks
+        Their names.
+    calls
+        How many.
+    work_s
+        Running time of all calls together.
+    longest_s, tail_s
+        What the longest of the calls takes, and how long the last ones keep some slots waiting.
+    even
+        Whether all calls take the same.
+    before
+        Positions of the stages that must have ended before; they are smaller than its own.
+    """
+
+    pool: int
+    tasks: tuple[str, ...]
+    calls: int
+    work_s: float
+    longest_s: float
+    tail_s: float
+    even: bool
+    before: tuple[int, ...] = ()
+
+    def time_s(self, slots: int) -> float:
+        """Seconds from the start of the first call to the end of the last one."""
+        if not self.calls:
+            return 0.0
+        if self.even:
+            return math.ceil(self.calls / slots) * self.work_s / self.calls
+        return max(self.work_s / slots + self.tail_s * (1 - 1 / slots), self.longest_s)
+
+
+@dataclass
+class Network:
+    """Stages and the pools that run them.
+
+    Attributes
+    ----------
+    tags
+        The pools.
+    slots
+        Calls that one worker of each pool runs at once.
+    startup_s
+        Seconds until the workers of each pool are there.
+    stages
+        Those before first.
+    """
+
+    tags: Sequence[str]
+    slots: Sequence[int]
+    startup_s: Sequence[float]
+    stages: Sequence[Stage]
+    stages_of: list[list[int]] = field(init=False)
+    _starts: list[tuple[float, tuple[int, ...]]] = field(init=False, repr=False)
+    _shared: list[tuple[int, list[int], float]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.stages_of = [[] for _ in self.tags]
+        for position, stage in enumerate(self.stages):
+            self.stages_of[stage.pool].append(position)
+        self._starts = [(self.startup_s[s.pool] if s.calls else 0.0, s.before) for s in self.stages]
+        self._shared = [
+            (pool, own, sum(self.stages[i].work_s for i in own) / self.slots[pool])
+            for pool, own in enumerate(self.stages_of)
+            if len(own) > 1
+        ]
+
+    def finish_s(self, workers: Sequence[int]) -> float:
+        """Seconds until everything has ended; infinite where a pool with calls has no worker."""
+        return self.compose(workers, self.times_s(workers))[0]
+
+    def times_s(self, workers: Sequence[int]) -> list[float]:
+        """What each stage takes alone; infinite where its pool has no worker."""
+        return [self.stage_s(stage, workers[stage.pool]) for stage in self.stages]
+
+    def stage_s(self, stage: Stage, count: int) -> float:
+        """What one stage takes with so many workers of its pool."""
+        if stage.calls and not count:
+            return math.inf
+        return stage.time_s(count * self.slots[stage.pool])
+
+    def compose(
+        self, workers: Sequence[int], times: Sequence[float]
+    ) -> tuple[float, list[float], int | None]:
+        """The length of the run, the end of each stage, and the pool that alone takes so long.
+
+        The pool is None where a chain of stages takes so long.
+
+        Parameters
+        ----------
+        workers
+            Of each pool.
+        times
+            What each stage takes alone, as :meth:`times_s` says.
+        """
+        ends: list[float] = []
+        binding = None
+        for (begin, before), time in zip(self._starts, times, strict=True):
+            for other in before:
+                if ends[other] > begin:  # noqa: PLR1730 - twice as fast as max
+                    begin = ends[other]  # noqa: PLW2901
+            ends.append(begin + time)
+        longest = max(ends, default=0.0)
+        for pool, own, work in self._shared:
+            if not workers[pool] or longest == math.inf:
+                continue
+            bound = min(ends[i] - times[i] for i in own) + work / workers[pool]
+            if bound > longest * (1 + 1e-12):
+                longest, binding = bound, pool
+        return longest, ends, binding
+
+    def most_useful(self, pool: int) -> int:
+        """So many workers of a pool run all calls that can be ready at once."""
+        calls = sum(self.stages[i].calls for i in self.stages_of[pool])
+        return math.ceil(calls / self.slots[pool])
+
+    @property
+    def layered(self) -> bool:
+        """Whether each stage waits for all of the layer before: layers follow each other whole."""
+        layers = self.layers
+        for earlier, later in itertools.pairwise(layers):
+            if any(set(self.stages[i].before) != set(earlier) for i in later):
+                return False
+        # Two stages of a pool in one layer compete, which layers do not show.
+        return all(len({self.stages[i].pool for i in layer}) == len(layer) for layer in layers)
+
+    @property
+    def layers(self) -> list[list[int]]:
+        """Stages by the length of the longest chain before them."""
+        depth: list[int] = []
+        for stage in self.stages:
+            depth.append(1 + max((depth[i] for i in stage.before), default=-1))
+        layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+        for position, level in enumerate(depth):
+            layers[level].append(position)
+        return layers
+
+
+def spread_of(forecast: Forecast) -> float:
+    """Standard deviation of the logarithms of running times; 0 where all take the same."""
+    if min(forecast.q50_s, forecast.q80_s) <= 0:
+        return 0.0
+    near = math.log(forecast.q80_s / forecast.q50_s) / _Z80
+    far = math.log(max(forecast.q95_s, forecast.q80_s) / forecast.q50_s) / _Z95
+    return max(0.0, near, far)
+
+
+def make_network(
+    calls: Sequence[Calls],
+    slots: Mapping[str, int],
+    startup_s: Mapping[str, float],
+    duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
+) -> Network:
+    """The stages of some calls.
+
+    Parameters
+    ----------
+    calls
+        Of all tasks; what is ``after`` a task that is not among them does not wait for it.
+    slots
+        Tag -> calls that one worker runs at once; names all tags, in the order of the pools.
+    startup_s
+        Tag -> seconds until workers are there.
+    duration_of
+        What a call counts for in the work.
+    """
+    tags = list(slots)
+    by_name = {c.task: c for c in calls}
+    graph = {c.task: tuple(t for t in dict.fromkeys(c.after) if t in by_name) for c in calls}
+    grouped: dict[tuple[str, frozenset[str]], list[Calls]] = {}
+    for name in TopologicalSorter(graph).static_order():
+        grouped.setdefault((by_name[name].tag, frozenset(graph[name])), []).append(by_name[name])
+    # Stages come in an order of their own: one that gathers tasks waits for what any of them does.
+    position_of = {c.task: key for key, group in grouped.items() for c in group}
+    order = TopologicalSorter(
+        {key: {position_of[name] for name in key[1]} for key in grouped}
+    ).static_order()
+    positions: dict[tuple[str, frozenset[str]], int] = {}
+    stages: list[Stage] = []
+    for key in order:
+        before = tuple(sorted({positions[position_of[name]] for name in key[1]}))
+        positions[key] = len(stages)
+        stages.append(_stage(tags.index(key[0]), grouped[key], before, duration_of))
+    return Network(tags, list(slots.values()), [startup_s.get(t, 0.0) for t in tags], stages)
+
+
+def _stage(
+    pool: int,
+    group: Sequence[Calls],
+    before: tuple[int, ...],
+    duration_of: Callable[[Forecast], float],
+) -> Stage:
+    running = [c for c in group if c.count]
+    counted = sum(c.count for c in running)
+    lengths = {duration_of(c.forecast) for c in running}
+    even = len(lengths) == 1 and all(spread_of(c.forecast) == 0 for c in running)
+    longest = max((_longest(c, duration_of(c.forecast)) for c in running), default=0.0)
+    tails = [
+        min(duration_of(c.forecast) * _overhang(c), _TAIL * _longest(c, duration_of(c.forecast)))
+        for c in running
+    ]
+    return Stage(
+        pool=pool,
+        tasks=tuple(c.task for c in group),
+        calls=counted,
+        work_s=sum(c.count * duration_of(c.forecast) for c in running),
+        longest_s=longest,
+        tail_s=max(tails, default=0.0),
+        even=even,
+        before=before,
+    )
+
+
+def _overhang(calls: Calls) -> float:
+    """What is left of the calls that still run when the queue is empty, in calls.
+
+    The mean residual of a call that is met at random, E[d^2] / 2 E[d]; and the last to end of
+    several takes longer than one of them.
+    """
+    spread = min(spread_of(calls.forecast), 1.5)
+    return 0.5 * math.exp(spread**2) * (1 + spread)
+
+
+def _longest(calls: Calls, duration_s: float) -> float:
+    """What the longest of the calls takes: of a lognormal law around their mean."""
+    spread = spread_of(calls.forecast)
+    if spread == 0 or calls.count == 1:
+        return duration_s
+    share = min(calls.count / (calls.count + 1), 1 - _BEYOND_LONGEST)
+    longest = duration_s * math.exp(spread * NormalDist().inv_cdf(share) - spread**2 / 2)
+    return max(duration_s, longest)

@@ -1,0 +1,211 @@
+"""How far a prediction can be relied on: by forecasts, and by earlier runs. Pure."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from scalable.planning.knowledge import Outcome
+from scalable.planning.network import Network, spread_of
+from scalable.planning.work import Calls
+from scalable.quantiles import quantile
+
+#: A prediction holds where the actual value lies within these multiples of it.
+BAND = (0.8, 1.25)
+#: A prediction's interval holds between these quantiles.
+INTERVAL = (0.1, 0.9)
+#: From so many outcomes on, what runs took longer than predicted is made part of predictions.
+OUTCOMES_FOR_OVERHEAD = 3
+#: From so many outcomes on, intervals are theirs.
+OUTCOMES_FOR_INTERVAL = 10
+#: How far off the manifest's word, and a guess, may be: standard deviation of logarithms.
+ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.3, 1.0
+#: What calls do not explain of a run, its dispatching and its neighbours: of logarithms.
+ERROR_OF_RUN = 0.15
+#: Samples that the manifest's word is worth, and how many make a forecast half certain.
+WORTH_OF_MANIFEST, HALF_CERTAIN = 1, 5
+
+_DRAWS = 100
+_DRAWN_CALLS = 400
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One way that a run may go.
+
+    Attributes
+    ----------
+    time_s
+        Its length.
+    work
+        Work of each pool over what is expected of it.
+    """
+
+    time_s: float
+    work: Sequence[float]
+
+
+def overhead(outcomes: Sequence[Outcome]) -> float:
+    """What runs take over what is predicted from their calls alone; 1 with few outcomes."""
+    if len(outcomes) < OUTCOMES_FOR_OVERHEAD:
+        return 1.0
+    return median(outcome.ratio for outcome in outcomes)
+
+
+def confidence(
+    outcomes: Sequence[Outcome], draws: Sequence[float], predicted_s: float, evidence: float
+) -> float:
+    """The probability that a run takes 0.8 to 1.25 times as long as predicted.
+
+    With outcomes: how often that was so, by the rule of succession, each outcome being held against
+    what the others would have predicted. Without: how many draws lie there, less the fewer samples
+    the forecasts rest on.
+
+    Parameters
+    ----------
+    outcomes
+        What became of earlier predictions.
+    draws
+        Lengths of drawn runs in seconds.
+    predicted_s
+        The prediction in seconds.
+    evidence
+        From 0 (forecasts rest on nothing) to 1; see :func:`evidence_of`.
+    """
+    low, high = BAND
+    if outcomes:
+        held = 0
+        for position, outcome in enumerate(outcomes):
+            others = [*outcomes[:position], *outcomes[position + 1 :]]
+            held += low <= outcome.ratio / overhead(others) <= high
+        return (1 + held) / (len(outcomes) + 2)
+    if not draws:
+        return 0.0
+    inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
+    return inside / len(draws) * evidence
+
+
+def evidence_of(calls: Sequence[Calls]) -> float:
+    """How much forecasts rest on, 0 to 1: samples over samples and five, weighted by work."""
+    total = found = 0.0
+    for c in calls:
+        work = c.count * c.forecast.mean_s
+        samples = c.forecast.samples if c.forecast.source == "history" else WORTH_OF_MANIFEST
+        total += work
+        found += 0.0 if c.guessed else work * samples / (samples + HALF_CERTAIN)
+    return found / total if total else 0.0
+
+
+def interval(
+    outcomes: Sequence[Outcome], draws: Sequence[float], predicted: float
+) -> tuple[float, float]:
+    """Between what the actual value lies with a probability of 80 %; holds the prediction."""
+    values = sorted(draws)
+    if len(outcomes) >= OUTCOMES_FOR_INTERVAL:
+        usual = overhead(outcomes)
+        values = sorted(predicted * outcome.ratio / usual for outcome in outcomes)
+    if not values:
+        return predicted, predicted
+    low, high = (quantile(values, q) for q in INTERVAL)
+    return min(low, predicted), max(high, predicted)
+
+
+def draw_runs(
+    network: Network, calls: Sequence[Calls], workers: Sequence[int], seed: int = 0
+) -> list[Draw]:
+    """Ways that a run may go, drawn from the forecasts. The same for the same arguments.
+
+    Parameters
+    ----------
+    network
+        The stages of the calls.
+    calls
+        What is forecast of them.
+    workers
+        Of each pool.
+    seed
+        Of the generator.
+    """
+    chance = random.Random(seed)  # noqa: S311 - nothing is secret
+    by_name = {c.task: c for c in calls}
+    drawn = _DRAWN_CALLS // max(1, sum(1 for stage in network.stages if stage.calls))
+    draws = []
+    for _ in range(_DRAWS):
+        off = {c.task: math.exp(chance.gauss(0, _error_of(c))) for c in calls}
+        times, work = [], [0.0] * len(network.tags)
+        for stage in network.stages:
+            if not stage.calls:
+                times.append(0.0)
+                continue
+            slots = workers[stage.pool] * network.slots[stage.pool]
+            group = [by_name[name] for name in stage.tasks]
+            time_s, total = _draw_stage(group, off, slots, drawn, chance)
+            times.append(time_s)
+            work[stage.pool] += total
+        expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
+        length = network.compose(workers, times)[0] * math.exp(chance.gauss(0, ERROR_OF_RUN))
+        draws.append(
+            Draw(length, [w / e if e else 1.0 for w, e in zip(work, expected, strict=True)])
+        )
+    return draws
+
+
+def _error_of(calls: Calls) -> float:
+    """By how much the calls of a task may all be off together: of logarithms."""
+    if calls.guessed:
+        return ERROR_OF_GUESS
+    if calls.forecast.source == "manifest":
+        return ERROR_OF_MANIFEST
+    return spread_of(calls.forecast) / math.sqrt(max(1, calls.forecast.samples))
+
+
+def _draw_stage(
+    group: Sequence[Calls],
+    off: Mapping[str, float],
+    slots: int,
+    most: int,
+    chance: random.Random,
+) -> tuple[float, float]:
+    """Length and work of one stage; where there are many calls, as sums of them vary."""
+    count = sum(c.count for c in group)
+    if not count:
+        return 0.0, 0.0
+    if len(group) == 1 and spread_of(group[0].forecast) == 0:
+        each = group[0].forecast.mean_s * off[group[0].task]
+        return math.ceil(count / slots) * each, count * each
+    if count <= most:
+        return _list_schedule(group, off, slots, chance)
+    # So many that their sum hardly varies beyond what all of them are off by together.
+    work = longest = tail = 0.0
+    for c in group:
+        mean, spread = c.forecast.mean_s * off[c.task], spread_of(c.forecast)
+        varied = mean * math.sqrt(c.count * math.expm1(min(spread, 2.0) ** 2))
+        work += max(0.0, chance.gauss(c.count * mean, varied))
+        last = max(_draw_call(c, chance) for _ in range(min(c.count, 20))) * off[c.task]
+        longest, tail = max(longest, last), max(tail, 0.5 * last)
+    return max(work / slots + tail * (1 - 1 / slots), longest), work
+
+
+def _list_schedule(
+    group: Sequence[Calls], off: Mapping[str, float], slots: int, chance: random.Random
+) -> tuple[float, float]:
+    work = 0.0
+    free = [0.0] * min(slots, sum(c.count for c in group))
+    for c in group:
+        for _ in range(c.count):
+            length = _draw_call(c, chance) * off[c.task]
+            work += length
+            heapq.heapreplace(free, free[0] + length)
+    return max(free), work
+
+
+def _draw_call(calls: Calls, chance: random.Random) -> float:
+    forecast = calls.forecast
+    if forecast.durations_s:
+        return chance.choice(forecast.durations_s)
+    spread = spread_of(forecast)
+    return forecast.mean_s * math.exp(chance.gauss(0, spread) - spread**2 / 2)

@@ -1,0 +1,293 @@
+"""What a plan predicted beside what its run took. Pure: everything comes from the run's record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from scalable.errors import RunError
+from scalable.planning import judge_memory
+from scalable.quantiles import quantile
+from scalable.report.table import on_one_line, table
+from scalable.spec import MemoryAdvice
+from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
+from scalable.units import format_bytes, format_duration, parse_bytes
+
+#: A prediction holds where the actual value lies within these multiples of it.
+_BAND = (0.8, 1.25)
+_MISSING = "-"
+
+Pair = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True)
+class TaskComparison:
+    """The calls of one task: predicted and actual, each None where it is not known.
+
+    Attributes
+    ----------
+    calls
+        How many.
+    mean_s, q80_s
+        Seconds of one call: mean, and 80 % quantile.
+    memory
+        95 % quantile of its peak memory in bytes.
+    """
+
+    calls: Pair
+    mean_s: Pair
+    q80_s: Pair
+    memory: Pair
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run beside its plan; pairs are predicted and actual, each None where it is not known.
+
+    Attributes
+    ----------
+    run_id, status
+        As in :class:`scalable.telemetry.Summary`.
+    objective, policy
+        Of the plan.
+    time_s
+        Seconds until the last call ended; see :func:`scalable.telemetry.work_span_s`.
+    within
+        Whether the actual time is 0.8 to 1.25 times the predicted; None where one is not known.
+    confidence
+        The probability of that, as the plan said.
+    worker_seconds
+        Seconds of all workers together, from their connecting to their leaving; predicted: if they
+        stay until the end.
+    cost
+        The same in ``currency``; None without prices.
+    workers
+        Tag -> workers; actual: the most at a time.
+    tasks
+        Task name -> its calls.
+    memory_advice
+        Reservations that are far from what was used.
+    """
+
+    run_id: str
+    status: str
+    objective: str | None
+    policy: str | None
+    time_s: Pair
+    within: bool | None
+    confidence: float | None
+    worker_seconds: Pair
+    cost: Pair
+    currency: str
+    workers: Mapping[str, Pair]
+    tasks: Mapping[str, TaskComparison]
+    memory_advice: Sequence[MemoryAdvice]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The attributes as plain JSON values; each pair as ``predicted`` and ``actual``."""
+        plain = asdict(self)
+        for key in ("time_s", "worker_seconds", "cost"):
+            plain[key] = _named(plain[key])
+        plain["workers"] = {tag: _named(pair) for tag, pair in self.workers.items()}
+        plain["tasks"] = {
+            name: {key: _named(pair) for key, pair in asdict(task).items()}
+            for name, task in self.tasks.items()
+        }
+        return plain
+
+
+def compare(record: RunRecord) -> Comparison:
+    """Hold a run against its plan.
+
+    Parameters
+    ----------
+    record
+        Of a run that has ended.
+
+    Raises
+    ------
+    RunError
+        When the run goes on.
+    """
+    if record.status == "running":
+        raise RunError(f"run {record.path.name} still goes on", hint="compare it when it has ended")
+    plan, summary = record.plan, summarize(record)
+    predicted = _number(plan.get("predicted_time_s"))
+    actual = work_span_s(record.tasks, record.workers)
+    wanted = _mapping(_mapping(plan.get("scale_plan")).get("workers_by_tag"))
+    present = _presence(record.workers, record.tasks)
+    seconds = {tag: sum(end - begin for begin, end in spans) for tag, spans in present.items()}
+    estimate = _mapping(plan.get("cost_estimate"))
+    hourly = {
+        tag: price / count
+        for tag, value in _mapping(estimate.get("by_tag")).items()
+        if (price := _number(value)) is not None and (count := _number(wanted.get(tag)))
+    }
+    planned_workers = {tag: _number(count) or 0.0 for tag, count in wanted.items()}
+    held = None if predicted is None else predicted * sum(planned_workers.values())
+    paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
+    expected = _mapping(plan.get("tasks"))
+    names = [*expected, *(name for name in summary.task_names if name not in expected)]
+    return Comparison(
+        run_id=summary.run_id,
+        status=record.status,
+        objective=plan.get("objective"),
+        policy=plan.get("policy"),
+        time_s=(predicted, actual),
+        within=None
+        if not predicted or actual is None
+        else _BAND[0] <= actual / predicted <= _BAND[1],
+        confidence=_number(plan.get("confidence")),
+        worker_seconds=(held, sum(seconds.values()) if present else None),
+        cost=(paid, _paid(seconds, hourly, 1.0) if present else None),
+        currency=str(estimate.get("currency") or ""),
+        workers={
+            tag: (_number(wanted.get(tag)), float(_most_at_once(present.get(tag, ()))))
+            for tag in [*wanted, *(tag for tag in present if tag not in wanted)]
+        },
+        tasks={
+            name: _task(_mapping(expected.get(name)), summary.task_names.get(name))
+            for name in names
+        },
+        memory_advice=tuple(_advice(plan, record.tasks)),
+    )
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """A comparison as plain text, the last line ended too."""
+    held = {True: "yes", False: "no", None: "not known"}[comparison.within]
+    confidence = comparison.confidence
+    said = "" if confidence is None else f" (confidence was {confidence:.2f})"
+    rows = [
+        ("time", *_shown(comparison.time_s, format_duration)),
+        ("worker-seconds", *_shown(comparison.worker_seconds, "{:.0f}".format)),
+    ]
+    if comparison.cost != (None, None):
+        rows.append((f"cost, {comparison.currency}", *_shown(comparison.cost, "{:.2f}".format)))
+    rows += [
+        (f"workers of {tag}", *_shown(pair, "{:.0f}".format))
+        for tag, pair in comparison.workers.items()
+    ]
+    lines = [
+        f"Run {on_one_line(comparison.run_id)}: {comparison.status}",
+        (
+            f"Plan:   {comparison.objective or 'the counts of the manifest'}"
+            f"{f', policy {comparison.policy}' if comparison.policy else ''}"
+        ),
+        f"Within {_BAND[0]:g} to {_BAND[1]:g} times the predicted time: {held}{said}",
+        "",
+        *table(("", "predicted", "actual", "ratio"), rows),
+    ]
+    for title, key, show in (
+        ("Calls:", "calls", "{:.0f}".format),
+        ("Mean time of a call:", "mean_s", format_duration),
+        ("80 % of calls within:", "q80_s", format_duration),
+        ("Peak memory of 95 % of calls:", "memory", format_bytes),
+    ):
+        pairs = {name: getattr(task, key) for name, task in comparison.tasks.items()}
+        if any(pair != (None, None) for pair in pairs.values()):
+            shown = [(name, *_shown(pair, show)) for name, pair in pairs.items()]
+            lines += ["", title, *table(("task", "predicted", "actual", "ratio"), shown)]
+    for advice in comparison.memory_advice:
+        lines += [
+            "",
+            (
+                f"components.{advice.tag}.memory reserves {format_bytes(advice.reserved)}; "
+                f"95 % of {advice.samples} calls used at most {format_bytes(advice.used)}: "
+                f"{advice.written} is advised."
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(pair: Pair, show: Any) -> tuple[str, str, str]:
+    predicted, actual = pair
+    texts = [_MISSING if value is None else str(show(value)) for value in pair]
+    ratio = f"{actual / predicted:.2f}" if predicted and actual is not None else _MISSING
+    return texts[0], texts[1], ratio
+
+
+def _named(pair: Pair) -> dict[str, float | None]:
+    return {"predicted": pair[0], "actual": pair[1]}
+
+
+def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskComparison:
+    spread = None if actual is None else actual.duration_s
+    memory = None if actual is None else actual.peak_memory
+    return TaskComparison(
+        calls=(_number(expected.get("calls")), None if actual is None else float(actual.count)),
+        mean_s=(_number(expected.get("mean_s")), None if spread is None else spread.mean),
+        q80_s=(_number(expected.get("q80_s")), None if spread is None else spread.q80),
+        memory=(_number(expected.get("memory")), None if memory is None else memory.q95),
+    )
+
+
+def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
+    """What so many seconds of workers cost; None where no price is known."""
+    if not hourly:
+        return None
+    return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
+
+
+def _presence(
+    rows: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
+) -> dict[str, list[tuple[float, float]]]:
+    """Tag -> from when to when each of its workers was there; to the last record without an end."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    here: dict[str, tuple[str, float]] = {}
+    last = max((m for row in tasks if (m := _moment(row))), default=0.0)
+    for row in rows:
+        worker, moment = row.get("worker"), _moment(row)
+        if not isinstance(worker, str) or moment is None:
+            continue
+        last = max(last, moment)
+        if row.get("event") == "started":
+            here.setdefault(worker, (str(row.get("tag")), moment))
+        elif row.get("event") == "removed" and worker in here:
+            tag, begin = here.pop(worker)
+            found.setdefault(tag, []).append((begin, moment))
+    for tag, begin in here.values():
+        found.setdefault(tag, []).append((begin, max(begin, last)))
+    return found
+
+
+def _most_at_once(spans: Iterable[tuple[float, float]]) -> int:
+    changes = sorted(change for begin, end in spans for change in ((begin, 1), (end, -1)))
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _advice(plan: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Iterator[MemoryAdvice]:
+    used: dict[str, list[float]] = {}
+    for row in rows:
+        memory = _number(row.get("peak_memory"))
+        if row.get("state") == "succeeded" and memory is not None:
+            used.setdefault(str(row.get("tag")), []).append(memory)
+    resources = _mapping(_mapping(plan.get("scale_plan")).get("resources_by_tag"))
+    for tag, peaks in used.items():
+        try:
+            reserved = parse_bytes(_mapping(resources.get(tag)).get("memory") or "")
+        except ValueError:
+            continue
+        q95 = int(quantile(sorted(peaks), 0.95))
+        advice = judge_memory(tag, reserved, q95, len(peaks))
+        if advice is not None:
+            yield advice
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _moment(row: Mapping[str, Any]) -> float | None:
+    return _number(row.get("timestamp"))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value)

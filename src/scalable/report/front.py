@@ -1,0 +1,156 @@
+"""Draws what there is to choose from between cheap and fast: as text, and as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from scalable.report.table import table
+from scalable.spec import FrontPoint, Plan
+from scalable.units import format_duration
+
+_COLUMNS, _ROWS = 60, 12
+_WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
+#: From this ratio between the ends on, an axis is logarithmic.
+_WIDE = 20.0
+_LISTED = 12
+
+
+def draw_front(plan: Plan) -> str:
+    """The front of a plan as text: time to the right, cost upwards, and what was chosen.
+
+    Parameters
+    ----------
+    plan
+        One with a front.
+    """
+    points, unit = plan.front, _unit(plan)
+    chosen = _chosen(plan)
+    cells = [[" "] * _COLUMNS for _ in range(_ROWS)]
+    across, up = _scales(points)
+    for point in sorted(points, key=lambda p: p is chosen):
+        column = round(across(point.time_s) * (_COLUMNS - 1))
+        row = _ROWS - 1 - round(up(point.cost) * (_ROWS - 1))
+        cells[row][column] = "@" if point is chosen else "*"
+    least, most = min(p.cost for p in points), max(p.cost for p in points)
+    labels = {0: _amount(most, unit), _ROWS - 1: _amount(least, unit)}
+    width = max(len(label) for label in labels.values())
+    lines = [f"{labels.get(i, ''):>{width}} |{''.join(c).rstrip()}" for i, c in enumerate(cells)]
+    first, last = (format_duration(f(p.time_s for p in points)) for f in (min, max))
+    lines.append(f"{'':>{width}} +{'-' * _COLUMNS}")
+    lines.append(f"{'':>{width}}  {first}{last:>{_COLUMNS - len(first)}}")
+    return "\n".join(
+        [
+            f"Front (time to the right, {unit} upwards; @ is this plan):",
+            *(f"  {line}" for line in lines),
+            "",
+            *table(("workers", "time", unit), [_row(p, unit, chosen) for p in _listed(plan)]),
+        ]
+    )
+
+
+def draw_front_svg(plan: Plan) -> str:
+    """The front of a plan as a picture that needs nothing else.
+
+    Parameters
+    ----------
+    plan
+        One with a front.
+    """
+    points, unit, chosen = plan.front, _unit(plan), _chosen(plan)
+    across, up = _scales(points)
+
+    def place(point: FrontPoint) -> tuple[float, float]:
+        return (
+            _MARGIN + across(point.time_s) * (_WIDTH - 2 * _MARGIN),
+            _HEIGHT - _MARGIN - up(point.cost) * (_HEIGHT - 2 * _MARGIN),
+        )
+
+    def text(x: float, y: float, words: str, anchor: str = "middle") -> str:
+        return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
+    marks = []
+    for point in points:
+        x, y = place(point)
+        fill = "#c0392b" if point is chosen else "#2c6fbb"
+        radius = 7 if point is chosen else 4
+        told = f"{_counts(point.workers_by_tag)}: {format_duration(point.time_s)}, "
+        told += f"{_amount(point.cost, unit)} {unit}"
+        marks.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}">'
+            f"<title>{escape(told)}</title></circle>"
+        )
+    base, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
+    times, costs = [p.time_s for p in points], [p.cost for p in points]
+    title = f"{plan.objective}, policy {plan.policy}: {_counts(plan.scale_plan.workers_by_tag)}"
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+            f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">'
+        ),
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
+        text(_WIDTH / 2, _MARGIN / 2, title),
+        f'<path d="M{_MARGIN},{_MARGIN} V{base} H{right}" fill="none" stroke="#444"/>',
+        f'<polyline points="{line}" fill="none" stroke="#2c6fbb" stroke-opacity="0.5"/>',
+        *marks,
+        text(_MARGIN, base + 20, format_duration(min(times))),
+        text(right, base + 20, format_duration(max(times))),
+        text(_WIDTH / 2, base + 40, "predicted time"),
+        text(_MARGIN - 8, base, _amount(min(costs), unit), "end"),
+        text(_MARGIN - 8, _MARGIN, _amount(max(costs), unit), "end"),
+        text(_MARGIN, _MARGIN - 12, unit, "start"),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
+    return _Scale([p.time_s for p in points]), _Scale([p.cost for p in points])
+
+
+class _Scale:
+    """Where a value lies between the least and the largest: 0 to 1."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._low, self._high = min(values), max(values)
+        self._wide = self._low > 0 and self._high / self._low >= _WIDE
+
+    def __call__(self, value: float) -> float:
+        if self._high == self._low:
+            return 0.0
+        if self._wide:
+            return math.log(value / self._low) / math.log(self._high / self._low)
+        return (value - self._low) / (self._high - self._low)
+
+
+def _chosen(plan: Plan) -> FrontPoint | None:
+    counts = dict(plan.scale_plan.workers_by_tag)
+    return next((p for p in plan.front if dict(p.workers_by_tag) == counts), None)
+
+
+def _unit(plan: Plan) -> str:
+    return plan.predicted_cost.unit if plan.predicted_cost is not None else "worker-seconds"
+
+
+def _listed(plan: Plan) -> list[FrontPoint]:
+    """Some points, evenly, and always the ends and what was chosen."""
+    points, chosen = plan.front, _chosen(plan)
+    step = max(1.0, (len(points) - 1) / (_LISTED - 1))
+    places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
+    return [p for i, p in enumerate(points) if i in places or p is chosen]
+
+
+def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, str, str]:
+    mark = "@ " if point is chosen else "  "
+    counts = _counts(point.workers_by_tag)
+    return mark + counts, format_duration(point.time_s), _amount(point.cost, unit)
+
+
+def _counts(workers: Mapping[str, int]) -> str:
+    return ", ".join(f"{tag} {count}" for tag, count in workers.items())
+
+
+def _amount(amount: float, unit: str) -> str:
+    return f"{amount:.0f}" if unit == "worker-seconds" else f"{amount:.2f}"

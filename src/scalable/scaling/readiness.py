@@ -1,0 +1,146 @@
+"""When the calls of a graph that wait for others will be ready. Pure, and bounded in cost."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+from scalable.scaling.task_model import Kind, TaskModel
+
+#: No more waiting calls than this are looked at, those next to be ready first.
+LARGEST_LOOK = 10_000
+#: Calls of a kind that become ready within so much of each other, relative to how far ahead that
+#: is, are one entry.
+RESOLUTION = 0.1
+
+#: Component -> (seconds from now, kind, count), the soonest first; see ``PoolView.coming``.
+Coming = dict[str, list[tuple[float, Kind, int]]]
+
+
+Id = TypeVar("Id", bound=Hashable)
+
+
+class Slots(NamedTuple):
+    """Where a component's calls run: how many at once, and when the first can, in seconds."""
+
+    width: int
+    begin_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class GraphView(Generic[Id]):
+    """The calls of a graph that have not ended; ids are of the caller's choosing.
+
+    Attributes
+    ----------
+    running
+        Id -> kind and seconds that the call has run for.
+    queued
+        Id -> kind of a ready call that does not run yet, in the order in which they will.
+    blocked
+        Id -> kind of a call, and the calls that it waits for. Those that are nowhere in this view
+        are taken to have ended.
+    """
+
+    running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
+    queued: Mapping[Id, Kind] = field(default_factory=dict)
+    blocked: Mapping[Id, tuple[Kind, Iterable[Id]]] = field(default_factory=dict)
+
+
+def coming(
+    graph: GraphView[Id],
+    model: TaskModel,
+    slots: Mapping[str, Slots] | None = None,
+    limit: int = LARGEST_LOOK,
+) -> Coming:
+    """When the calls that wait for others are expected to be ready.
+
+    A call is ready when the last one that it waits for has ended. Calls that are queued, or become
+    ready while others are queued, start behind what is queued in their pool now; among themselves
+    they do not wait, so that far ahead the times are early rather than late.
+
+    Parameters
+    ----------
+    graph
+        The calls.
+    model
+        What they take.
+    slots
+        Component -> where its calls run; without, there is always a free slot.
+    limit
+        So many waiting calls are looked at; what waits for calls beyond is left out.
+    """
+    means: dict[Kind, float] = {}
+
+    def mean_s(kind: Kind) -> float:
+        if kind not in means:
+            means[kind] = model.mean_s(kind)
+        return means[kind]
+
+    ends, drained = _under_way(graph, model, mean_s, slots or {})
+    waits: dict[Id, int] = {}
+    dependents: dict[Id, list[Id]] = defaultdict(list)
+    free: deque[Id] = deque()
+    ready: dict[Id, float] = {}
+    for call, (_, others) in graph.blocked.items():
+        waits[call], ready[call] = 0, 0.0
+        for other in others:
+            if other in ends:
+                ready[call] = max(ready[call], ends[other])
+            elif other in graph.blocked:
+                waits[call] += 1
+                dependents[other].append(call)
+        if not waits[call]:
+            free.append(call)
+    found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    looked = 0
+    while free and looked < limit:
+        call = free.popleft()
+        looked += 1
+        kind, at = graph.blocked[call][0], ready[call]
+        group = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
+        group[0] += at
+        group[1] += 1
+        end = max(at, drained.get(kind.component, 0.0)) + mean_s(kind)
+        for other in dependents.get(call, ()):
+            ready[other] = max(ready[other], end)
+            waits[other] -= 1
+            if not waits[other]:
+                free.append(other)
+    return _by_component(found)
+
+
+def _under_way(
+    graph: GraphView[Id],
+    model: TaskModel,
+    mean_s: Callable[[Kind], float],
+    slots: Mapping[str, Slots],
+) -> tuple[dict[Id, float], dict[str, float]]:
+    """When calls that run or are queued end, and when each component has started all of them."""
+    ends: dict[Id, float] = {}
+    ahead: dict[str, float] = defaultdict(float)
+    for call, (kind, elapsed) in graph.running.items():
+        ends[call] = left = model.residual_s(kind, elapsed)
+        ahead[kind.component] += left
+    drained: dict[str, float] = {}
+    for call, kind in graph.queued.items():
+        place = slots.get(kind.component)
+        start = (
+            0.0 if place is None else place.begin_s + ahead[kind.component] / max(1, place.width)
+        )
+        drained[kind.component] = start
+        ends[call] = start + mean_s(kind)
+        ahead[kind.component] += mean_s(kind)
+    return ends, drained
+
+
+def _by_component(found: Mapping[tuple[Kind, int], list[float]]) -> Coming:
+    result: Coming = defaultdict(list)
+    for (kind, _), (total, count) in found.items():
+        result[kind.component].append((total / count, kind, int(count)))
+    for entries in result.values():
+        entries.sort()
+    return dict(result)

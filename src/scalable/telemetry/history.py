@@ -1,0 +1,216 @@
+"""What the latest runs of a project tell the next plan; large ones are read in part."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, stream_path
+
+logger = logging.getLogger("scalable.telemetry")
+
+#: So many runs of the project are read, among so many of any project, the latest ones.
+RUNS, LOOKED_AT = 20, 200
+#: Of all runs together so many bytes of task records are read, and of each so many, the last ones.
+BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
+
+
+class CallRecord(NamedTuple):
+    """A call that succeeded: seconds, peak memory and input in bytes, each None if not measured."""
+
+    tag: str
+    task: str
+    duration_s: float
+    memory: int | None = None
+    input_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """What is read of one run.
+
+    Attributes
+    ----------
+    run_id, target, status
+        As in run.json.
+    calls
+        Those that succeeded, in the order of their ends; the last ones of a large run.
+    whole
+        Whether ``calls`` are all of them.
+    counts
+        (tag, task) -> calls that succeeded, as far as read.
+    startups_s
+        (tag, seconds from asking for a worker until it connected).
+    span_s
+        As :func:`work_span_s` says; None where not all was read.
+    predicted_s, overhead
+        What the plan of the run predicted, as in :class:`scalable.spec.Plan`; None without.
+    """
+
+    run_id: str
+    target: str
+    status: str
+    calls: tuple[CallRecord, ...] = ()
+    whole: bool = True
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    startups_s: tuple[tuple[str, float], ...] = ()
+    span_s: float | None = None
+    predicted_s: float | None = None
+    overhead: float = 1.0
+
+
+def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
+    """The latest runs of a project that can be read, the latest first.
+
+    A run that cannot be read is passed over with a warning.
+
+    Parameters
+    ----------
+    runs_dir
+        Directory that holds the runs; one that does not exist holds none.
+    project
+        Name of the project.
+    """
+    found: list[EarlierRun] = []
+    left = BYTES
+    for directory in _latest(Path(runs_dir)):
+        if len(found) == RUNS or left <= 0:
+            break
+        try:
+            run = decode_object((directory / RUN_FILE).read_bytes())
+            if run is None:
+                logger.warning("run %s: its %s holds no JSON object", directory.name, RUN_FILE)
+                continue
+            if run.get("project") != project:
+                continue
+            rows, whole, size = _tail(stream_path(directory, "tasks"), min(left, BYTES_OF_A_RUN))
+            left -= size
+            found.append(_earlier_run(directory, run, rows, whole=whole))
+        except OSError as error:
+            logger.warning("run %s tells nothing of its calls: %s", directory.name, error)
+    return found
+
+
+def _latest(runs_dir: Path) -> list[Path]:
+    """Directories of runs by the time in their names, the latest first."""
+    try:
+        with os.scandir(runs_dir) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith("run-")]
+    except OSError:
+        return []
+    return [runs_dir / name for name in sorted(names, reverse=True)[:LOOKED_AT]]
+
+
+def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
+    """The last rows of a stream, whether they are all, and how many bytes they took."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return [], True, 0
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        begin = max(0, size - most)
+        file.seek(begin)
+        lines = file.read(most).split(b"\n")
+    if begin:
+        del lines[0]  # begun somewhere in the middle
+    rows = (decode_object(line) for line in lines)
+    return [row for row in rows if row is not None], not begin, size - begin
+
+
+def _earlier_run(
+    directory: Path, run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, whole: bool
+) -> EarlierRun:
+    rows = list(rows)
+    found = (_call(row) for row in rows if row.get("state") == "succeeded")
+    calls = [call for call in found if call is not None]
+    plan = decode_object(_read(directory / PLAN_FILE)) or {}
+    predicted, usual = _number(plan.get("predicted_time_s")), _number(plan.get("overhead"))
+    workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
+    return EarlierRun(
+        run_id=directory.name,
+        target=str(run.get("target")),
+        status=str(run.get("status")),
+        calls=tuple(calls),
+        whole=whole,
+        counts=Counter((call.tag, call.task) for call in calls),
+        startups_s=tuple(_startups(workers)),
+        span_s=work_span_s(rows, workers) if whole else None,
+        predicted_s=predicted if predicted is not None and predicted > 0 else None,
+        overhead=usual if usual is not None and usual > 0 else 1.0,
+    )
+
+
+def work_span_s(
+    tasks: Iterable[Mapping[str, Any]], workers: Iterable[Mapping[str, Any]]
+) -> float | None:
+    """How long the calls of a run took in all, with the start of the first worker; None of none.
+
+    From the submission of the first call to the end of the last one; and where workers were
+    started before that, what the first of them took.
+
+    Parameters
+    ----------
+    tasks, workers
+        Rows of a run.
+    """
+    moments: dict[str, list[float]] = {"submitted": [], "ended": [], "requested": [], "started": []}
+    for row in tasks:
+        state, moment = row.get("state"), _number(row.get("timestamp"))
+        place = "ended" if state in ("succeeded", "failed") else state
+        if moment is not None and place in ("submitted", "ended"):
+            moments[place].append(moment)
+    for row in workers:
+        event, moment = row.get("event"), _number(row.get("timestamp"))
+        if moment is not None and event in ("requested", "started"):
+            moments[event].append(moment)
+    if not moments["submitted"] or not moments["ended"]:
+        return None
+    begin = min(moments["submitted"])
+    started = min(moments["started"], default=begin)
+    before = max(0.0, min(started, begin) - min(moments["requested"], default=begin))
+    return max(0.0, max(moments["ended"]) - begin) + before
+
+
+def _call(row: Mapping[str, Any]) -> CallRecord | None:
+    tag, task, duration = row.get("tag"), row.get("task_name"), _number(row.get("duration_s"))
+    if not isinstance(tag, str) or not isinstance(task, str) or duration is None or duration < 0:
+        return None
+    memory, size = _number(row.get("peak_memory")), _number(row.get("input_bytes"))
+    return CallRecord(
+        tag,
+        task,
+        duration,
+        None if memory is None else int(memory),
+        None if size is None else int(size),
+    )
+
+
+def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
+    asked: dict[str, float] = {}
+    for row in rows:
+        worker, tag, moment = row.get("worker"), row.get("tag"), _number(row.get("timestamp"))
+        if not isinstance(worker, str) or not isinstance(tag, str) or moment is None:
+            continue
+        if row.get("event") == "requested":
+            asked.setdefault(worker, moment)
+        elif row.get("event") == "started" and worker in asked:
+            yield tag, max(0.0, moment - asked.pop(worker))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if -1e300 < value < 1e300 else None

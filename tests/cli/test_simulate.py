@@ -1,0 +1,109 @@
+"""``scalable simulate``."""
+
+import json
+
+import pytest
+
+from scalable.scaling.rules import RULES
+from scalable.telemetry import RunDirectory
+
+
+@pytest.fixture
+def expected(project):
+    manifest = project / "scalable.yaml"
+    text = manifest.read_text()
+    text = text.replace("component: model", "component: model\n    count: 12\n    duration: 10s")
+    more = "component: analysis\n    count: 1\n    duration: 5s\n    after: [simulate]"
+    manifest.write_text(text.replace("component: analysis", more))
+    return project
+
+
+@pytest.fixture
+def trace(tmp_path):
+    tasks = [{"name": f"t_{i}", "id": f"t_{i}", "parents": []} for i in range(4)]
+    ran = [{"id": f"t_{i}", "runtimeInSeconds": 10.0} for i in range(4)]
+    document = {
+        "name": "four",
+        "workflow": {"specification": {"tasks": tasks}, "execution": {"tasks": ran}},
+    }
+    path = tmp_path / "four.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def simulated(invoke, *arguments):
+    return json.loads(invoke("simulate", *arguments, "--format", "json").out)
+
+
+def test_a_table_for_people(expected, invoke):
+    result = invoke("simulate", "--policy", "maximum", "--policy", "Minimum", "--startup", "2s")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[0] == "climate: 13 calls in 2 pools; time until the last call has ended"
+    assert [line.split()[0] for line in lines[2:]] == [
+        "policy", "maximum", "minimum", "clairvoyant",
+    ]  # fmt: skip
+    most = [line.split()[-2] for line in lines[3:5]]
+    assert most == ["128", "2"]
+
+
+def test_a_manifest_for_programs(expected, invoke):
+    value = simulated(invoke, "--policy", "scalable", "--startup", "2s", "--maximum", "8")
+    assert (value["workload"], value["calls"], value["stream"]) == ("climate", 13, False)
+    assert (value["startup_s"], value["billed_startup_s"]) == (2.0, 2.0)
+    policy = value["policies"]["scalable"]
+    assert policy["time_s"] >= value["clairvoyant"]["time_s"] > 12 + 5
+    assert {change["pool"] for change in policy["decisions"]} == {"model", "analysis"}
+    assert max(count for _, count in policy["workers"]["model"]) <= 8
+    assert policy["score"] == pytest.approx(
+        (
+            policy["time_s"] * policy["cost"]
+            / value["clairvoyant"]["time_s"] / value["clairvoyant"]["cost"]
+        ) ** 0.5
+    )  # fmt: skip
+
+
+def test_the_same_seed_gives_the_same(expected, invoke):
+    first, again, other = (
+        simulated(invoke, "--startup", "60s", "--seed", seed)["policies"] for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_a_workflow(trace, invoke):
+    value = simulated(invoke, "--workflow", trace, "--policy", "minimum", "--startup", "0")
+    assert value["policies"]["minimum"]["makespan_s"] == 40.0
+
+
+def test_a_recorded_run(tmp_path, invoke, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory.create(
+        "p", "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, provider="local"
+    )
+    for i in range(3):
+        row = {"task_id": str(i), "task_name": "f", "tag": "a"}
+        run.append("tasks", {**row, "state": "submitted", "timestamp": 100.0 + 50 * i})
+        ended = {"state": "succeeded", "timestamp": 120.0 + 50 * i, "duration_s": 20.0}
+        run.append("tasks", {**row, **ended})
+    run.close("completed")
+    value = simulated(invoke, "--run", run.run_id, "--policy", "maximum", "--startup", "0")
+    assert (value["workload"], value["stream"], value["calls"]) == (run.path.name, True, 3)
+    assert value["policies"]["maximum"]["time_s"] == 20.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("--policy", "magic"), 2, f"no policy 'magic'; there are {', '.join(RULES)}"),
+        (("--run", "x", "--workflow", "y"), 2, "name different work"),
+        (("--workflow", "missing.json"), 1, "missing.json cannot be read"),
+        (("--workflow", "scalable.yaml"), 1, "a trace in WfFormat 1.5 is needed"),
+        (("--run", "nothing"), 6, "no run is recorded"),
+        ((), 3, "tasks.simulate has no count and no duration"),
+        (("--startup", "soon"), 2, "soon"),
+    ],
+)
+def test_what_cannot_be_simulated(project, invoke, arguments, code, says):
+    result = invoke("simulate", *arguments)
+    assert result.code == code
+    assert says in result.err

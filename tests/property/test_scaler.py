@@ -1,0 +1,70 @@
+"""What holds for every load that an AdaptiveScaler may be shown."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scalable import AdaptiveScaler
+
+TAGS = ("a", "b", "c")
+durations = st.none() | st.floats(0, 1e5)
+tasks = st.lists(
+    st.builds(lambda tag, d: {"tag": tag, "duration": d}, st.sampled_from(TAGS), durations),
+    max_size=40,
+)
+counts = st.dictionaries(st.sampled_from(TAGS), st.integers(0, 60))
+ended = st.lists(
+    st.builds(lambda t, d: {"tag": t, "duration_s": d}, st.sampled_from(TAGS), st.floats(0, 1e4)),
+    max_size=10,
+)
+thresholds = st.tuples(st.floats(0, 5), st.floats(0.01, 5)).map(lambda p: (p[0], p[0] + p[1]))
+
+
+@st.composite
+def scalers(draw, cooldowns=(0,)):
+    bounds = draw(
+        st.dictionaries(st.sampled_from(TAGS), st.tuples(st.integers(0, 9), st.integers(0, 30)))
+    )
+    down, up = draw(thresholds)
+    return AdaptiveScaler(
+        {tag: low for tag, (low, _) in bounds.items()},
+        {tag: low + more for tag, (low, more) in bounds.items()},
+        scale_up_threshold=up,
+        scale_down_threshold=down,
+        cooldown_seconds=draw(st.sampled_from(cooldowns)),
+    )
+
+
+def applied(decision, active):
+    after = dict(active)
+    for tag, count in decision.workers_to_add.items():
+        after[tag] = after.get(tag, 0) + count
+    for tag, count in decision.workers_to_remove.items():
+        after[tag] -= count
+    return after
+
+
+@settings(max_examples=60, deadline=None)
+@given(scalers(), tasks, counts, ended)
+def test_the_same_load_again_changes_nothing(scaler, pending, active, completions):
+    decision = scaler.evaluate(pending, active, completions)
+    after = applied(decision, active)
+    again = scaler.evaluate(pending, after, completions)
+    assert not again.has_changes, (decision, again)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scalers(cooldowns=(0, 60)),
+    st.lists(st.tuples(tasks, counts), min_size=1, max_size=4),
+)
+def test_bounds_always_hold_and_nobody_goes_below_zero(scaler, looks):
+    for pending, active in looks:
+        decision = scaler.evaluate(pending, active)
+        after = applied(decision, active)
+        for tag, count in after.items():
+            low, high = scaler.min_workers.get(tag, 0), scaler.max_workers.get(tag, 10**9)
+            assert low <= count <= high
+        assert 0 <= decision.confidence <= 1
+        seconds = decision.predicted_completion_time
+        assert seconds is None or seconds >= 0
+        assert pending or seconds == 0

@@ -1,0 +1,162 @@
+"""What pools have to do, as it is counted."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.cluster.pool_views import Starts
+from scalable.cluster.recorder import USAGE_ACTION
+from scalable.cluster.workload import Workload
+from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
+
+
+class Task(SimpleNamespace):
+    """As the scheduler's: only itself is equal to it."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+class Calls:
+    """Calls of a scheduler, moved by hand."""
+
+    def __init__(self):
+        self.scheduler = SimpleNamespace(tasks={}, workers={})
+        self.workload = Workload(self.scheduler)
+
+    def add(self, key, name="run", tag="a", slots=1, needs=()):
+        self.scheduler.tasks[key] = Task(
+            key=key,
+            prefix=SimpleNamespace(name=name),
+            annotations={},
+            resource_restrictions={tag: slots} if tag else None,
+            dependencies={self.scheduler.tasks[other] for other in needs},
+            waiting_on=set(),
+            nbytes=-1,
+            state="released",
+            processing_on=None,
+        )
+        self.move(key, "waiting")
+
+    def move(self, *keys_and_state, **details):
+        *keys, state = keys_and_state
+        for key in keys:
+            task = self.scheduler.tasks[key]
+            start, task.state = task.state, state
+            self.workload.transition(key, start, state, stimulus_id="x", **details)
+
+
+@pytest.fixture
+def calls():
+    return Calls()
+
+
+def ran(seconds, memory=None):
+    parts = [{"action": "compute", "start": 100.0, "stop": 100.0 + seconds}]
+    return {"startstops": [*parts, {"action": USAGE_ACTION, "cpu_s": 0, "peak_memory": memory}]}
+
+
+RUN = Kind("a", "run", size_bucket(0))
+
+
+def test_calls_are_counted_from_ready_to_their_end(calls):
+    for key in ("x", "y", "z"):
+        calls.add(key)
+    assert calls.workload.graph
+    calls.move("x", "y", "processing")
+    calls.move("z", "no-worker")
+    assert calls.workload.ready == {"a": {RUN: 3}}
+    assert not calls.workload.graph
+    calls.move("z", "processing")  # from one ready state to another
+    assert calls.workload.ready == {"a": {RUN: 3}}
+    calls.move("x", "memory", **ran(2.0))
+    calls.move("y", "erred")
+    calls.move("z", "released")  # its worker was lost
+    assert calls.workload.ready == {"a": {}}
+    calls.move("z", "waiting")
+    calls.move("z", "queued")
+    assert calls.workload.ready == {"a": {RUN: 1}}
+    calls.move("z", "forgotten")
+    assert calls.workload.ready == {"a": {}}
+
+
+def test_pools_kinds_and_slots_are_told_apart(calls):
+    calls.add("x", slots=3)
+    calls.add("y", tag="b")
+    calls.add("z", tag=None)
+    calls.move("x", "y", "z", "processing")
+    calls.scheduler.tasks["y"].nbytes = 10**6
+    calls.move("y", "memory", **ran(1.0))
+    calls.add("w", name="reduce", needs=("y",))
+    calls.move("w", "processing")
+    size = size_bucket(10**6)
+    assert calls.workload.ready["a"] == {RUN: 3, Kind("a", "reduce", size): 1}
+    assert calls.workload.ready[""] == {Kind("", "run", 0): 1}
+    assert calls.workload.submitted == {"a": 4, "b": 1, "": 1}
+
+
+def test_what_ended_teaches_and_what_failed_does_not(calls):
+    for key in ("x", "y", "z"):
+        calls.add(key)
+    calls.move("x", "y", "z", "processing")
+    calls.move("x", "memory", **ran(8.0, memory=2**30))
+    calls.move("y", "erred", **ran(99.0))
+    calls.move("z", "memory", startstops=[])
+    model = TaskModel()
+    model.observe(Sample(RUN, 8.0, 2**30))
+    assert calls.workload.model.mean_s(RUN) == model.mean_s(RUN)
+    assert calls.workload.model.forecast(RUN).memory == 2**30
+
+
+def test_calls_that_were_there_before_are_counted_too(calls):
+    calls.add("x")
+    calls.move("x", "processing")
+    calls.add("y")
+    again = Workload(calls.scheduler)
+    assert again.ready == {"a": {RUN: 1}}
+    assert again.graph
+    assert again.submitted == {"a": 2}
+
+
+def test_what_runs_is_what_workers_name_and_what_fills_their_places(calls, monkeypatch):
+    monkeypatch.setattr("scalable.cluster.workload.time.time", lambda: 1000.0)
+    for key in "uvwxyz":
+        calls.add(key)
+    calls.move(*"uvwxyz", "processing")
+    tasks = calls.scheduler.tasks
+    worker = SimpleNamespace(
+        nthreads=3, last_seen=999.0, executing={tasks["u"]: 7.0, tasks["z"]: 5.0}, processing=set()
+    )
+    for key in "uvwxy":  # z was taken from it since its last heartbeat
+        tasks[key].processing_on = worker
+        worker.processing.add(tasks[key])
+    running = sorted((elapsed for _, elapsed in calls.workload.running_on(worker)), reverse=True)
+    assert running == [8.0, 0.5, 0.5]
+
+
+def test_coming_calls_are_those_that_wait(calls):
+    calls.add("x")
+    calls.move("x", "processing")
+    calls.add("y", name="reduce", tag="b", needs=("x",))
+    calls.scheduler.tasks["y"].waiting_on = {calls.scheduler.tasks["x"]}
+    ((ready_s, kind, count),) = calls.workload.coming({})["b"]
+    assert ready_s == calls.workload.model.mean_s(RUN)
+    assert (kind, count) == (Kind("b", "reduce"), 1)
+
+
+# Workers on their way ----------------------------------------------------------------------------
+
+
+def test_starts_are_known_by_their_age_and_teach_how_long_they_take():
+    starts = Starts()
+    assert starts.typical_s(60.0) == 60.0
+    assert starts.expect(2, 100.0) == [0.0, 0.0]
+    assert starts.expect(3, 110.0) == [10.0, 10.0, 0.0]
+    starts.connected(120.0)
+    assert starts.typical_s(60.0) == 20.0
+    assert starts.expect(2, 120.0) == [20.0, 10.0]
+    assert starts.expect(1, 121.0) == [21.0]  # what was asked for last was given up
+    starts.connected(130.0)
+    starts.connected(140.0)  # nobody waited for this one
+    assert starts.typical_s(60.0) == 25.0
+    assert starts.expect(-1, 150.0) == []

@@ -1,0 +1,91 @@
+"""The fewest workers for a deadline, beside those of an exact solver (HiGHS, through SciPy)."""
+
+import random
+from statistics import fmean
+
+import numpy as np
+import pytest
+from plans import calls, problem
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from scalable.planning import Aims
+from scalable.planning.frontier import trace
+from scalable.planning.objectives import choose
+from scalable.spec import Forecast
+
+MOST = 30
+SHAPES = ("chain", "parallel", "layers", "tree")
+
+
+def instance(seed, shape, pools):
+    chance = random.Random(f"{seed} {shape} {pools}")
+    work = []
+    for number in range(pools):
+        length = chance.uniform(1, 100)
+        before = {
+            "chain": [f"t{number - 1}"] if number else [],
+            "parallel": [],
+            "layers": [f"t{i}" for i in range(pools) if i // 2 == number // 2 - 1],
+            "tree": [f"t{chance.randrange(number)}"] if number else [],
+        }[shape]
+        uneven = Forecast(
+            1.1 * length, length, 1.5 * length, 2.5 * length, samples=30, source="history"
+        )
+        forecast = chance.choice([length, uneven])
+        work.append(calls(f"t{number}", f"p{number}", chance.randint(1, 90), forecast, before))
+    rates = [chance.choice([1.0, chance.uniform(0.2, 5)]) for _ in work]
+    return problem(work, most=MOST, rates=rates)
+
+
+def exactly(given, deadline_s):
+    """One binary variable for each pool and count, one end for each stage."""
+    stages, pools = given.predicted.stages, range(len(given.bounds.rates))
+    options = [(p, w) for p in pools for w in range(1, MOST + 1)]
+    rates = [given.bounds.rates[p] * w for p, w in options]
+    rows, low, high = [], [], []
+    for pool in pools:
+        rows.append([float(p == pool) for p, _ in options] + [0.0] * len(stages))
+        low.append(1.0)
+        high.append(1.0)
+    for position, stage in enumerate(stages):
+        lengths = [-stage.time_s(w) if p == stage.pool else 0.0 for p, w in options]
+        for other in stage.before or (None,):
+            ends = [float(i == position) - float(i == other) for i in range(len(stages))]
+            rows.append(lengths + ends)
+            low.append(0.0)
+            high.append(np.inf)
+    found = milp(
+        rates + [0.0] * len(stages),
+        constraints=LinearConstraint(np.array(rows), low, high),
+        integrality=[1] * len(options) + [0] * len(stages),
+        bounds=Bounds(0, [1.0] * len(options) + [deadline_s] * len(stages)),
+        options={"mip_rel_gap": 1e-6},
+    )
+    assert found.success
+    picked = {p: w for (p, w), x in zip(options, found.x, strict=False) if x > 0.5}
+    return tuple(picked[pool] for pool in pools)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_gap_to_an_exact_solver_is_at_most_one_percent(shape):
+    costs, rates = [], []
+    for seed in range(5):
+        for pools in (2, 4, 6):
+            given = instance(seed, shape, pools)
+            states = trace(given.planned, given.bounds)
+            fast, slow = given.time_s(states[-1]), given.time_s(states[0])
+            for share in (0.2, 0.6):
+                deadline_s = fast ** (1 - share) * slow**share
+                aims = Aims.parse("minimize cost", "aggressive")
+                ours = choose(given, aims, deadline_s).point.workers
+                best = exactly(given, deadline_s)
+                assert given.time_s(ours) <= deadline_s * (1 + 1e-6)
+                costs.append(given.cost(ours) / given.cost(best) - 1)
+                rates.append(rate(given, ours) / rate(given, best) - 1)
+    assert fmean(costs) <= 0.01
+    assert fmean(rates) <= 0.01
+    assert max(costs) <= 0.02
+
+
+def rate(given, workers):
+    return sum(r * n for r, n in zip(given.bounds.rates, workers, strict=True))

@@ -1,0 +1,55 @@
+"""The front of a plan as text and as a picture."""
+
+import xml.etree.ElementTree as ET
+
+from scalable.report.front import draw_front, draw_front_svg
+from scalable.spec import FrontPoint, Plan, PredictedCost, ScalePlan
+
+
+def plan(*points, chosen=1):
+    front = tuple(FrontPoint(time_s, cost, {"model": n}) for time_s, cost, n in points)
+    return Plan("t", "local", "0" * 64, ScalePlan({"model": chosen}), objective="balance",
+                policy="safe", front=front,
+                predicted_cost=PredictedCost(1.0, (1.0, 1.0), 1.0))  # fmt: skip
+
+
+def test_time_goes_right_cost_goes_up_and_the_choice_is_marked():
+    lines = draw_front(plan((30, 10, 1), (20, 20, 2), (10, 30, 3), chosen=2)).splitlines()
+    assert "@ is this plan" in lines[0]
+    picture = [line.partition("|")[2] for line in lines[1:13]]
+    assert picture[0] == "*"
+    assert picture[-1] == " " * 59 + "*"
+    (row,) = [i for i, line in enumerate(picture) if "@" in line]
+    assert (row, picture[row].index("@")) in ((5, 30), (6, 30), (5, 29), (6, 29))
+    assert lines[1].startswith("  30 |")
+    assert any(line.split()[:3] == ["@", "model", "2"] for line in lines)
+
+
+def test_one_point_and_a_wide_range_can_be_drawn():
+    assert "@" in draw_front(plan((5, 5, 1)))
+    drawn = draw_front(plan(*((10.0**4 / n, 100 + n, n) for n in (1, 10, 100, 1000))))
+    row = [line for line in drawn.splitlines() if "|" in line and "*" in line]
+    assert len(row) >= 2
+    assert drawn.count("*") == 3
+
+
+def test_a_picture_is_whole_and_escapes_names():
+    made = plan((30, 10, 1), (10, 30, 3), chosen=3)
+    svg = draw_front_svg(
+        Plan(
+            "t",
+            "local",
+            "0" * 64,
+            ScalePlan({"<&>": 3}),
+            objective="balance",
+            front=tuple(
+                FrontPoint(p.time_s, p.cost, {"<&>": p.workers_by_tag["model"]}) for p in made.front
+            ),
+        )
+    )
+    root = ET.fromstring(svg)
+    circles = root.findall("{http://www.w3.org/2000/svg}circle")
+    assert len(circles) == 2
+    assert [c.get("r") for c in circles] == ["4", "7"]
+    assert float(circles[0].get("cx")) > float(circles[1].get("cx"))
+    assert float(circles[0].get("cy")) > float(circles[1].get("cy"))

@@ -1,0 +1,150 @@
+"""What decisions say of the future, and how they are carried out."""
+
+import random
+
+import pytest
+
+from scalable import AdaptiveScaler, ScaleDecision
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def pending(tag, count, duration=None):
+    task = {"tag": tag} if duration is None else {"tag": tag, "duration": duration}
+    return [dict(task) for _ in range(count)]
+
+
+def ended(tag, *durations):
+    return [{"tag": tag, "duration_s": duration} for duration in durations]
+
+
+def test_each_tag_is_judged_by_its_own_load():
+    decision = AdaptiveScaler().evaluate(pending("a", 8), {"a": 1, "b": 4, "c": 0})
+    assert decision.workers_to_add == {"a": 9}
+    assert decision.workers_to_remove == {"b": 4}
+
+
+def test_when_it_ends():
+    scaler = AdaptiveScaler(max_workers={"a": 2, "b": 1})
+
+    def seconds(tasks, **arguments):
+        active = {"a": 2, "b": 1}
+        return scaler.evaluate(tasks, active, **arguments).predicted_completion_time
+
+    assert seconds([]) == 0
+    assert seconds(pending("a", 5)) is None
+    assert seconds(pending("a", 5, 10)) == 30
+    assert seconds(pending("a", 5), recent_completions=ended("a", 10, 10)) == 30
+    assert seconds(pending("a", 1, 10) + pending("b", 4, 7)) == 28  # side by side
+    assert seconds(pending("a", 1, 10) + pending("b", 4)) is None
+    # A task that says nothing takes as long as the others.
+    assert seconds([*pending("a", 3, 10), {"tag": "a"}]) == 20
+
+
+def test_many_tasks_are_predicted_too():
+    scaler = AdaptiveScaler(max_workers={"a": 10})
+    decision = scaler.evaluate(pending("a", 20_000, 3), {"a": 10})
+    assert decision.predicted_completion_time == 6000
+
+
+def test_confidence_is_low_without_evidence_and_grows_with_it():
+    def confidence(samples):
+        source = random.Random(1)
+        lengths = [source.lognormvariate(3, 0.3) for _ in range(samples)]
+        scaler = AdaptiveScaler(max_workers={"a": 4})
+        return scaler.evaluate(pending("a", 40), {"a": 4}, ended("a", *lengths)).confidence
+
+    none, one, some, many = (confidence(n) for n in (0, 1, 8, 300))
+    assert none == 0
+    assert one < 0.5
+    assert one < some < many
+    assert many > 0.9
+
+
+def test_confidence_is_how_often_the_prediction_holds():
+    """Of many predictions with about 60 % confidence about 60 % come true, and so on."""
+    source = random.Random(2)
+    claimed, held = [], []
+    for _ in range(200):
+        spread = source.choice([0.1, 0.4, 1.0])
+        center = source.uniform(0, 5)
+        known = [source.lognormvariate(center, spread) for _ in range(source.choice([4, 12, 60]))]
+        tasks, workers = source.choice([(3, 2), (30, 4), (6, 12)])
+        scaler = AdaptiveScaler({"a": workers}, {"a": workers}, cooldown_seconds=0)
+        decision = scaler.evaluate(pending("a", tasks), {"a": workers}, ended("a", *known))
+        free = [0.0] * workers
+        for _ in range(tasks):
+            free.sort()
+            free[0] += source.lognormvariate(center, spread)
+        ratio = max(free) / decision.predicted_completion_time
+        claimed.append(decision.confidence)
+        held.append(0.8 <= ratio <= 1.25)
+    assert sum(claimed) / 200 == pytest.approx(sum(held) / 200, abs=0.1)
+    halves = sorted(zip(claimed, held, strict=True))
+    for half in (halves[:100], halves[100:]):
+        says, is_ = (sum(column) / 100 for column in zip(*half, strict=True))
+        assert says == pytest.approx(is_, abs=0.15)
+
+
+def test_predictions_that_fail_cost_confidence(clock):
+    def confidence(actual_s):
+        scaler = AdaptiveScaler({"a": 2}, {"a": 2}, clock=clock)
+        for _ in range(20):
+            scaler.evaluate(pending("a", 4, 10), {"a": 2})
+            clock.now += actual_s - 0.1
+            scaler.evaluate(pending("a", 1, 10), {"a": 2})
+            clock.now += 0.2
+            scaler.evaluate([], {"a": 2})
+        return scaler.evaluate(pending("a", 4, 10), {"a": 2}).confidence
+
+    assert confidence(60) < 0.3 < 0.7 < confidence(20)
+
+
+def test_new_work_says_nothing_of_earlier_predictions(clock):
+    scaler = AdaptiveScaler({"a": 2}, {"a": 2}, clock=clock)
+    before = scaler.evaluate(pending("a", 4, 10), {"a": 2}).confidence
+    for count in (8, 20, 0):
+        clock.now += 100
+        scaler.evaluate(pending("a", count, 10), {"a": 2})
+    clock.now += 1
+    # The one that was judged is that of 20 tasks: 100 s, of which 50 to the middle of two looks.
+    assert scaler.evaluate(pending("a", 4, 10), {"a": 2}).confidence < before
+
+
+@pytest.mark.parametrize(
+    ("add", "remove", "active", "wanted", "count"),
+    [
+        (3, 0, 2, 2, 5),
+        (3, 0, None, 2, 5),
+        (3, 0, 0, 2, 3),  # two were asked for already, and are under way
+        (3, 0, 0, 5, 5),
+        (2, 0, 5, 2, 4),  # three of the active ones are leaving
+        (0, 3, 5, 5, 2),
+        (0, 3, 5, 2, 2),  # they are leaving already
+        (0, 3, 5, 9, 6),
+        (0, 9, None, 2, 0),
+    ],
+)
+def test_a_decision_is_relative_to_what_is_wanted(add, remove, active, wanted, count):
+    decision = ScaleDecision(
+        workers_to_add={"a": add} if add else {},
+        workers_to_remove={"a": remove} if remove else {},
+        active_workers={} if active is None else {"a": active},
+    )
+    assert decision.has_changes
+    assert decision.counts({"a": wanted}) == {"a": count}
+
+
+def test_a_decision_without_changes_says_so():
+    assert not ScaleDecision().has_changes
+    assert not ScaleDecision({"a": 0}, {"b": 0}).has_changes

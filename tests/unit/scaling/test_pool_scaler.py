@@ -1,0 +1,141 @@
+"""The policy of adaptive pools, on cases small enough to decide by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from scalable.scaling.policy import PoolScaler
+from scalable.scaling.pools import PoolView
+from scalable.scaling.task_model import Expectation, Kind, TaskModel
+
+RUN = Kind("run", "simulate")
+
+
+def model(duration_s: float = 30.0) -> TaskModel:
+    return TaskModel({("run", "simulate"): Expectation(duration_s)})
+
+
+def decide(scaler: PoolScaler, view: PoolView, duration_s: float = 30.0) -> int:
+    return scaler.decide(view, model(duration_s)).workers
+
+
+def test_from_zero_a_call_gets_a_worker() -> None:
+    assert decide(PoolScaler(), PoolView(0.0, queued={RUN: 1}, submitted=1)) == 1
+
+
+def test_nothing_to_do_needs_nobody() -> None:
+    decision = PoolScaler().decide(PoolView(0.0), model())
+    assert (decision.workers, decision.predicted_s) == (0, 0.0)
+
+
+def test_never_more_workers_than_calls() -> None:
+    view = PoolView(0.0, queued={RUN: 7}, submitted=7, graph=True)
+    assert decide(PoolScaler(), view) == 7
+
+
+def test_slots_share_a_worker() -> None:
+    view = PoolView(0.0, slots=4, queued={RUN: 8}, submitted=8, graph=True)
+    assert decide(PoolScaler(), view) == 2
+
+
+def test_bounds_hold() -> None:
+    queued = {RUN: 100}
+    assert decide(PoolScaler(), PoolView(0.0, 0, 5, queued=queued, submitted=100)) == 5
+    assert decide(PoolScaler(), PoolView(0.0, 3, 5)) == 3
+    assert (
+        decide(PoolScaler(), PoolView(0.0, 0, 2, wanted=4, busy=4, running={RUN: [1.0] * 4})) == 2
+    )
+
+
+def test_busy_workers_stay() -> None:
+    view = PoolView(0.0, wanted=3, busy=3, running={RUN: [29.0] * 3}, submitted=3, graph=True)
+    assert decide(PoolScaler(), view) == 3
+
+
+def test_a_worker_that_would_come_too_late_is_not_asked_for() -> None:
+    running, queued = {RUN: [10.0] * 10}, {RUN: 5}
+    late = PoolView(
+        0.0, wanted=10, busy=10, queued=queued, running=running, submitted=15, graph=True,
+        startup_s=600.0, billed_startup_s=30.0,
+    )  # fmt: skip
+    soon = PoolView(
+        0.0, wanted=10, busy=10, queued=queued, running=running, submitted=15, graph=True
+    )
+    assert decide(PoolScaler(), late) == 10
+    assert decide(PoolScaler(), soon) > 10
+
+
+def test_idle_workers_of_a_graph_that_is_done_go_at_once() -> None:
+    view = PoolView(5.0, wanted=4, busy=1, idle=3, running={RUN: [1.0]}, submitted=9, graph=True)
+    assert decide(PoolScaler(), view) == 1
+
+
+def test_idle_workers_wait_for_calls_that_are_about_to_be_ready() -> None:
+    view = PoolView(
+        5.0, wanted=4, busy=1, idle=3, running={RUN: [1.0]}, coming=[(8.0, RUN, 2)], submitted=9,
+        graph=True, startup_s=60.0, billed_startup_s=60.0,
+    )  # fmt: skip
+    assert decide(PoolScaler(), view) == 3
+
+
+def test_workers_are_asked_for_before_their_calls_are_ready() -> None:
+    soon = PoolView(0.0, coming=[(50.0, RUN, 4)], graph=True, startup_s=60.0)
+    far = PoolView(0.0, coming=[(500.0, RUN, 4)], graph=True, startup_s=60.0)
+    assert decide(PoolScaler(), soon) == 4
+    assert decide(PoolScaler(), far) == 0
+
+
+def test_a_local_pool_is_back_at_its_minimum_within_a_minute() -> None:
+    scaler, idle = PoolScaler(), 3
+    for now in range(0, 62, 2):
+        view = PoolView(float(now), 1, 8, wanted=idle, idle=idle, submitted=20, startup_s=2.0)
+        idle = decide(scaler, view)
+        if now >= 58:
+            assert idle == 1
+
+
+def test_workers_on_their_way_are_cancelled_by_two_looks_only() -> None:
+    scaler = PoolScaler()
+
+    def view(now: float) -> PoolView:
+        return PoolView(now, wanted=5, arriving=[now] * 5, graph=True, startup_s=600.0)
+
+    assert decide(scaler, view(1.0)) == 5
+    assert decide(scaler, view(1.0)) == 5
+    assert decide(scaler, view(6.0)) == 0
+
+
+def test_a_deadline_buys_workers_that_cost_too_much_otherwise() -> None:
+    view = PoolView(0.0, queued={RUN: 40}, submitted=40, graph=True, billed_startup_s=300.0)
+    without = decide(PoolScaler("cost"), view)
+    within = decide(PoolScaler("cost", deadline_s=31.0), view)
+    assert without < within == 40
+
+
+def test_long_running_calls_tell_that_nothing_is_short() -> None:
+    """Forty calls that have run for 100 s, none ended: the assumed 10 s are not believed."""
+    view = PoolView(
+        100.0, wanted=40, busy=40, queued={RUN: 40}, running={RUN: [100.0] * 40}, submitted=80,
+        startup_s=5.0, billed_startup_s=5.0,
+    )  # fmt: skip
+    assert PoolScaler().decide(view, TaskModel(unknown_s=10.0)).workers > 40
+
+
+def test_a_steady_stream_keeps_workers_where_starting_takes_long() -> None:
+    scaler = PoolScaler()
+    count = 0
+    for now in range(0, 400, 5):
+        view = PoolView(
+            float(now), wanted=12, busy=10, idle=2, running={RUN: [15.0] * 10},
+            submitted=now // 3, startup_s=600.0, billed_startup_s=30.0,
+        )  # fmt: skip
+        count = decide(scaler, view)
+    assert count > 10
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"aim": "speed"}, {"hysteresis": -0.1}, {"longest_idle_s": -1.0}]
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
+        PoolScaler(**wrong)  # type: ignore[arg-type]

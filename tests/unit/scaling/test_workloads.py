@@ -1,0 +1,148 @@
+"""What simulations replay."""
+
+from __future__ import annotations
+
+import pytest
+
+from scalable.scaling.task_model import Kind
+from scalable.scaling.workloads import (
+    Call,
+    TaskRow,
+    Terms,
+    Workload,
+    long_types_in,
+    of_run,
+    of_spec,
+    of_tasks,
+    of_wfformat,
+)
+from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+
+POOLS = {"run": Terms(), "sum": Terms()}
+
+
+def document() -> dict:
+    def task(name: str, *parents: str) -> dict:
+        return {"name": name, "id": name, "parents": list(parents), "children": []}
+
+    lengths = {"align_ID0000001": 5.0, "align_ID0000002": 7.0, "merge_00000001": 60.0}
+    return {
+        "name": "small",
+        "schemaVersion": "1.5",
+        "workflow": {
+            "specification": {
+                "tasks": [
+                    task("align_ID0000001"),
+                    task("align_ID0000002"),
+                    task("merge_00000001", "align_ID0000001", "align_ID0000002"),
+                ]
+            },
+            "execution": {
+                "tasks": [{"id": name, "runtimeInSeconds": s} for name, s in lengths.items()]
+            },
+        },
+    }
+
+
+def test_a_workflow_in_wfformat() -> None:
+    workload = of_wfformat(document(), POOLS)
+    assert workload.name == "small"
+    assert [(c.kind, c.duration_s, c.after) for c in workload.calls] == [
+        (Kind("run", "align"), 5.0, ()),
+        (Kind("run", "align"), 7.0, ()),
+        (Kind("run", "merge"), 60.0, (0, 1)),
+    ]
+
+
+def test_types_with_long_calls_get_a_pool_of_their_own() -> None:
+    workload = of_wfformat(document(), POOLS, long_types_in("sum", "run"))
+    assert [call.kind.component for call in workload.calls] == ["run", "run", "sum"]
+
+
+@pytest.mark.parametrize("wrong", [{}, [], {"workflow": {}}, {"workflow": {"specification": {}}}])
+def test_what_is_no_wfformat_is_refused(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
+        of_wfformat(wrong, POOLS)  # type: ignore[arg-type]
+
+
+def test_tasks_after_others() -> None:
+    rows = [
+        TaskRow("simulate", "run", 3, (1.0, 2.0)),
+        TaskRow("write", "sum", 1, (4.0,), ("simulate",)),
+    ]
+    calls = of_tasks("table", rows, POOLS).calls
+    assert [(call.duration_s, call.after) for call in calls] == [
+        (1.0, ()), (2.0, ()), (1.0, ()), (4.0, (0, 1, 2)),
+    ]  # fmt: skip
+
+
+def test_a_recorded_run() -> None:
+    rows = [
+        {"task_id": "a", "state": "submitted", "tag": "run", "timestamp": 100.0},
+        {"task_id": "b", "state": "submitted", "tag": "run", "timestamp": 107.0},
+        {"task_id": "b", "state": "failed", "tag": "run", "timestamp": 108.0, "duration_s": 1.0},
+        {"task_id": "c", "state": "submitted", "tag": "gone", "timestamp": 90.0},
+        {"task_id": "d", "state": "submitted", "tag": "run", "timestamp": 110.0},
+        *(
+            {
+                "task_id": i, "state": "succeeded", "tag": tag, "task_name": "f",
+                "timestamp": 130.0, "duration_s": 3.0, "peak_memory": 7,
+            }
+            for i, tag in (("d", "run"), ("a", "run"), ("c", "gone"))
+        ),
+    ]  # fmt: skip
+    workload = of_run("run-1", rows, POOLS)
+    assert [(c.kind, c.duration_s, c.arrival_s, c.memory) for c in workload.calls] == [
+        (Kind("run", "f"), 3.0, 0.0, 7),
+        (Kind("run", "f"), 3.0, 10.0, 7),
+    ]
+    assert workload.stream
+    with pytest.raises(ValueError, match="no call succeeded"):
+        of_run("run-1", rows[:4], POOLS)
+
+
+def spec(*tasks: TaskSpec) -> DeploymentSpec:
+    components = {
+        "run": ComponentSpec("run", slots=2, workers=WorkerRange(1, 9)),
+        "sum": ComponentSpec("sum", workers=WorkerRange(3, 3)),
+    }
+    return DeploymentSpec(
+        project_name="p", target_name="local", provider_name="local", components=components,
+        tasks={task.name: task for task in tasks},
+    )  # fmt: skip
+
+
+def test_a_manifest() -> None:
+    simulate = TaskSpec("simulate", "run", count=2, duration_s=5.0)
+    write = TaskSpec("write", "sum", count=1, duration_s=3.0, after=("simulate",))
+    workload = of_spec(spec(simulate, write), maximum=64)
+    assert workload.pools == {"run": Terms(1, 9, 2), "sum": Terms(0, 64)}
+    assert [call.after for call in workload.calls] == [(), (), (0, 1)]
+    assert workload.expected
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [
+        (TaskSpec("write", "sum", count=1), "tasks.write has no duration"),
+        (TaskSpec("write", "sum"), "tasks.write has no count and no duration"),
+        (None, "there are no tasks"),
+    ],
+)
+def test_a_manifest_that_does_not_say_enough(task: TaskSpec | None, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        of_spec(spec(*([task] if task else [])), maximum=64)
+
+
+@pytest.mark.parametrize(
+    ("calls", "says"),
+    [
+        ([Call(Kind("other"), 1.0)], "needs a pool 'other'"),
+        ([Call(Kind("run"), -1.0)], "negative time"),
+        ([Call(Kind("run"), 1.0, after=(4,))], "waits for one that is not there"),
+        ([Call(Kind("run"), 1.0, after=(1,)), Call(Kind("run"), 1.0, after=(0,))], "in a circle"),
+    ],
+)
+def test_calls_that_cannot_be_run(calls: list[Call], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Workload("wrong", tuple(calls), POOLS)

@@ -1,0 +1,124 @@
+"""What the latest runs of a project tell the next plan."""
+
+import json
+import logging
+
+import pytest
+
+from scalable.telemetry import CallRecord, history, read_history, work_span_s
+
+
+def row(task_id, state, timestamp, name="sim", tag="model", **more):
+    return {"task_id": task_id, "task_name": name, "tag": tag, "state": state,
+            "timestamp": timestamp, **more}  # fmt: skip
+
+
+def call(task_id, begin, duration, **more):
+    return [
+        row(task_id, "submitted", begin),
+        row(task_id, "succeeded", begin + duration, duration_s=duration, **more),
+    ]
+
+
+@pytest.fixture
+def record(tmp_path):
+    """Write a run; ``day`` orders runs."""
+
+    def write(day, rows=(), workers=(), plan=None, **run):
+        path = tmp_path / f"run-202601{day:02}T000000Z-p-0000000{day % 10}"
+        path.mkdir()
+        given = {"project": "p", "target": "t", "status": "completed"} | run
+        (path / "run.json").write_text(json.dumps(given))
+        (path / "plan.json").write_text(json.dumps(plan or {}))
+        for name, lines in (("tasks", rows), ("workers", workers)):
+            (path / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in lines))
+        return path
+
+    return write
+
+
+def test_calls_that_succeeded_are_read_with_what_was_measured(record, tmp_path):
+    rows = [
+        *call("a", 100.0, 5.0, peak_memory=7, input_bytes=64),
+        *call("b", 101.0, 6.0, peak_memory=None),
+        row("c", "submitted", 101.0),
+        row("c", "failed", 120.0, duration_s=19.0),
+        row("d", "succeeded", 110.0, duration_s=None),
+        row("e", "succeeded", 110.0, duration_s=1.0, tag=None),
+    ]
+    record(1, rows)
+    (run,) = read_history(tmp_path, "p")
+    assert run.calls == (CallRecord("model", "sim", 5.0, 7, 64), CallRecord("model", "sim", 6.0))
+    assert run.counts == {("model", "sim"): 2}
+    assert (run.status, run.target, run.whole) == ("completed", "t", True)
+    assert run.span_s == 20.0
+
+
+def test_the_latest_runs_of_the_project_come_first(record, tmp_path, monkeypatch):
+    for day in range(1, 8):
+        record(day, call("a", 0.0, float(day)), project="p" if day != 6 else "other")
+    found = [run.calls[0].duration_s for run in read_history(tmp_path, "p")]
+    assert found == [7, 5, 4, 3, 2, 1]
+    monkeypatch.setattr(history, "RUNS", 2)
+    assert len(read_history(tmp_path, "p")) == 2
+    monkeypatch.setattr(history, "LOOKED_AT", 2)
+    assert len(read_history(tmp_path, "p")) == 1
+    assert read_history(tmp_path / "nowhere", "p") == []
+
+
+def test_of_large_runs_only_the_end_is_read(record, tmp_path, monkeypatch):
+    rows = [r for i in range(100) for r in call(str(i), float(i), float(i))]
+    record(1, rows)
+    record(2, rows)
+    monkeypatch.setattr(history, "BYTES_OF_A_RUN", 2000)
+    first, _second = read_history(tmp_path, "p")
+    assert 5 < len(first.calls) < 20
+    assert first.calls[-1].duration_s == 99
+    assert (first.whole, first.span_s) == (False, None)
+    monkeypatch.setattr(history, "BYTES", 2000)
+    assert len(read_history(tmp_path, "p")) == 1
+
+
+def test_a_broken_run_is_passed_over_with_a_warning(record, tmp_path, caplog):
+    record(1, call("a", 0.0, 1.0))
+    (record(2) / "run.json").write_text("{")
+    torn = record(3, call("a", 0.0, 3.0))
+    with (torn / "tasks.jsonl").open("a") as file:
+        file.write('no json\n[1]\n{"state": "succeeded"')
+    unreadable = record(4, call("a", 0.0, 4.0))
+    (unreadable / "tasks.jsonl").unlink()
+    (unreadable / "tasks.jsonl").mkdir()
+    with caplog.at_level(logging.WARNING):
+        found = [run.calls[0].duration_s for run in read_history(tmp_path, "p")]
+    assert found == [3, 1]
+    assert "20260102" in caplog.text
+    assert "20260104" in caplog.text
+
+
+def test_starts_of_workers_and_predictions_are_read(record, tmp_path):
+    workers = [
+        {"event": "requested", "worker": "w", "tag": "model", "timestamp": 1.0},
+        {"event": "started", "worker": "w", "tag": "model", "timestamp": 31.0},
+        {"event": "started", "worker": "unasked", "tag": "model", "timestamp": 32.0},
+    ]
+    plan = {"predicted_time_s": 50.0, "overhead": 1.5}
+    record(1, call("a", 40.0, 10.0), workers, plan)
+    record(2, call("a", 40.0, 10.0), (), {"predicted_time_s": "soon"})
+    bare, told = read_history(tmp_path, "p")
+    assert told.startups_s == (("model", 30.0),)
+    assert (told.predicted_s, told.overhead, told.span_s) == (50.0, 1.5, 40.0)
+    assert (bare.predicted_s, bare.overhead, bare.span_s) == (None, 1.0, 10.0)
+
+
+def test_the_start_of_workers_counts_once_and_idle_time_before_the_calls_does_not():
+    rows = call("a", 100.0, 10.0)
+
+    def span(requested, started):
+        workers = [{"event": "requested", "timestamp": requested}]
+        return work_span_s(rows, [*workers, {"event": "started", "timestamp": started}])
+
+    assert span(50.0, 55.0) == 5 + 10
+    assert span(95.0, 105.0) == 5 + 10  # the calls waited for the rest of it
+    assert span(100.0, 105.0) == 10
+    assert work_span_s(rows, []) == 10
+    assert work_span_s([], []) is None

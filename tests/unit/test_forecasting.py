@@ -1,0 +1,106 @@
+"""Records of runs and the manifest become what a plan rests on."""
+
+import pytest
+
+from scalable.forecasting import gather, quoted_prices
+from scalable.planning import Aims, Outcome, make_plan
+from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, TaskSpec
+from scalable.telemetry import RunDirectory
+
+
+def spec(*tasks, **fields):
+    components = {tag: ComponentSpec(tag) for tag in ("model", "post")}
+    return DeploymentSpec("p", "t", "slurm", components, {t.name: t for t in tasks}, **fields)
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Record a run: (tag, name, count, seconds) for each kind of call."""
+
+    def write(*kinds, target="t", plan=None, startup=None, memory=None):
+        run = RunDirectory.create(
+            "p",
+            target,
+            manifest_yaml="",
+            manifest_lock="0" * 64,
+            plan=plan or {},
+            runs_dir=tmp_path,
+        )
+        if startup is not None:
+            for event, moment in (("requested", 0.0), ("started", startup)):
+                run.append(
+                    "workers", {"event": event, "worker": "w", "tag": "model", "timestamp": moment}
+                )
+        for tag, name, count, seconds in kinds:
+            for i in range(count):
+                head = {"task_id": f"{name}-{i}", "task_name": name, "tag": tag}
+                run.append("tasks", head | {"state": "submitted", "timestamp": 1000.0})
+                run.append("tasks", head | {"state": "succeeded", "timestamp": 1000.0 + seconds,
+                                                "duration_s": seconds, "peak_memory": memory})  # fmt: skip
+        run.close("completed")
+
+    return write
+
+
+def test_without_runs_the_manifest_is_what_is_known(tmp_path):
+    task = TaskSpec("sim", "model", count=3, duration_s=60.0, memory="2G")
+    known = gather(spec(task, TaskSpec("other", "post")), runs_dir=tmp_path)
+    assert known.forecasts["sim"].source == "manifest"
+    assert (known.forecasts["sim"].mean_s, known.forecasts["sim"].memory) == (60.0, 2 * 10**9)
+    assert known.forecasts["other"].source == "guess"
+    assert (known.calls, known.unlisted, known.outcomes) == ({}, [], [])
+
+
+def test_earlier_calls_say_how_long_and_how_many(tmp_path, ran):
+    for count in (30, 40, 80):
+        ran(("model", "sim", count, 5.0), memory=10**8)
+    known = gather(spec(TaskSpec("sim", "model", duration_s=60.0)), runs_dir=tmp_path)
+    forecast = known.forecasts["sim"]
+    assert (forecast.source, forecast.samples, forecast.mean_s) == ("history", 150, 5.0)
+    assert forecast.memory == 10**8
+    assert known.calls == {"sim": 40}
+
+
+def test_calls_by_tag_alone_belong_to_the_only_task_of_their_pool(tmp_path, ran):
+    ran(("model", "run_it", 12, 5.0), ("post", "add_up", 4, 2.0))
+    known = gather(spec(TaskSpec("sim", "model")), runs_dir=tmp_path)
+    assert known.calls == {"sim": 12}
+    assert known.forecasts["sim"].mean_s == 5.0
+    assert [(t.name, t.component, t.count) for t in known.unlisted] == [("add_up", "post", 4)]
+    assert known.forecasts["add_up"].mean_s == 2.0
+
+
+def test_starts_and_outcomes_are_those_of_the_target(tmp_path, ran):
+    plan = {"predicted_time_s": 8.0, "overhead": 2.0}
+    ran(("model", "sim", 2, 5.0), plan=plan, startup=30.0)
+    ran(("model", "sim", 2, 5.0), plan=plan, startup=900.0, target="elsewhere")
+    known = gather(spec(TaskSpec("sim", "model")), runs_dir=tmp_path)
+    assert known.startup_s == {"model": 30.0}
+    assert known.outcomes == [Outcome(8.0, 35.0, 2.0)]
+    assert known.forecasts["sim"].samples == 4
+
+
+def test_a_plan_that_ran_as_predicted_is_trusted_more_the_next_time(tmp_path, ran):
+    request = spec(TaskSpec("sim", "model", count=8, duration_s=5.0))
+    before = make_plan(request, "0" * 64, gather(request, runs_dir=tmp_path))
+    assert before.predicted_time_s == 40.0
+    for _ in range(6):
+        ran(("model", "sim", 8, 40.0), plan=before.to_dict())
+    after = make_plan(request, "0" * 64, gather(request, runs_dir=tmp_path), Aims())
+    assert after.confidence == (1 + 6) / (6 + 2) > before.confidence
+
+
+def test_prices_come_from_the_provider_where_it_has_any():
+    class Priced:
+        def estimate_cost(self, spec, plan):
+            hourly = {tag: 2.0 * n for tag, n in plan.workers_by_tag.items()}
+            return CostEstimate(None, hourly, sum(hourly.values()), "EUR", "a list", "2026-02-01")
+
+    class Free:
+        def estimate_cost(self, spec, plan):
+            return None
+
+    prices = quoted_prices(Priced(), spec())
+    assert prices.hourly_by_tag == {"model": 2.0, "post": 2.0}
+    assert (prices.currency, prices.source, prices.as_of) == ("EUR", "a list", "2026-02-01")
+    assert quoted_prices(Free(), spec()) is quoted_prices(object(), spec()) is None
