@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import logging
+import sys
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +17,17 @@ from dask import annotate  # type: ignore[attr-defined]
 from dask.base import tokenize
 from dask.utils import funcname, key_split
 from distributed import Client, Future
+from distributed.client import futures_of
 
-from scalable.cluster.calls.bundles import OUTCOMES, RETURNED, TIMED_OUT
-from scalable.cluster.calls.dispatcher import Dispatcher
+from scalable.cluster.calls.bundles import OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.cluster.calls.dispatcher import Dispatcher, Options
+from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.calls.pool import CallPool, check_timeout
 from scalable.cluster.calls.relay import SLOTS
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
 from scalable.cluster.matching import fits
+from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.cluster.waiting import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.errors import ClusterError
@@ -37,6 +41,8 @@ class _DefaultSlots(int):
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
 _ROUTING = ("tag", "n", "task")
+#: Dask's coroutines that end when calls do.
+_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
 
 def _is_worth_saying(record: logging.LogRecord) -> bool:
@@ -95,6 +101,7 @@ class ScalableClient(Client):
             OUTCOMES: self._hear_of_bundle("outcomes"),
             RETURNED: self._hear_of_bundle("returned"),
             TIMED_OUT: self._hear_of_bundle("timed_out"),
+            PRINTED: _print,
             SLOTS: self._hear_of_slots,
         }
 
@@ -148,6 +155,7 @@ class ScalableClient(Client):
             name = task or funcname(func)
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
         self._run_failed_again([key])
+        made_calls()
         with notes(key):
             return super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
 
@@ -180,6 +188,7 @@ class ScalableClient(Client):
         tag, route, notes = self._route(func, tag, n, task, kwargs)
         pure = tag is None if pure is None else pure
         key = task if key is None else key
+        made_calls()
         with notes(key or funcname(func)):
             futures = super().map(func, *iterables, key=key, pure=pure, **route, **kwargs)
         failed = [f for f in futures if f.status == "error"]
@@ -232,6 +241,12 @@ class ScalableClient(Client):
         workers = self._ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
 
+    def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a coroutine and wait; a call that waits for others lends them its slot meanwhile."""
+        waits = getattr(func, "__name__", "") in _WAITS
+        with slot_lent() if waits and not self.asynchronous else nullcontext():
+            return super().sync(func, *args, **kwargs)
+
     # Many calls ---------------------------------------------------------------------------------
 
     def pool(
@@ -241,6 +256,8 @@ class ScalableClient(Client):
         n: int = ONE_SLOT,
         task: str | None = None,
         timeout: float | None = None,
+        stream_output: bool = False,
+        record_calls: bool = False,
     ) -> CallPool:
         """An executor for many calls, with the verbs of ``multiprocessing.Pool`` beside it.
 
@@ -251,6 +268,10 @@ class ScalableClient(Client):
         timeout
             Longest running time of a call in seconds; beyond it the call is ended, and its future
             has a TimeoutError. None without limit.
+        stream_output
+            Whether what the calls print is printed here too, line by line.
+        record_calls
+            Whether the run's records get a row for each call, and not only for each bundle.
 
         Raises
         ------
@@ -262,8 +283,9 @@ class ScalableClient(Client):
         if self._pool_slots is None:
             self._pool_slots = {}
             self._pool_slots = self._ask("scalable_follow_slots", client=self.id)
+        options = Options(timeout, stream_output, record_calls)
         dispatcher = Dispatcher(
-            self, task or tag or "call", tag or "", int(n), route.get("resources"), task, timeout
+            self, task or tag or "call", tag or "", int(n), route.get("resources"), task, options
         )
         self._dispatchers.add(dispatcher)
         return CallPool(self, dispatcher)
@@ -271,6 +293,20 @@ class ScalableClient(Client):
     def slots_of(self, tag: str) -> int:
         """Slots that the connected workers of a tag have; of all workers without a tag."""
         return (self._pool_slots or {}).get(tag, 0)
+
+    def in_loop(self, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function in the event loop, soon; from any thread."""
+        assert self.loop is not None
+        self.loop.add_callback(function, *args)
+
+    async def fetched(self, future: Future[Any]) -> Any:
+        """The result of a future of this client, in its event loop."""
+        (result,) = await self._gather([future])
+        return result
+
+    def interrupt(self, key: Any, number: int | None = None) -> None:
+        """End a call that runs: the task itself, or one of its calls where it is a bundle."""
+        self._send_to_scheduler({"op": INTERRUPT, "key": key, "number": number})
 
     def follow_bundle(self, key: str, dispatcher: Dispatcher) -> None:
         """Have a dispatcher told what becomes of a bundle."""
@@ -298,7 +334,18 @@ class ScalableClient(Client):
         for dispatcher in list(self._dispatchers):
             dispatcher.wake()
 
-    def _handle_key_in_memory(self, key: Any = None, type: Any = None, workers: Any = None) -> None:
+    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
+        """Cancel calls; one that runs and that nobody else waits for is ended."""
+        for future in futures_of(futures):
+            self.interrupt(future.key)
+        await super()._cancel(futures, *args, **kwargs)
+
+    def _handle_key_in_memory(
+        self,
+        key: Any = None,
+        type: Any = None,  # noqa: A002 - Dask's name
+        workers: Any = None,
+    ) -> None:
         super()._handle_key_in_memory(key, type, workers)
         if key in self._bundles:
             self._bundles[key].in_memory(key)
@@ -444,6 +491,13 @@ class ScalableClient(Client):
             self.loop.add_callback(self._retry, futures)
         else:
             self.retry(futures)
+
+
+def _print(key: str, text: str, **_: Any) -> None:
+    """Show what a call has printed."""
+    del key
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _of_no_name() -> None:

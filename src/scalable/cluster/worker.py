@@ -8,16 +8,23 @@ import os
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
-from distributed import Worker
+from distributed import Client, Worker
+from distributed.client import default_client
 from distributed.core import Status
 from distributed.metrics import context_meter
+from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.cluster.calls.bundles import interrupt
+from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.managers import MANAGER_KEY
+from scalable.cluster.nesting import SlotLender
 from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.scheduler import QuietHttp
 from scalable.units import format_bytes
@@ -48,6 +55,8 @@ class PoolWorker(QuietHttp, Worker):
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.slot_lender = SlotLender(self)
+        self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
@@ -65,6 +74,7 @@ class PoolWorker(QuietHttp, Worker):
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
+        self.slot_lender.settle(key)
         if task is not None:
             now = time.time()
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
@@ -73,6 +83,32 @@ class PoolWorker(QuietHttp, Worker):
 
     def _begin(self) -> _ThreadUsage:
         return _ThreadUsage()
+
+    def peak_memory(self) -> int | None:
+        """Bytes at most since the running call began; None where its process is not its own."""
+        return None
+
+    def _get_client(self, timeout: float | None = None) -> Client:
+        """The client of calls that make calls: it knows of tags, as the user's own does."""
+        try:
+            given = default_client()
+        except ValueError:
+            given = None
+        if given is None and self._client is None:
+            from scalable.cluster.client import ScalableClient
+
+            self._client = ScalableClient(
+                self.scheduler,
+                loop=self.loop,
+                security=self.security,
+                set_as_default=True,
+                asynchronous=in_async_call(self.loop),
+                direct_to_workers=True,
+                name="worker",
+                timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
+            )
+            self._initialized_clients.add(self._client)
+        return super()._get_client(timeout)
 
 
 class _ThreadUsage:
@@ -106,6 +142,10 @@ class ProcessWorker(PoolWorker):
     def _begin(self) -> _ThreadUsage:
         return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)
 
+    def peak_memory(self) -> int | None:
+        """Bytes at most since the running call began."""
+        return self.memory_watch.end()
+
     def give_up_on_call(self, key: str) -> None:
         """End this process because a call that was to end does not: results are moved first.
 
@@ -124,7 +164,7 @@ class ProcessWorker(PoolWorker):
                 "stimulus_id": f"call-does-not-end-{time.time()}",
             }
         )
-        while len(self.state.executing) > 1:
+        while len(self.state.executing | self.state.long_running) > 1:  # noqa: ASYNC110
             await asyncio.sleep(MEMORY_INTERVAL_S)
         with suppress(OSError, TimeoutError):
             retiring = self.scheduler.retire_workers(

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import dask.sizeof
-from distributed import get_worker
+from distributed import Worker, get_worker
 
+from scalable.cluster.calls.interrupts import (
+    INTERRUPT,
+    INTERRUPT_GRACE_S,
+    CallInterrupted,
+    give_up,
+    interrupt_task,
+    raise_in,
+)
 from scalable.cluster.calls.messages import (
     LARGE,
     dump,
@@ -19,8 +27,8 @@ from scalable.cluster.calls.messages import (
     load_calls,
     load_function,
 )
-
-logger = logging.getLogger("scalable.cluster")
+from scalable.cluster.calls.output import PROCESS, Lines, heard
+from scalable.cluster.calls.tally import Tally
 
 #: What has ended is told at least so often while a bundle goes on: that much would be run again if
 #: the worker were lost.
@@ -29,11 +37,6 @@ TELL_S = 0.01
 OVERDUE_S = 0.05
 #: Looks for calls that run longer than they may, at most so far apart.
 LOOK_S = 0.25
-#: An interrupted call gets so long to end before its worker is given up.
-INTERRUPT_GRACE_S = 2.0
-#: Calls are claimed together where the last claim took less; more and more, up to the largest.
-QUICK_S = 0.001
-LARGEST_CLAIM = 256
 _NOBODY = -1
 
 #: Kinds of outcome: the value itself, its pickle, an error, a value that stays on the worker.
@@ -42,16 +45,14 @@ _PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
-INTERRUPT = "scalable-interrupt"
 TIMED_OUT = "scalable-timed-out"
+PRINTED = "scalable-printed"
 
-Calls = tuple[Sequence[int] | None, Sequence[Sequence[Any]], Sequence[dict[str, Any] | None] | None]
+Calls = tuple[
+    Sequence[int] | None, Sequence[Sequence[Any]], Sequence[Mapping[str, Any] | None] | None
+]
 
 _running: dict[str, BundleRun] = {}
-
-
-class CallInterrupted(BaseException):
-    """Raised within a call that was cancelled or ran for too long."""
 
 
 def run_bundle(
@@ -62,8 +63,9 @@ def run_bundle(
     Parameters
     ----------
     header
-        ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None,
-        ``profile``: whether each call's numbers are wanted.
+        ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None;
+        ``profile``, ``record``: whether each call's numbers are wanted by the client, or for the
+        records; ``process``: whose output is wanted, "" for nobody's.
     payload
         The calls: numbers of their functions (None where all have the first), positional and
         keyword arguments (None where there are none).
@@ -76,7 +78,7 @@ def run_bundle(
         Values that are too large to be told, by the number of their call.
     """
     worker = get_worker()
-    worker.stream_handlers.setdefault(INTERRUPT, interrupt)
+    worker.stream_handlers.setdefault(INTERRUPT, partial(interrupt, worker))
     run = BundleRun(worker, header, load_calls(payload, references))
     _running[run.key] = run
     try:
@@ -85,10 +87,11 @@ def run_bundle(
         del _running[run.key]
 
 
-def interrupt(key: str, number: int) -> None:
-    """End one call of a bundle that runs here; nothing where it has ended."""
-    run = _running.get(key)
-    if run is not None:
+def interrupt(worker: Worker, key: Any, number: int | None) -> None:
+    """End one call of a bundle, or a task that is none; nothing where it has ended."""
+    if number is None:
+        interrupt_task(worker, key)
+    elif (run := _running.get(key)) is not None:
         run.interrupt(number)
 
 
@@ -110,6 +113,9 @@ class BundleRun:
         self._indexes, self._args, self._kwargs = calls
         self._timeout_s: float | None = header["timeout_s"]
         self._profile: bool = header["profile"]
+        self._record: bool = header["record"]
+        self._measures = self._profile or self._record
+        self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -117,9 +123,9 @@ class BundleRun:
         self._skipped: set[int] = set()
         self._current = self._interrupting = _NOBODY
         self._began = self._told_at = 0.0
-        self._claim_size, self._claimed_at = 1, 0.0
         self._kept: dict[int, Any] = {}
         self._untold = _Outcomes()
+        self._tally = Tally()
 
     # In the thread that runs the calls --------------------------------------------------------
 
@@ -128,56 +134,63 @@ class BundleRun:
         if self._end > 1 or self._timeout_s is not None:
             self._watch_after(OVERDUE_S)
         self._told_at = time.perf_counter()
-        while claimed := self._claim():
-            self._run_claimed(claimed)
-            if time.perf_counter() - self._told_at > TELL_S:
-                self._tell()
+        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        with heard(lines.write) if self._streams else nullcontext():
+            while (number := self._claim()) is not None:
+                if number not in self._skipped:
+                    self._run_call(number)
+                if time.perf_counter() - self._told_at > TELL_S:
+                    self._tell()
+        lines.end()
+        task = self._worker.state.tasks.get(self.key)
+        if task is not None:  # before the last word: whoever heard it may ask for the records
+            task.startstops.append(self._tally.entry())
         self._tell(over=True)
         return self._kept
 
-    def _claim(self) -> range:
-        """Calls that are run next and not given back: one, or several that take no time."""
-        now = time.perf_counter()
-        quick = now - self._claimed_at < QUICK_S
-        self._claim_size = min(2 * self._claim_size, LARGEST_CLAIM) if quick else 1
-        self._claimed_at = now
+    def _claim(self) -> int | None:
+        """The call that is run next and not given back."""
         with self._lock:
-            first = self._next
-            self._next = min(first + self._claim_size, self._end)
-            return range(first, self._next)
+            number = self._next
+            if number >= self._end:
+                return None
+            self._next = number + 1
+            return number
 
-    def _run_claimed(self, numbers: range) -> None:
-        clock, untold = time.perf_counter, self._untold
-        for number in numbers:
-            if number in self._skipped:
-                continue
-            function = self._functions[self._indexes[number] if self._indexes else 0]
-            args = self._args[number]
-            kwargs = self._kwargs[number] if self._kwargs else None
-            cpu, stamp = (time.thread_time(), time.time()) if self._profile else (0.0, 0.0)
-            self._began = began = clock()
-            try:
-                self._current = number
-                value = function(*args, **kwargs) if kwargs else function(*args)
-                self._current = _NOBODY
-                if self._interrupting == number:
-                    self._await_interrupt(number)
-            except CallInterrupted:
-                self._current = self._interrupting = _NOBODY
-                continue
-            except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
-                self._current = _NOBODY
-                if not self._survives(number):
-                    continue
-                untold.add(number, _failure(raised), ERROR)
+    def _run_call(self, number: int) -> None:
+        function = self._functions[self._indexes[number] if self._indexes else 0]
+        args = self._args[number]
+        kwargs = self._kwargs[number] if self._kwargs else None
+        measures = self._measures
+        cpu, stamp = (time.thread_time(), time.time()) if measures else (0.0, 0.0)
+        self._began = began = time.perf_counter()
+        try:
+            self._current = number
+            value = function(*args, **kwargs) if kwargs else function(*args)
+            self._current = _NOBODY
+            if self._interrupting == number:
+                self._await_interrupt(number)
+        except CallInterrupted:
+            self._current = self._interrupting = _NOBODY
+            return
+        except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
+            self._current = _NOBODY
+            if not self._survives(number):
+                return
+            self._fail(number, raised)
+        else:
+            if type(value) in _PLAIN_TYPES:
+                self._untold.add(number, value)
             else:
-                if type(value) in _PLAIN_TYPES:
-                    untold.add(number, value)
-                else:
-                    self._add_object(number, value)
-            if self._profile:
-                untold.profiles.append((stamp, clock() - began, time.thread_time() - cpu))
-        self._began = 0.0
+                self._add_object(number, value)
+        duration = time.perf_counter() - began
+        self._tally.durations.append(duration)
+        if measures:
+            self._untold.profiles.append((stamp, duration, time.thread_time() - cpu, None))
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        self._tally.failed(error)
+        self._untold.add(number, _failure(error), ERROR)
 
     def _survives(self, number: int) -> bool:
         try:
@@ -200,14 +213,36 @@ class BundleRun:
             else:
                 self._untold.add(number, dump(value), PICKLED)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
-            self._untold.add(number, _failure(raised), ERROR)
+            self._fail(number, raised)
 
     def _tell(self, *, over: bool = False) -> None:
         now = time.perf_counter()
         busy_s, self._told_at = now - self._told_at, now
         if self._untold.numbers or over:
-            self._send(op=OUTCOMES, outcomes=self._untold.dump(), busy_s=busy_s, over=over)
+            if self._untold.profiles:
+                self._add_peak()
+            outcomes = self._untold.dump(self._worker.name, self._transfer_s)
+            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
             self._untold = _Outcomes()
+
+    def _add_peak(self) -> None:
+        """Put the peak of memory beside what was measured of calls: looking at it takes a while."""
+        outcomes = self._untold
+        peak = getattr(self._worker, "peak_memory", lambda: None)()
+        outcomes.profiles = [(*measured[:3], peak) for measured in outcomes.profiles]
+        if self._record:
+            self._tally.rows += [
+                (outcomes.kinds.get(number) != ERROR, measured)
+                for number, measured in zip(outcomes.numbers, outcomes.profiles, strict=True)
+            ]
+        if not self._profile:
+            outcomes.profiles = []
+
+    @property
+    def _transfer_s(self) -> float:
+        task = self._worker.state.tasks.get(self.key)
+        parts = task.startstops if task is not None else ()
+        return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
 
     def _send(self, **message: Any) -> None:
         message |= {"client": self._client, "key": self.key}
@@ -246,17 +281,12 @@ class BundleRun:
             if self._current != number:  # it has just ended
                 self._interrupting = _NOBODY
                 return
-            _raise_in(self._thread, CallInterrupted)
+            raise_in(self._thread)
         self._worker.loop.call_later(INTERRUPT_GRACE_S, self._give_up, number)
 
     def _give_up(self, number: int) -> None:
-        """A call that does not come back to Python holds its slot: its worker has to go."""
         if _running.get(self.key) is self and self._current == number:
-            give_up = getattr(self._worker, "give_up_on_call", None)
-            if give_up is None:
-                logger.warning("an interrupted call of %s does not end", self.key)
-            else:
-                give_up(self.key)
+            give_up(self._worker, self.key)
 
 
 class _Outcomes:
@@ -266,7 +296,8 @@ class _Outcomes:
         self.numbers: list[int] = []
         self.values: list[Any] = []
         self.kinds: dict[int, int] = {}
-        self.profiles: list[tuple[float, float, float]] = []
+        #: When it began (seconds since 1970), duration, CPU seconds, peak memory in bytes.
+        self.profiles: list[tuple[float, float, float, int | None]] = []
 
     def add(self, number: int, value: Any, kind: int = PLAIN) -> None:
         self.numbers.append(number)
@@ -274,12 +305,13 @@ class _Outcomes:
         if kind:
             self.kinds[number] = kind
 
-    def dump(self) -> bytes:
-        """As bytes."""
+    def dump(self, worker: Any, transfer_s: float) -> bytes:
+        """As bytes, with the worker's name and how long the arguments took to come."""
         numbers: Any = self.numbers
         if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
             numbers = range(numbers[0], numbers[-1] + 1)
-        return dump((numbers, self.values, self.kinds, self.profiles))
+        measured = (str(worker), transfer_s, self.profiles) if self.profiles else None
+        return dump((numbers, self.values, self.kinds, measured))
 
 
 def _loaded(digest: bytes, data: bytes) -> Callable[..., Any]:
@@ -301,10 +333,6 @@ def _failure(error: BaseException) -> bytes:
         ended = RuntimeError(f"the call ended with {error!r}")
         error = ended.with_traceback(error.__traceback__)
     try:
-        raise error
-    except Exception as raised:  # noqa: BLE001 - Dask takes the traceback of what is handled
+        raise error  # noqa: TRY301 - Dask takes the traceback of what is handled
+    except Exception as raised:  # noqa: BLE001 - whatever it is
         return dump_error(raised)
-
-
-def _raise_in(thread: int, exception: Callable[[], BaseException]) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))

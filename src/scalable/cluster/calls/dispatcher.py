@@ -6,17 +6,19 @@ import logging
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dask import annotate  # type: ignore[attr-defined]
+from dask.utils import funcname
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from scalable.cluster.calls.bundles import ERROR, INTERRUPT, KEPT, PICKLED, PLAIN, run_bundle
-from scalable.cluster.calls.lots import Lot, ManyCalls, Outcome
+from scalable.cluster.calls.bundles import ERROR, KEPT, PICKLED, PLAIN, run_bundle
+from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
+from scalable.cluster.calls.output import PROCESS
 from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.errors import ClusterError
@@ -31,6 +33,8 @@ BUNDLE_S = 0.05
 LARGEST_BUNDLE = 4096
 #: Calls that take longer are sent one for each slot: the next one would only wait behind it.
 LONG_CALL_S = 0.5
+#: The functions of so many calls are looked at to name a bundle.
+NAMED = 8
 #: A call whose worker was lost so often is given up, as Dask does.
 LOSSES = 3
 
@@ -64,6 +68,25 @@ class Pace:
         return ahead * slots
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a pool of calls was asked for.
+
+    Attributes
+    ----------
+    timeout_s
+        Longest running time of a call in seconds, or None.
+    stream_output
+        Whether what calls print is printed here.
+    record_calls
+        Whether the records get a row for each call.
+    """
+
+    timeout_s: float | None = None
+    stream_output: bool = False
+    record_calls: bool = False
+
+
 @dataclass
 class _Bundle:
     """Calls of one lot that were sent off together."""
@@ -94,8 +117,10 @@ class Dispatcher:
         The pool, or "" for any worker.
     slots_per_call
         Slots of the tag that one call takes.
-    timeout_s
-        Longest running time of a call, or None.
+    task
+        The task's name that was given, or None.
+    options
+        What else was asked for.
     """
 
     def __init__(
@@ -106,15 +131,14 @@ class Dispatcher:
         slots_per_call: int,
         resources: dict[str, float] | None,
         task: str | None,
-        timeout_s: float | None,
+        options: Options,
     ) -> None:
         self.client, self.name, self.tag = client, name, tag
         self.lots: deque[Lot] = deque()
         self.pace = Pace()
-        self.timeout_s = timeout_s
         self.closed = False
         self._slots_per_call = slots_per_call
-        self._resources, self._task = resources, task
+        self._resources, self._task, self._options = resources, task, options
         self._bundles: dict[str, _Bundle] = {}
         self._awake = False
 
@@ -124,7 +148,7 @@ class Dispatcher:
         """There may be something to send."""
         if not self._awake:
             self._awake = True
-            self.client.loop.add_callback(self._dispatch)
+            self.client.in_loop(self._dispatch)
 
     def offer(self, lot: Lot) -> None:
         """More calls wait."""
@@ -176,7 +200,7 @@ class Dispatcher:
             payload, references = dump_calls(calls)
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             if len(sent) == 1:
-                lot.settle(sent, [(None, error, None)])
+                lot.settle(sent, [(None, error)])
             else:
                 for number in sent:  # the others are not at fault
                     self._send(lot, [number])
@@ -197,12 +221,16 @@ class Dispatcher:
             "key": key,
             "client": self.client.id,
             "functions": tuple(functions),
-            "timeout_s": self.timeout_s,
+            "timeout_s": self._options.timeout_s,
             "profile": lot.profile,
+            "record": self._options.record_calls,
+            "process": PROCESS if self._options.stream_output else "",
         }
-        notes: dict[str, Any] = {BUNDLE_ANNOTATION: len(numbers)}
-        if self._task is not None:
-            notes[TASK_ANNOTATION] = self._task
+        names = {self._named(lot.function(number)) for number in numbers[:NAMED]}
+        notes: dict[str, Any] = {
+            BUNDLE_ANNOTATION: len(numbers),
+            TASK_ANNOTATION: names.pop() if len(names) == 1 else self.name,
+        }
         self._bundles[key] = bundle
         self.client.follow_bundle(key, self)
         bundle.heard_at = time.monotonic()
@@ -222,15 +250,18 @@ class Dispatcher:
         if bundle is None:
             return
         bundle.worker = worker
-        positions, values, kinds, profiles = load(outcomes)
+        positions, values, kinds, measured = load(outcomes)
         heard = [bundle.numbers[position] for position in positions]
         fresh = bundle.open.issuperset(positions)
         bundle.open.difference_update(positions)
         if heard:
             self.pace.observe(len(heard), busy_s)
-            plainly = fresh and not kinds and isinstance(bundle.lot, ManyCalls)
-            if not (plainly and bundle.lot.settle_plainly(heard, values)):
-                self._settle(bundle, list(positions), values, kinds, profiles)
+            if measured is not None:
+                self._note_measures(bundle, heard, *measured)
+            if fresh and not kinds:
+                bundle.lot.settle_values(heard, values)
+            else:
+                self._settle(bundle, positions, values, kinds)
         bundle.heard_at = time.monotonic()
         if over and not bundle.kept:
             self._end(bundle)
@@ -238,22 +269,37 @@ class Dispatcher:
     def _settle(
         self,
         bundle: _Bundle,
-        positions: list[int],
+        positions: Iterable[int],
         values: Sequence[Any],
         kinds: Mapping[int, int],
-        profiles: Sequence[tuple[float, float, float]],
     ) -> None:
         numbers, outcomes = [], []
-        for i, (position, value) in enumerate(zip(positions, values, strict=True)):
+        for position, value in zip(positions, values, strict=True):
             kind = kinds.get(position, PLAIN)
             if kind == KEPT:
                 bundle.kept.append(position)
                 bundle.open.add(position)
                 continue
             numbers.append(bundle.numbers[position])
-            profile = (bundle.worker, *profiles[i]) if profiles else None
-            outcomes.append(_outcome(kind, value, profile))
+            outcomes.append(_outcome(kind, value))
         bundle.lot.settle(numbers, outcomes)
+
+    def _note_measures(
+        self,
+        bundle: _Bundle,
+        numbers: Sequence[Any],
+        worker: str,
+        transfer_s: float,
+        measures: Sequence[tuple[float, float, float, int | None]],
+    ) -> None:
+        place = (self.tag, worker, transfer_s)
+        named = [self._named(bundle.lot.function(number)) for number in numbers]
+        bundle.lot.measured(
+            numbers, [(n, *place, *each) for n, each in zip(named, measures, strict=True)]
+        )
+
+    def _named(self, function: Callable[..., Any]) -> str:
+        return self._task or str(funcname(function))
 
     def returned(self, key: str, numbers: Sequence[int]) -> None:
         """A bundle takes too long, and has given back what it had not begun."""
@@ -274,8 +320,8 @@ class Dispatcher:
         bundle.open.discard(number)
         function = bundle.lot.function(bundle.numbers[number])
         named = getattr(function, "__qualname__", repr(function))
-        error = TimeoutError(f"{named}() ran for longer than {self.timeout_s:g} s")
-        bundle.lot.settle([bundle.numbers[number]], [(None, error, None)])
+        error = TimeoutError(f"{named}() ran for longer than {self._options.timeout_s:g} s")
+        bundle.lot.settle([bundle.numbers[number]], [(None, error)])
         if not bundle.open:
             self._end(bundle)
 
@@ -283,18 +329,19 @@ class Dispatcher:
         """A bundle has ended; what is too large to be told can be fetched."""
         bundle = self._bundles.get(key)
         if bundle is not None and bundle.kept:
-            self.client.loop.add_callback(self._fetch, bundle)
+            self.client.in_loop(self._fetch, bundle)
 
     async def _fetch(self, bundle: _Bundle) -> None:
+        assert bundle.future is not None
         try:
-            kept = await self.client._gather([bundle.future])
+            kept = await self.client.fetched(bundle.future)
         except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
             self.erred(bundle.key, error)
             return
-        values = kept[0] or {}
+        values = kept or {}
         for position in bundle.kept:
             bundle.open.discard(position)
-            outcome: Outcome = (values.get(position), None, None)
+            outcome: Outcome = (values.get(position), None)
             bundle.lot.settle([bundle.numbers[position]], [outcome])
         self._end(bundle)
 
@@ -309,11 +356,11 @@ class Dispatcher:
             # Calls run in their order: the first of which nothing was heard was running.
             suspect = bundle.numbers[left[0]]
             if bundle.lot.lost(suspect) >= LOSSES:
-                bundle.lot.settle([suspect], [(None, error, None)])
+                bundle.lot.settle([suspect], [(None, error)])
                 left = left[1:]
             self._wait_again(bundle, left)
         else:
-            failed: Outcome = (None, error, None)
+            failed: Outcome = (None, error)
             bundle.lot.settle([bundle.numbers[p] for p in left], [failed] * len(left))
         self._end(bundle)
 
@@ -326,7 +373,7 @@ class Dispatcher:
             return
         position = bundle.numbers.index(number)
         bundle.open.discard(position)
-        self.client._send_to_scheduler({"op": INTERRUPT, "key": bundle.key, "number": position})
+        self.client.interrupt(bundle.key, position)
         if not bundle.open:
             # Forgotten at once: should its worker be lost now, the call is not run again.
             self._end(bundle)
@@ -352,19 +399,19 @@ class Dispatcher:
         error = error or ClusterError("the client was closed before the call had ended")
         for bundle in list(self._bundles.values()):
             left = [bundle.numbers[p] for p in bundle.open]
-            bundle.lot.settle(left, [(None, error, None)] * len(left))
+            bundle.lot.settle(left, [(None, error)] * len(left))
             self._bundles.pop(bundle.key, None)
         for lot in self.lots:
             numbers = lot.take(len(lot) or 1)
-            lot.settle(numbers, [(None, error, None)] * len(numbers))
+            lot.settle(numbers, [(None, error)] * len(numbers))
 
 
-def _outcome(kind: int, value: Any, profile: tuple[Any, ...] | None) -> Outcome:
+def _outcome(kind: int, value: Any) -> Outcome:
     if kind == ERROR:
-        return None, load_error(value), profile
+        return None, load_error(value)
     if kind == PICKLED:
         try:
-            return load(value), None, profile
+            return load(value), None
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-            return None, error, profile
-    return value, None, profile
+            return None, error
+    return value, None

@@ -9,6 +9,16 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any
 
+from scalable.cluster.nesting import slot_lent
+
+#: What a call took: name and tag, the worker's name, seconds that the arguments took to come,
+#: when it began (seconds since 1970), its seconds and CPU seconds, and the worker's peak memory.
+Measures = tuple[str, str, str, float, float, float, float, int | None]
+#: Fields of a profile, as in the rows of tasks.
+PROFILE = (
+    "task_name", "tag", "worker", "state", "timestamp",
+    "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
+)  # fmt: skip
 _OVER = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
 
 
@@ -44,7 +54,8 @@ class CallFuture(Future[Any]):
         self.call = call
         self._on_cancel = on_cancel
         self.losses = 0
-        self.profiled: tuple[Any, ...] | None = None
+        self.measures: Measures | None = None
+        self._made_at = time.time()
 
     # Waiting ------------------------------------------------------------------------------------
 
@@ -55,7 +66,7 @@ class CallFuture(Future[Any]):
             try:
                 raise self._exception
             finally:
-                self = None  # type: ignore[assignment]  # no cycle through the traceback
+                self = None  # type: ignore[assignment]  # noqa: PLW0642 - no cycle by the traceback
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -64,6 +75,13 @@ class CallFuture(Future[Any]):
         return self._exception
 
     def _wait(self, timeout: float | None) -> None:
+        if self._state not in _OVER:
+            with slot_lent():
+                self._wait_long(timeout)
+        if self._state != FINISHED:
+            raise CancelledError
+
+    def _wait_long(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._condition:
             while self._state not in _OVER:  # the condition tells of other futures too
@@ -71,8 +89,6 @@ class CallFuture(Future[Any]):
                 if left is not None and left <= 0:
                     raise TimeoutError
                 self._condition.wait(left)
-            if self._state != FINISHED:
-                raise CancelledError
 
     def get(self, timeout: float | None = None) -> Any:
         """The result, as ``multiprocessing.pool.AsyncResult`` names it."""
@@ -94,6 +110,39 @@ class CallFuture(Future[Any]):
         if not self.done():
             raise ValueError("the call has not ended")
         return self._state == FINISHED and self._exception is None
+
+    def profile(self) -> dict[str, Any]:
+        """What the call took, with the names and units of the rows of ``tasks.jsonl``.
+
+        Returns
+        -------
+        dict
+            ``task_name``, ``tag``, ``worker``, ``state``, ``timestamp`` (its end), ``queued_s``,
+            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds) and ``peak_memory`` (bytes; of the
+            worker's process until then). None where it was not measured: the call was cancelled,
+            or its worker was lost.
+
+        Raises
+        ------
+        ValueError
+            When the call has not ended.
+        """
+        if not self.done():
+            raise ValueError("the call has not ended")
+        state = "cancelled" if self._state != FINISHED else "succeeded"
+        state = "failed" if self._exception is not None else state
+        if self.measures is None:
+            return dict.fromkeys(PROFILE) | {"state": state}
+        name, tag, worker, transfer_s, began, duration_s, cpu_s, memory = self.measures
+        queued_s = max(0.0, began - self._made_at - transfer_s)
+        values = (name, tag or None, worker, state, began + duration_s)
+        return dict(
+            zip(
+                PROFILE,
+                (*values, queued_s, transfer_s, duration_s, cpu_s, memory),
+                strict=True,
+            )
+        )
 
     # Ending -------------------------------------------------------------------------------------
 

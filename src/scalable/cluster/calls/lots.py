@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from scalable.cluster.calls.bundles import Calls
-from scalable.cluster.calls.futures import CallFuture, settle
+from scalable.cluster.calls.futures import CallFuture, Measures, settle
+from scalable.cluster.nesting import slot_lent
 
-#: One outcome: result, exception (one of both is None), and what was measured.
-Outcome = tuple[Any, BaseException | None, tuple[Any, ...] | None]
+#: One outcome: result and exception, one of which is None.
+Outcome = tuple[Any, BaseException | None]
 
 
 class Lot(Protocol):
@@ -43,6 +44,12 @@ class Lot(Protocol):
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
         """Calls have ended."""
+
+    def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
+        """Calls have ended well, of which nothing was heard before."""
+
+    def measured(self, numbers: Sequence[Any], measures: Sequence[Measures]) -> None:
+        """What calls took; told before they are settled."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
         """Calls wait again, before all others."""
@@ -87,13 +94,16 @@ class SingleCalls:
         self, numbers: Sequence[CallFuture], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[CallFuture], Calls]:
         """What to send. A function that cannot be sent fails its calls alone."""
-        sent, indexes, args, kwargs = [], [], [], []
+        sent: list[CallFuture] = []
+        indexes: list[int] = []
+        args: list[Sequence[Any]] = []
+        kwargs: list[Mapping[str, Any] | None] = []
         for future in numbers:
             function, positional, named = future.call or _NOTHING
             try:
                 indexes.append(index(function))
             except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-                self.settle([future], [(None, error, None)])
+                self.settle([future], [(None, error)])
                 continue
             sent.append(future)
             args.append(positional)
@@ -102,12 +112,21 @@ class SingleCalls:
 
     def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[Outcome]) -> None:
         """End futures."""
-        for future, (_, _, profiled) in zip(numbers, outcomes, strict=True):
-            future.profiled = profiled
         settle(
             self._condition,
-            [(f, value, error) for f, (value, error, _) in zip(numbers, outcomes, strict=True)],
+            [(f, value, error) for f, (value, error) in zip(numbers, outcomes, strict=True)],
         )
+
+    def settle_values(self, numbers: Sequence[CallFuture], values: Sequence[Any]) -> None:
+        """End futures with their results."""
+        settle(
+            self._condition, [(f, value, None) for f, value in zip(numbers, values, strict=True)]
+        )
+
+    def measured(self, numbers: Sequence[CallFuture], measures: Sequence[Measures]) -> None:
+        """Keep them with the futures."""
+        for future, each in zip(numbers, measures, strict=True):
+            future.measures = each
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
         """Wait again, before all others."""
@@ -199,12 +218,15 @@ class ManyCalls:
         try:
             index(self._function)
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-            self.settle(numbers, [(None, error, None)] * len(numbers))
+            self.settle(numbers, [(None, error)] * len(numbers))
             return [], (None, [], None)
         return list(numbers), (None, [self._arguments[number] for number in numbers], None)
 
-    def settle_plainly(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
-        """Keep results of calls that have ended well, and of which nothing was heard before."""
+    def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
+        """Nobody asks for them."""
+
+    def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
+        """Keep results."""
         results = self._results
         with self._condition:
             for number, value in zip(numbers, values, strict=True):
@@ -220,7 +242,7 @@ class ManyCalls:
     def settle(self, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> None:
         """Keep results."""
         with self._condition:
-            for number, (value, error, _) in zip(numbers, outcomes, strict=True):
+            for number, (value, error) in zip(numbers, outcomes, strict=True):
                 if self._results[number] is not _MISSING or number in self._errors:
                     continue
                 if error is None:
@@ -269,7 +291,8 @@ class ManyCalls:
             number = position
             # What is there already needs no lock.
             if self._arrived is not None or results[position] is _MISSING:
-                number = self._await(position, timeout_at)
+                with slot_lent():
+                    number = self._await(position, timeout_at)
                 error = self._errors.pop(number, None)
                 if error is not None:
                     results[number] = None

@@ -17,7 +17,7 @@ from contextlib import suppress
 from copyreg import dispatch_table as known_reducers
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import cloudpickle
@@ -44,11 +44,11 @@ _REDUCERS: dict[Any, Any] = {Future: _by_key}
 
 
 class _Quick(pickle.Pickler):
-    dispatch_table: ClassVar[Any] = ChainMap[Any, Any](_REDUCERS, known_reducers)
+    dispatch_table = ChainMap[Any, Any](_REDUCERS, known_reducers)  # noqa: RUF012 - pickle's own
 
 
 class _Thorough(cloudpickle.Pickler):
-    dispatch_table: ClassVar[Any] = ChainMap[Any, Any](
+    dispatch_table = ChainMap[Any, Any](  # noqa: RUF012 - pickle's own
         _REDUCERS, cloudpickle.Pickler.dispatch_table
     )
 

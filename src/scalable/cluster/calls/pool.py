@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
 from scalable.cluster.calls.lots import ManyCalls, SingleCalls
+from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class CallPool(Executor):
 
     def __init__(self, client: ScalableClient, dispatcher: Dispatcher) -> None:
         self._client, self._dispatcher = client, dispatcher
-        self._condition = threading.Condition()
-        self._single = SingleCalls(self._condition)
+        self.condition = threading.Condition()
+        self._single = SingleCalls(self.condition)
         dispatcher.lots.append(self._single)
         self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
         self._shut = False
@@ -59,23 +60,24 @@ class CallPool(Executor):
         """
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        future = CallFuture(self._condition, (fn, args, kwargs), self._cancelled)
+        future = CallFuture(self.condition, (fn, args, kwargs), self._cancelled)
         waits_for = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
         if waits_for:
             _AfterOthers(self, future, waits_for)
         else:
-            self._begin(future)
+            self.begin(future)
         return future
 
-    def _begin(self, future: CallFuture) -> None:
+    def begin(self, future: CallFuture) -> None:
+        """Put a call in the queue, once what it takes is there."""
+        made_calls()
         self._single.add(future)
-        if not self._dispatcher._awake:
-            self._dispatcher.wake()
+        self._dispatcher.wake()
 
     def _cancelled(self, future: CallFuture) -> None:
-        self._client.loop.add_callback(self._dispatcher.cancel, self._single, future)
+        self._client.in_loop(self._dispatcher.cancel, self._single, future)
 
-    def map(  # type: ignore[override]
+    def map(
         self,
         fn: Callable[..., Any],
         *iterables: Iterable[Any],
@@ -113,9 +115,9 @@ class CallPool(Executor):
             for many in list(self._many):
                 many.cancel()
         if wait:
-            with self._condition:
+            with slot_lent(), self.condition:
                 while not self._dispatcher.idle and not self._dispatcher.closed:
-                    self._condition.wait(0.05)
+                    self.condition.wait(0.05)
 
     # As in multiprocessing ------------------------------------------------------------------------
 
@@ -181,8 +183,9 @@ class CallPool(Executor):
     ) -> ManyCalls:
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
-        many = ManyCalls(self._condition, fn, arguments, ordered=ordered)
+        many = ManyCalls(self.condition, fn, arguments, ordered=ordered)
         if arguments:
+            made_calls()
             self._many.add(many)
             self._dispatcher.offer(many)
         return many
@@ -208,15 +211,15 @@ class CallPool(Executor):
         callback: Callable[[Any], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
     ) -> CallFuture:
-        future = CallFuture(self._condition)
+        future = CallFuture(self.condition)
         _call_back(future, callback, error_callback)
-        many = ManyCalls(self._condition, fn, arguments)
+        many = ManyCalls(self.condition, fn, arguments)
 
         def end() -> None:
             try:
-                settle(self._condition, [(future, many.collect(), None)])
+                settle(self.condition, [(future, many.collect(), None)])
             except Exception as error:  # noqa: BLE001 - the call's own
-                settle(self._condition, [(future, None, error)])
+                settle(self.condition, [(future, None, error)])
 
         many.on_end = end
         if self._shut:
@@ -261,9 +264,9 @@ class _AfterOthers:
                 {name: _value(value) for name, value in kwargs.items()},
             )
         except BaseException as error:  # noqa: BLE001 - of the call that it waited for
-            settle(future._condition, [(future, None, error)])
+            settle(self._pool.condition, [(future, None, error)])
             return
-        self._pool._begin(future)
+        self._pool.begin(future)
 
 
 def _value(argument: Any) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
-from scalable.cluster.calls.bundles import INTERRUPT, OUTCOMES, RETURNED, TIMED_OUT
+from scalable.cluster.calls.bundles import OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.cluster.calls.interrupts import INTERRUPT
 
 SLOTS = "scalable-slots"
 TELL_AFTER_S = 0.02
@@ -32,7 +33,7 @@ class BundleRelay(SchedulerPlugin):
     def install(self, scheduler: Scheduler) -> None:
         """Offer what clients and workers ask for."""
         self._scheduler = scheduler
-        for operation in (OUTCOMES, RETURNED, TIMED_OUT):
+        for operation in (OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
         scheduler.handlers["scalable_follow_slots"] = self.follow
@@ -45,11 +46,12 @@ class BundleRelay(SchedulerPlugin):
 
         return forward
 
-    def interrupt(self, key: str, number: int, client: str) -> None:
-        """Pass on that a client wants a call ended."""
-        del client
+    def interrupt(self, key: str, number: int | None, client: str) -> None:
+        """Pass on that a client wants a call ended, unless another one waits for it too."""
         task = self._scheduler.tasks.get(key)
-        if task is not None and task.processing_on is not None:
+        if task is None or any(other.client_key != client for other in task.who_wants or ()):
+            return
+        if task.processing_on is not None:
             comm = self._scheduler.stream_comms.get(task.processing_on.address)
             if comm is not None:
                 comm.send({"op": INTERRUPT, "key": key, "number": number})

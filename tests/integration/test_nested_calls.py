@@ -1,0 +1,115 @@
+"""Calls that make calls, on pools whose only slot they hold."""
+
+import concurrent.futures
+import time
+
+import pytest
+from distributed import as_completed, get_client, wait
+
+from scalable import ScalableSession
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
+def client(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp("nested")
+    patch = pytest.MonkeyPatch()
+    patch.chdir(place)
+    patch.setenv("XDG_STATE_HOME", str(place / "state"))
+    session = ScalableSession.local({"a": {"workers": 1}}, processes=request.param)
+    try:
+        client = session.start()
+        client.wait_for_workers(1, timeout=60)
+        yield client
+    finally:
+        session.close()
+        patch.undo()
+
+
+def double(x):
+    return 2 * x
+
+
+def by_result(n):
+    client = get_client()
+    return sum(client.submit(double, i, tag="a").result() for i in range(n))
+
+
+def by_gather(n):
+    client = get_client()
+    return sum(client.gather(client.map(double, range(n), tag="a")))
+
+
+def by_wait(n):
+    client = get_client()
+    done, _ = wait(client.map(double, range(n), tag="a"))
+    return sum(future.result() for future in done)
+
+
+def by_as_completed(n):
+    client = get_client()
+    return sum(future.result() for future in as_completed(client.map(double, range(n), tag="a")))
+
+
+def by_pool_map(n):
+    with get_client().pool(tag="a") as pool:
+        return sum(pool.map(double, range(n)))
+
+
+def by_pool_futures(n):
+    with get_client().pool(tag="a") as pool:
+        futures = [pool.submit(double, i) for i in range(n)]
+        return sum(f.result() for f in concurrent.futures.as_completed(futures))
+
+
+def by_depth(depth):
+    return 1 if depth == 0 else 1 + get_client().submit(by_depth, depth - 1, tag="a").result()
+
+
+WAYS = [by_result, by_gather, by_wait, by_as_completed, by_pool_map, by_pool_futures]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_waits_for_calls_of_its_own_tag(client, way):
+    assert client.submit(way, 5, tag="a").result(timeout=60) == 20
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_of_a_pool_waits_for_calls_of_its_own_tag(client, way):
+    with client.pool(tag="a") as pool:
+        assert list(pool.map(way, [2, 3, 4])) == [2, 6, 12]
+
+
+def test_calls_within_calls_within_calls(client):
+    assert client.submit(by_depth, 5, tag="a").result(timeout=60) == 6
+
+
+def test_many_waiting_calls_at_once(client):
+    assert client.gather(client.map(by_gather, [3] * 8, tag="a")) == [6] * 8
+
+
+def free_slots(dask_worker):
+    return dask_worker.state.available_resources, dask_worker.state.total_resources
+
+
+def test_every_slot_is_given_back(client, eventually):
+    client.gather(client.map(by_gather, [3] * 3, tag="a"))
+    eventually(lambda: all(free == total for free, total in client.run(free_slots).values()))
+
+
+def count_running(path, seconds):
+    (path / f"began-{time.time()}").touch()
+    running = len(list(path.glob("began-*"))) - len(list(path.glob("ended-*")))
+    time.sleep(seconds)
+    (path / f"ended-{time.time()}").touch()
+    return running
+
+
+def counted_with_a_wait(path):
+    before = count_running(path, 0.05)
+    get_client().submit(double, 1, tag="a").result()
+    return max(before, count_running(path, 0.05))
+
+
+def test_no_more_calls_run_than_there_are_slots(client, tmp_path):
+    counts = client.gather(client.map(counted_with_a_wait, [tmp_path] * 6, tag="a"))
+    assert counts == [1] * 6
