@@ -19,7 +19,7 @@ from dask.utils import funcname, key_split
 from distributed import Client, Future
 from distributed.client import futures_of
 
-from scalable.cluster.calls.bundles import OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.cluster.calls.dispatcher import Dispatcher, Options
 from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.calls.pool import CallPool, check_timeout
@@ -101,6 +101,7 @@ class ScalableClient(Client):
             OUTCOMES: self._hear_of_bundle("outcomes"),
             RETURNED: self._hear_of_bundle("returned"),
             TIMED_OUT: self._hear_of_bundle("timed_out"),
+            BEGUN: self._hear_of_bundle("begun"),
             PRINTED: _print,
             SLOTS: self._hear_of_slots,
         }
@@ -317,12 +318,11 @@ class ScalableClient(Client):
         self._bundles.pop(key, None)
 
     def _hear_of_bundle(self, what: str) -> Callable[..., None]:
-        def hear(key: str, worker: str, **message: Any) -> None:
+        def hear(key: str, **message: Any) -> None:
             dispatcher = self._bundles.get(key)
             if dispatcher is not None:
-                more = {"worker": worker} if what == "outcomes" else {}
                 try:
-                    getattr(dispatcher, what)(key, **more, **message)
+                    getattr(dispatcher, what)(key, **message)
                 except Exception as error:
                     dispatcher.erred(key, error)  # nobody waits for what cannot be understood
                     raise

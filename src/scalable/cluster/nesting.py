@@ -13,10 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from distributed import Worker
-from distributed.worker import (
-    get_worker,
-    thread_state,  # type: ignore[attr-defined]
-)
+from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
 
 #: A call that made others and still runs after so many seconds may wait for them in a way that

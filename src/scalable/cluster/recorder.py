@@ -17,10 +17,10 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
+from scalable.cluster.measured import BUNDLE_ANNOTATION, SHARES, measured
+
 FLUSH_INTERVAL_S = 0.5
 RESOURCES_INTERVAL_S = 5.0
-#: Action of the entry of Dask's ``startstops`` in which our workers report what a call used.
-USAGE_ACTION = "scalable-usage"
 TASK_ANNOTATION = "scalable_task"
 LISTED_TASKS = 20
 
@@ -37,12 +37,13 @@ class RunWriter(Protocol):
 class _Pending:
     """A task between its submission and its end."""
 
-    __slots__ = ("head", "ready_at", "running")
+    __slots__ = ("head", "ready_at", "running", "silent")
 
-    def __init__(self, head: str, ready_at: float) -> None:
+    def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
         self.ready_at = ready_at
-        self.running = False
+        # The calls of a bundle may have rows of their own: then it has none.
+        self.running = self.silent = bundle is not None and bundle["rows"]
 
 
 class Recorder(SchedulerPlugin):
@@ -110,8 +111,14 @@ class Recorder(SchedulerPlugin):
             task = scheduler.tasks.get(key)
             if task is None or key in self._pending or task.state in ("memory", "erred"):
                 continue
-            entry = self._pending[key] = _Pending(self._head(task), now)
-            self._lines.append(f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}')
+            entry = self._pending[key] = self._entry(task, now)
+            if not entry.silent:
+                self._lines.append(
+                    f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}'
+                )
+
+    def _entry(self, task: TaskState, now: float) -> _Pending:
+        return _Pending(self._head(task), now, (task.annotations or {}).get(BUNDLE_ANNOTATION))
 
     def _head(self, task: TaskState) -> str:
         tag = next((t for t in task.resource_restrictions or () if t in self._tags), None)
@@ -128,8 +135,12 @@ class Recorder(SchedulerPlugin):
             if start == "processing":
                 self._end(key, "succeeded", details)
         elif finish == "erred":
-            self._end(key, "failed", details)
-            self._failure(key, details)
+            name, message = _failure_of(details.get("exception"), details.get("exception_text"))
+            # The calls of a bundle that is lost with its worker are run again in another one.
+            again = name == "KilledWorker" and BUNDLE_ANNOTATION in self._annotations(key)
+            self._end(key, "cancelled" if again else "failed", details)
+            if not again:
+                self._failure(key, name, message, details)
         elif finish == "forgotten":
             if key in self._pending:
                 self._end(key, "cancelled", details)
@@ -137,7 +148,7 @@ class Recorder(SchedulerPlugin):
             entry = self._pending.get(key)
             if entry is None:  # run again: its result was lost, or a retry was asked for
                 task = self.scheduler.tasks[key]
-                self._pending[key] = _Pending(self._head(task), time.time())
+                self._pending[key] = self._entry(task, time.time())
             elif start == "waiting":
                 entry.ready_at = time.time()
                 entry.running = False
@@ -149,30 +160,28 @@ class Recorder(SchedulerPlugin):
         address = details.get("worker")
         known = self._workers.get(address) if address is not None else None
         worker = "null" if known is None else _encode(known[0])
-        began = ended = transfer = cpu = memory = None
-        for part in details.get("startstops") or ():
-            action = part["action"]
-            if action == "compute":
-                began, ended = part["start"], part["stop"]
-            elif action == "transfer":
-                transfer = (transfer or 0.0) + part["stop"] - part["start"]
-            elif action == USAGE_ACTION:
-                cpu, memory = part["cpu_s"], part["peak_memory"]
+        began, ended, transfer, cpu, memory, bundle = measured(details.get("startstops"))
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
         else:
             assert ended is not None
             stamp = ended
-            queued = max(0.0, began - entry.ready_at - (transfer or 0.0))
+            queued = max(0.0, began - entry.ready_at - transfer)
             numbers = (
                 f'"queued_s":{queued:.6f},"duration_s":{ended - began:.6f},'
-                f'"transfer_s":{transfer or 0.0:.6f}'
+                f'"transfer_s":{transfer:.6f}'
             )
             if not entry.running:
                 self._lines.append(
                     f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
                 )
+        if bundle is not None:
+            self._failures_within(key, bundle, details)
+        if entry.silent:
+            for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
+                self._lines.append(_call_row(entry, worker, number, succeeded, row))
+            return
         nbytes = details.get("nbytes")
         task = self.scheduler.tasks.get(key)
         size = "null" if task is None else input_bytes(task)
@@ -180,8 +189,13 @@ class Recorder(SchedulerPlugin):
             f'{entry.head}"worker":{worker},"state":"{state}","timestamp":{stamp},{numbers},'
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
-            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{size}}}'
+            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{size}'
+            f"{'' if bundle is None else _calls(bundle)}}}"
         )
+
+    def _annotations(self, key: Any) -> Mapping[str, Any]:
+        task = self.scheduler.tasks.get(key)
+        return (task.annotations or {}) if task is not None else {}
 
     def _mark_running(self) -> None:
         """Record as running what the workers' heartbeats name."""
@@ -196,14 +210,31 @@ class Recorder(SchedulerPlugin):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure(self, key: Any, details: Mapping[str, Any]) -> None:
+    def _failure(
+        self, key: Any, failure_class: str, message: str, details: Mapping[str, Any]
+    ) -> None:
         task = self.scheduler.tasks.get(key)
         if task is None or task.exception_blame is not task:
             return  # it failed because another one did, which has its own row
+        self._failure_row(key, failure_class, message, details, details.get("traceback_text"))
+
+    def _failures_within(
+        self, key: Any, bundle: Mapping[str, Any], details: Mapping[str, Any]
+    ) -> None:
+        for failure in bundle["failures"]:
+            name, message = failure["failure_class"], failure["message"]
+            self._failure_row(key, name, message, details, failure["traceback"])
+
+    def _failure_row(
+        self,
+        key: Any,
+        failure_class: str,
+        message: str,
+        details: Mapping[str, Any],
+        traceback: str | None,
+    ) -> None:
         address = details.get("worker")
         known = self._workers.get(address) if address is not None else None
-        text = details.get("exception_text")
-        failure_class, message = _failure_of(details.get("exception"), text)
         row = {
             "failure_class": failure_class,
             "message": message,
@@ -212,7 +243,7 @@ class Recorder(SchedulerPlugin):
                 "phase": "run",
                 "task_id": str(key),
                 "worker": known[0] if known else None,
-                "traceback": details.get("traceback_text"),
+                "traceback": traceback,
             },
         }
         self._run.extend("failures", [row])
@@ -291,6 +322,33 @@ class Recorder(SchedulerPlugin):
 def input_bytes(task: TaskState) -> int:
     """Bytes of the results that a call takes; 0 for one that takes none."""
     return sum(max(0, other.nbytes) for other in task.dependencies) if task.dependencies else 0
+
+
+def _calls(bundle: Mapping[str, Any]) -> str:
+    """What the row of a bundle says of its calls."""
+    quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
+    told = {
+        "count": bundle["calls"],
+        "failed": bundle["failed"],
+        "total_s": round(bundle["total_s"], 6),
+        "quantiles_s": {f"{share:g}": round(value, 6) for share, value in quantiles},
+    }
+    return f',"calls":{_encode(told)}'
+
+
+def _call_row(
+    entry: _Pending, worker: str, number: int, succeeded: bool, row: Sequence[Any]
+) -> str:
+    """The row of one call of a bundle."""
+    began, duration_s, cpu_s, memory = row
+    head = entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
+    queued = max(0.0, began - entry.ready_at)
+    return (
+        f'{head}"worker":{worker},"state":"{"succeeded" if succeeded else "failed"}",'
+        f'"timestamp":{began + duration_s},"queued_s":{queued:.6f},"duration_s":{duration_s:.6f},'
+        f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
+        f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'
+    )
 
 
 def _plain(shown: str) -> str:

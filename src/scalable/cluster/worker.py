@@ -24,8 +24,8 @@ from distributed.worker_state_machine import ExecuteFailureEvent
 from scalable.cluster.calls.bundles import interrupt
 from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.managers import MANAGER_KEY
+from scalable.cluster.measured import USAGE_ACTION
 from scalable.cluster.nesting import SlotLender
-from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.scheduler import QuietHttp
 from scalable.units import format_bytes
 

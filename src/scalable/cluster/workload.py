@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.cluster.recorder import TASK_ANNOTATION, USAGE_ACTION, input_bytes
+from scalable.cluster.measured import measured
+from scalable.cluster.recorder import TASK_ANNOTATION, input_bytes
 from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 
@@ -110,14 +111,12 @@ class Workload(SchedulerPlugin):
         return call
 
     def _learn(self, kind: Kind, startstops: Any) -> None:
-        duration = memory = None
-        for part in startstops:
-            if part["action"] == "compute":
-                duration = part["stop"] - part["start"]
-            elif part["action"] == USAGE_ACTION:
-                memory = part["peak_memory"]
-        if duration is not None:
-            self.model.observe(Sample(kind, duration, memory))
+        began, ended, _, _, memory, bundle = measured(startstops)
+        if bundle is not None:
+            for duration in bundle["quantiles_s"][1:-1]:
+                self.model.observe(Sample(kind, duration, memory))
+        elif began is not None and ended is not None:
+            self.model.observe(Sample(kind, ended - began, memory))
 
     # What is asked --------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scalable.telemetry.bundled import each_call
 from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, stream_path
 
 logger = logging.getLogger("scalable.telemetry")
@@ -127,7 +128,7 @@ def _earlier_run(
     directory: Path, run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, whole: bool
 ) -> EarlierRun:
     rows = list(rows)
-    found = (_call(row) for row in rows if row.get("state") == "succeeded")
+    found = (_call(row) for row in each_call(rows) if row.get("state") == "succeeded")
     calls = [call for call in found if call is not None]
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
     predicted, usual = _number(plan.get("predicted_time_s")), _number(plan.get("overhead"))

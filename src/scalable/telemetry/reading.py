@@ -43,7 +43,9 @@ class RunRecord:
         Rows of tasks.jsonl, one for each change of state: task_id, task_name, tag, worker, state
         (submitted, running, succeeded, failed, cancelled), timestamp; on final rows also
         queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory, nbytes (of its result) and
-        input_bytes (of the results that it takes; 0 for none), each of which may be null.
+        input_bytes (of the results that it takes; 0 for none), each of which may be null. The last
+        row of a bundle of calls has ``calls``: count, failed, total_s and quantiles_s (share ->
+        seconds).
         Timestamps are epoch seconds, here and below.
     workers
         Rows of workers.jsonl: event (requested, started, removed), worker, tag, timestamp, reason.

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
+from scalable.telemetry.bundled import Bundled, bundled
 from scalable.telemetry.reading import RunRecord
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
@@ -49,6 +50,11 @@ class _Call:
     def state(self) -> str:
         return self.last if self.final is None else str(self.final["state"])
 
+    @property
+    def bundled(self) -> Bundled | None:
+        """The calls of a bundle; None for a call by itself."""
+        return None if self.final is None else bundled(self.final)
+
 
 def summarize(record: RunRecord) -> Summary:
     """Add up a run. Rows that lack what is asked of them are passed over.
@@ -60,7 +66,7 @@ def summarize(record: RunRecord) -> Summary:
     """
     run = record.run
     calls = _calls(record.tasks)
-    states = Counter(call.state for call in calls.values())
+    states = _states(calls.values())
     order = [state for state in _STATES if state in states]
     started, ended = _text(run.get("started_at")), _text(run.get("ended_at"))
     exit_code = run.get("exit_code")
@@ -112,6 +118,18 @@ def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
     return calls
 
 
+def _states(calls: Iterable[_Call]) -> Counter[str]:
+    states: Counter[str] = Counter()
+    for call in calls:
+        many = call.bundled
+        if many is None:
+            states[call.state] += 1
+        else:
+            states["succeeded"] += many.calls - many.failed
+            states["failed"] += many.failed
+    return +states
+
+
 def _task_names(calls: Iterable[_Call]) -> dict[str, TaskNameSummary]:
     by_name: dict[str, list[_Call]] = {}
     for call in calls:
@@ -122,11 +140,12 @@ def _task_names(calls: Iterable[_Call]) -> dict[str, TaskNameSummary]:
 def _task_name(calls: list[_Call]) -> TaskNameSummary:
     final = [call.final for call in calls if call.final is not None]
     cpu = _numbers(final, "cpu_s")
+    states = _states(calls)
     return TaskNameSummary(
-        count=len(calls),
-        failed=sum(call.state == "failed" for call in calls),
+        count=states.total(),
+        failed=states["failed"],
         tags=tuple(sorted({tag for call in calls for tag in call.tags})),
-        duration_s=Durations.of(_numbers(final, "duration_s")),
+        duration_s=Durations.of(_lengths(final)),
         queued_s=Quantiles.of(_numbers(final, "queued_s")),
         peak_memory=Quantiles.of(_numbers(final, "peak_memory")),
         cpu_s=sum(cpu) if cpu else None,
@@ -209,6 +228,14 @@ def _epoch(moment: str | None) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+def _lengths(rows: Iterable[Mapping[str, Any]]) -> list[float]:
+    lengths: list[float] = []
+    for row in rows:
+        many = bundled(row)
+        lengths += _numbers([row], "duration_s") if many is None else many.durations_s
+    return lengths
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from scalable.cluster.measured import USAGE_ACTION
 from scalable.cluster.pool_views import Starts
-from scalable.cluster.recorder import USAGE_ACTION
 from scalable.cluster.workload import Workload
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 

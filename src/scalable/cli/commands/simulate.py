@@ -140,12 +140,13 @@ def _of_workflow(path: Path, maximum: int) -> Workload:
 
 def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
     from scalable.scaling.workloads import Terms, of_run
-    from scalable.telemetry import find_run, read_run
+    from scalable.telemetry import each_call, find_run, read_run
 
     record = read_run(find_run(runs_dir, run_id))
     tags = dict.fromkeys(str(row["tag"]) for row in record.tasks if row.get("tag"))
     try:
-        return of_run(record.path.name, record.tasks, {tag: Terms(0, maximum) for tag in tags})
+        terms = {tag: Terms(0, maximum) for tag in tags}
+        return of_run(record.path.name, each_call(record.tasks), terms)
     except ValueError as error:
         raise RunError(str(error), hint="a run with calls that had a tag is needed") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ from scalable.cluster.calls.tally import Tally
 TELL_S = 0.01
 #: A bundle that runs for longer gives back what it has not begun: other slots may be free.
 OVERDUE_S = 0.05
+#: The scheduler is told within so many seconds that a bundle begins, where that is asked for.
+TOLD_S = 30.0
 #: Looks for calls that run longer than they may, at most so far apart.
 LOOK_S = 0.25
 _NOBODY = -1
@@ -47,6 +50,7 @@ OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
 TIMED_OUT = "scalable-timed-out"
 PRINTED = "scalable-printed"
+BEGUN = "scalable-begun"
 
 Calls = tuple[
     Sequence[int] | None, Sequence[Sequence[Any]], Sequence[Mapping[str, Any] | None] | None
@@ -65,7 +69,8 @@ def run_bundle(
     header
         ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None;
         ``profile``, ``record``: whether each call's numbers are wanted by the client, or for the
-        records; ``process``: whose output is wanted, "" for nobody's.
+        records; ``confirm``: whether the scheduler is told that it begins; ``process``: whose
+        output is wanted, "" for nobody's.
     payload
         The calls: numbers of their functions (None where all have the first), positional and
         keyword arguments (None where there are none).
@@ -79,6 +84,10 @@ def run_bundle(
     """
     worker = get_worker()
     worker.stream_handlers.setdefault(INTERRUPT, partial(interrupt, worker))
+    if header["confirm"]:
+        told = worker.scheduler.scalable_begun(key=header["key"], client=header["client"])
+        loop: Any = worker.loop
+        asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(TOLD_S)
     run = BundleRun(worker, header, load_calls(payload, references))
     _running[run.key] = run
     try:

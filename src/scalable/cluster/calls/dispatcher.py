@@ -7,7 +7,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dask import annotate  # type: ignore[attr-defined]
@@ -16,10 +16,12 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from scalable.cluster.calls.bundles import ERROR, KEPT, PICKLED, PLAIN, run_bundle
+from scalable.cluster.calls.losses import SentBundle, judge_loss
 from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
 from scalable.cluster.calls.output import PROCESS
-from scalable.cluster.calls.relay import BUNDLE_ANNOTATION
+from scalable.cluster.calls.pace import Pace
+from scalable.cluster.measured import BUNDLE_ANNOTATION
 from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.errors import ClusterError
 
@@ -28,44 +30,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scalable.cluster")
 
-#: A bundle is to take so long: long against what sending one costs, short against a wait.
-BUNDLE_S = 0.05
-LARGEST_BUNDLE = 4096
-#: Calls that take longer are sent one for each slot: the next one would only wait behind it.
-LONG_CALL_S = 0.5
 #: The functions of so many calls are looked at to name a bundle.
 NAMED = 8
-#: A call whose worker was lost so often is given up, as Dask does.
-LOSSES = 3
-
-
-class Pace:
-    """How long calls take, and so how many make a bundle."""
-
-    def __init__(self) -> None:
-        self.mean_s: float | None = None
-
-    def observe(self, calls: int, seconds: float) -> None:
-        """Calls have taken so long together."""
-        if calls:
-            latest = seconds / calls
-            self.mean_s = latest if self.mean_s is None else 0.5 * self.mean_s + 0.5 * latest
-
-    def at_least(self, seconds: float) -> None:
-        """A call has been running for so long."""
-        self.mean_s = max(self.mean_s or 0.0, seconds)
-
-    def size(self, backlog: int, slots: int) -> int:
-        """Calls of the next bundle: a share of the backlog, and not too long."""
-        if self.mean_s is None:
-            return 1
-        quick = int(BUNDLE_S / max(self.mean_s, 1e-7))
-        return max(1, min(quick, backlog // (2 * slots), LARGEST_BUNDLE))
-
-    def in_flight(self, slots: int) -> int:
-        """Bundles that may be on their way or run."""
-        ahead = 1 if self.mean_s is not None and self.mean_s >= LONG_CALL_S else 2
-        return ahead * slots
 
 
 @dataclass(frozen=True)
@@ -85,21 +51,6 @@ class Options:
     timeout_s: float | None = None
     stream_output: bool = False
     record_calls: bool = False
-
-
-@dataclass
-class _Bundle:
-    """Calls of one lot that were sent off together."""
-
-    key: str
-    lot: Lot
-    numbers: list[Any]
-    future: Future[Any] | None = None
-    #: Positions of calls of which nothing was heard yet.
-    open: set[int] = field(default_factory=set)
-    kept: list[int] = field(default_factory=list)
-    heard_at: float = 0.0
-    worker: str | None = None
 
 
 class Dispatcher:
@@ -139,7 +90,7 @@ class Dispatcher:
         self.closed = False
         self._slots_per_call = slots_per_call
         self._resources, self._task, self._options = resources, task, options
-        self._bundles: dict[str, _Bundle] = {}
+        self._bundles: dict[str, SentBundle] = {}
         self._awake = False
 
     # For any thread -------------------------------------------------------------------------------
@@ -172,8 +123,11 @@ class Dispatcher:
                 return
             backlog = sum(len(lot) for lot in self.lots)
             numbers = lot.take(self.pace.size(backlog, slots))
-            if numbers:
-                self._send(lot, numbers)
+            suspects = [number for number in numbers if lot.suspects(number)]
+            for number in suspects:
+                self._send(lot, [number])
+            if others := [n for n in numbers if not lot.suspects(n)] if suspects else numbers:
+                self._send(lot, others)
 
     def _first(self) -> Lot | None:
         while self.lots:
@@ -216,24 +170,26 @@ class Dispatcher:
         references: dict[Any, Future[Any]],
     ) -> None:
         key = f"{self.name}-bundle-{uuid.uuid4()}"
-        bundle = _Bundle(key, lot, numbers, open=set(range(len(numbers))))
+        suspected = lot.suspects(numbers[0])
+        opened = set(range(len(numbers)))
+        bundle = SentBundle(key, lot, numbers, opened, time.monotonic(), suspected)
         header = {
             "key": key,
             "client": self.client.id,
             "functions": tuple(functions),
             "timeout_s": self._options.timeout_s,
             "profile": lot.profile,
+            "confirm": suspected,
             "record": self._options.record_calls,
             "process": PROCESS if self._options.stream_output else "",
         }
         names = {self._named(lot.function(number)) for number in numbers[:NAMED]}
         notes: dict[str, Any] = {
-            BUNDLE_ANNOTATION: len(numbers),
+            BUNDLE_ANNOTATION: {"calls": len(numbers), "rows": self._options.record_calls},
             TASK_ANNOTATION: names.pop() if len(names) == 1 else self.name,
         }
         self._bundles[key] = bundle
         self.client.follow_bundle(key, self)
-        bundle.heard_at = time.monotonic()
         with annotate(**notes):
             bundle.future = Client.submit(
                 self.client, run_bundle, header, payload, references,
@@ -242,14 +198,11 @@ class Dispatcher:
 
     # What is heard of bundles ---------------------------------------------------------------------
 
-    def outcomes(
-        self, key: str, worker: str, outcomes: bytes, busy_s: float, *, over: bool
-    ) -> None:
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
         """Calls of a bundle have ended."""
         bundle = self._bundles.get(key)
         if bundle is None:
             return
-        bundle.worker = worker
         positions, values, kinds, measured = load(outcomes)
         heard = [bundle.numbers[position] for position in positions]
         fresh = bundle.open.issuperset(positions)
@@ -268,7 +221,7 @@ class Dispatcher:
 
     def _settle(
         self,
-        bundle: _Bundle,
+        bundle: SentBundle,
         positions: Iterable[int],
         values: Sequence[Any],
         kinds: Mapping[int, int],
@@ -286,7 +239,7 @@ class Dispatcher:
 
     def _note_measures(
         self,
-        bundle: _Bundle,
+        bundle: SentBundle,
         numbers: Sequence[Any],
         worker: str,
         transfer_s: float,
@@ -331,7 +284,7 @@ class Dispatcher:
         if bundle is not None and bundle.kept:
             self.client.in_loop(self._fetch, bundle)
 
-    async def _fetch(self, bundle: _Bundle) -> None:
+    async def _fetch(self, bundle: SentBundle) -> None:
         assert bundle.future is not None
         try:
             kept = await self.client.fetched(bundle.future)
@@ -350,19 +303,20 @@ class Dispatcher:
         bundle = self._bundles.get(key)
         if bundle is None:
             return
-        left = sorted(p for p in bundle.open if not bundle.lot.is_over(bundle.numbers[p]))
-        bundle.open.clear()
-        if isinstance(error, KilledWorker) and left:
-            # Calls run in their order: the first of which nothing was heard was running.
-            suspect = bundle.numbers[left[0]]
-            if bundle.lot.lost(suspect) >= LOSSES:
-                bundle.lot.settle([suspect], [(None, error)])
-                left = left[1:]
-            self._wait_again(bundle, left)
+        if isinstance(error, KilledWorker):
+            again = judge_loss(bundle, error, self.pace.mean_s or 0.0)
+            self._wait_again(bundle, again)
         else:
+            left = [bundle.numbers[position] for position in bundle.left()]
             failed: Outcome = (None, error)
-            bundle.lot.settle([bundle.numbers[p] for p in left], [failed] * len(left))
+            bundle.lot.settle(left, [failed] * len(left))
+        bundle.open.clear()
         self._end(bundle)
+
+    def begun(self, key: str) -> None:
+        """A bundle of which that was asked begins."""
+        if key in self._bundles:
+            self._bundles[key].begun = True
 
     def cancel(self, lot: Lot, number: Any) -> None:
         """End a call that was sent off."""
@@ -378,19 +332,18 @@ class Dispatcher:
             # Forgotten at once: should its worker be lost now, the call is not run again.
             self._end(bundle)
 
-    def _wait_again(self, bundle: _Bundle, positions: Sequence[int]) -> None:
+    def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
         bundle.lot.put_back([bundle.numbers[position] for position in positions])
         if bundle.lot not in self.lots:
             self.lots.appendleft(bundle.lot)
 
-    def _end(self, bundle: _Bundle) -> None:
+    def _end(self, bundle: SentBundle) -> None:
         self._bundles.pop(bundle.key, None)
         self.client.forget_bundle(bundle.key)
         if bundle.future is not None:
             bundle.future.release()
-        left = [p for p in bundle.open if not bundle.lot.is_over(bundle.numbers[p])]
-        if left:  # cancelled with its bundle, or never heard of
-            self._wait_again(bundle, sorted(left))
+        if left := bundle.left():  # cancelled with its bundle, or never heard of
+            self._wait_again(bundle, left)
         self._dispatch()
 
     def close(self, error: BaseException | None = None) -> None:

@@ -57,6 +57,9 @@ class Lot(Protocol):
     def lost(self, number: Any) -> int:
         """The worker was lost that ran a call; how often that has happened to it."""
 
+    def suspects(self, number: Any) -> bool:
+        """Whether a worker was lost that may have run a call."""
+
     def is_over(self, number: Any) -> bool:
         """Whether nobody waits for a call any more."""
 
@@ -136,6 +139,10 @@ class SingleCalls:
         """Count a loss."""
         number.losses += 1
         return number.losses
+
+    def suspects(self, number: CallFuture) -> bool:
+        """Whether a loss was counted."""
+        return number.losses > 0
 
     def is_over(self, number: CallFuture) -> bool:
         """Whether its future has ended."""
@@ -265,6 +272,10 @@ class ManyCalls:
         """Count a loss."""
         self._losses[number] = self._losses.get(number, 0) + 1
         return self._losses[number]
+
+    def suspects(self, number: int) -> bool:
+        """Whether a loss was counted."""
+        return number in self._losses
 
     def is_over(self, number: int) -> bool:
         """Whether its result is there, or nobody waits for it."""

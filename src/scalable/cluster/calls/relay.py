@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
-from scalable.cluster.calls.bundles import OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.cluster.calls.interrupts import INTERRUPT
+from scalable.cluster.measured import BUNDLE_ANNOTATION
 
 SLOTS = "scalable-slots"
 TELL_AFTER_S = 0.02
-#: Annotation of the Dask task that is a bundle.
-BUNDLE_ANNOTATION = "scalable_bundle"
+
+
+def _is_true(record: logging.LogRecord) -> bool:
+    """Whether a record does not say that a bundle has failed: its client sends it again."""
+    given = record.args if isinstance(record.args, tuple) else ()
+    about_bundle = bool(given) and "-bundle-" in str(given[0])
+    return not (about_bundle and "marked as failed because" in str(record.msg))
+
+
+logging.getLogger("distributed.scheduler").addFilter(_is_true)
 
 
 class BundleRelay(SchedulerPlugin):
@@ -36,15 +46,23 @@ class BundleRelay(SchedulerPlugin):
         for operation in (OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
+        scheduler.handlers["scalable_begun"] = self.begun
         scheduler.handlers["scalable_follow_slots"] = self.follow
 
     def _forwarder(self, operation: str) -> Any:
         def forward(client: str, worker: str, **message: Any) -> None:
+            del worker
             comm = self._scheduler.client_comms.get(client)
             if comm is not None:
-                comm.send({"op": operation, "worker": worker, **message})
+                comm.send({"op": operation, **message})
 
         return forward
+
+    def begun(self, key: str, client: str) -> None:
+        """Pass on that a bundle begins, before it does."""
+        comm = self._scheduler.client_comms.get(client)
+        if comm is not None:
+            comm.send({"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
         """Pass on that a client wants a call ended, unless another one waits for it too."""

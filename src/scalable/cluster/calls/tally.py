@@ -5,14 +5,11 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+from scalable.cluster.measured import BUNDLE_ACTION, SHARES
 from scalable.quantiles import quantile
 
-#: Action of the entry of Dask's ``startstops`` that holds the tally.
-BUNDLE_ACTION = "scalable-calls"
 #: So many failed calls of a bundle are described; the others are counted.
 DESCRIBED = 3
-#: The shares of calls whose durations are told.
-SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 
 
 class Tally:

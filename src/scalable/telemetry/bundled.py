@@ -1,0 +1,68 @@
+"""Rows of bundles: one tells of many calls, by their count and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Bundled(NamedTuple):
+    """The calls of one row.
+
+    Attributes
+    ----------
+    calls, failed
+        How many there were, and how many of them have failed.
+    durations_s
+        Of each, as the quantiles tell, in ascending order; together as long as all were.
+    """
+
+    calls: int
+    failed: int
+    durations_s: Sequence[float]
+
+
+def bundled(row: Mapping[str, Any]) -> Bundled | None:
+    """What the row of a bundle says of its calls; None for any other row.
+
+    Parameters
+    ----------
+    row
+        Of tasks.jsonl.
+    """
+    told = row.get("calls")
+    if not isinstance(told, Mapping):
+        return None
+    try:
+        count, failed, total = int(told["count"]), int(told["failed"]), float(told["total_s"])
+        known = sorted((float(q), float(value)) for q, value in told["quantiles_s"].items())
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if count < 0 or not 0 <= failed <= count or (count and not known):
+        return None
+    lengths = [_between(known, (i + 0.5) / count) for i in range(count)]
+    scale = total / sum(lengths) if sum(lengths) > 0 else 1.0
+    return Bundled(count, failed, [length * scale for length in lengths])
+
+
+def _between(known: Sequence[tuple[float, float]], share: float) -> float:
+    """A quantile, on the line between the two known ones around it."""
+    below = known[0]
+    for above in known:
+        if above[0] >= share:
+            width = above[0] - below[0]
+            part = (share - below[0]) / width if width else 0.0
+            return below[1] + part * (above[1] - below[1])
+        below = above
+    return below[1]
+
+
+def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows, with rows for each call that succeeded in place of a bundle's last one."""
+    for row in rows:
+        calls = bundled(row)
+        if calls is None:
+            yield row
+            continue
+        for duration_s in calls.durations_s[: calls.calls - calls.failed]:
+            yield {**row, "duration_s": duration_s, "calls": None}
