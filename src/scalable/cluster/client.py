@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
-from dask import annotate  # type: ignore[attr-defined]
+from dask import annotate, get_annotations  # type: ignore[attr-defined]
 from dask.base import tokenize
+from dask.core import flatten
 from dask.utils import funcname, key_split
 from distributed import Client, Future
 from distributed.client import futures_of
@@ -26,6 +27,7 @@ from scalable.cluster.calls.pool import CallPool, check_timeout
 from scalable.cluster.calls.relay import SLOTS
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
+from scalable.cluster.graphs import is_raw, prepare
 from scalable.cluster.matching import fits
 from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.cluster.recorder import TASK_ANNOTATION
@@ -221,6 +223,65 @@ class ScalableClient(Client):
         """
         return [self.submit(func, *args, tag=tag, **kwargs) for args in iterable]
 
+    def get(  # type: ignore[override]  # Dask's further options are taken by keyword
+        self,
+        dsk: Any,
+        keys: Any,
+        *,
+        sync: bool = True,
+        tag: str | None = None,
+        tags: Mapping[Any, str | None] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run what some nodes of a graph need, and return their results.
+
+        Parameters
+        ----------
+        dsk
+            Name -> ``(func, arg, ...)``, value, or name of another node; or a graph of Dask's.
+        keys
+            A name, or a list of names and of such lists.
+        tag
+            The pool of all nodes. Without it, any worker may run them.
+        tags
+            Name -> tag of the nodes that differ.
+        sync
+            Whether to wait for the results, rather than to return futures.
+        **options
+            As in ``distributed.Client.get`` (``retries``, ``priority``, ``actors``, ...).
+
+        Returns
+        -------
+        object
+            The results, or their futures, in the shape and order of ``keys``.
+
+        Raises
+        ------
+        ClusterError
+            Before anything starts: for cycles, names that are no nodes, names that are asked for
+            twice, and tags that no pool has.
+        """
+        made_calls()
+        resources = options.pop("resources", None)
+        if not is_raw(dsk):
+            if tags:
+                raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
+            with annotate(**self._annotations(tag, resources)):
+                return super().get(dsk, keys, sync=sync, **options)
+        graph = prepare(dsk, keys, tag, tags)
+        routes = {t: self._annotations(t, resources) for t in {tag, *(tags or {}).values()}}
+        options["actors"] = graph.actors(options.get("actors"))
+        futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
+        if not sync:
+            return futures
+        gathering = {k: options[k] for k in ("direct", "asynchronous") if k in options}
+        try:
+            return self.gather(futures, **gathering)
+        finally:
+            if not (self.asynchronous or options.get("asynchronous")):
+                for future in flatten([futures]):
+                    future.release()
+
     def send(self, obj: Any) -> Future[Any]:
         """Upload an object once, for use in many calls.
 
@@ -390,6 +451,13 @@ class ScalableClient(Client):
             return annotate(**annotations) if annotations else nullcontext()
 
         return tag, route, notes
+
+    def _annotations(self, tag: str | None, resources: dict[str, Any] | None) -> dict[str, Any]:
+        """What Dask is to be told of calls of a tag that come in a graph."""
+        given: dict[str, Any] = {"resources": resources} if resources else {}
+        _, route, notes = self._route(_of_no_name, tag, ONE_SLOT, None, given)
+        with notes(None):
+            return {**get_annotations(), **given, **route}
 
     def _tag_of_task(self, task: str, tag: str | None) -> str | None:
         """The tag of a call that names a task: a slip would run it on workers of another shape."""

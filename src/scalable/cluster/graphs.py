@@ -1,0 +1,306 @@
+"""Raw graphs of calls: checked, cut down to what is asked for, and given keys of their own.
+
+A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names. The
+rules of what stands for what are Dask's, so that a graph means the same to ``dask.get``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.task_spec import Alias, DataNode, GraphNode, List, Task, TaskRef
+from dask.utils import funcname, is_namedtuple_instance
+
+from scalable.errors import ClusterError
+
+#: Longest text that is written into the calls that take it, rather than being a node of its own.
+SHORT: Final = 1000
+LISTED_NAMES: Final = 10
+
+_NAMES = (str, bytes, int, float, tuple)
+_NUMBERS = (bool, int, float, complex, type(None))
+_CONTAINERS = (list, tuple, set, frozenset)
+
+Graph = Mapping[Any, Any]
+Tags = Mapping[Any, str | None]
+
+
+@dataclass(frozen=True)
+class PreparedGraph:
+    """The nodes to run, under keys that no other graph has.
+
+    Attributes
+    ----------
+    keys
+        What was asked for: the keys, in the shape of the names.
+    nodes
+        Tag -> key -> node; under None those that any worker may run.
+    key_of
+        Name of a node -> its key, for the nodes that are run.
+    """
+
+    keys: Any
+    nodes: Mapping[str | None, Mapping[str, GraphNode]]
+    key_of: Mapping[Any, str]
+
+    def annotated(self, annotations: Mapping[str | None, dict[str, Any]]) -> HighLevelGraph:
+        """The graph for Dask, the nodes of each tag with the annotations of that tag."""
+        layers = {
+            f"tag {tag}" if tag is not None else "no tag": MaterializedLayer(
+                nodes, annotations=annotations[tag]
+            )
+            for tag, nodes in self.nodes.items()
+        }
+        # Layers are no stages: nodes of one tag may come before and after those of another.
+        return HighLevelGraph(layers, dependencies={name: set() for name in layers})
+
+    def actors(self, actors: Any) -> Any:
+        """What Dask takes for ``actors``, given names: all of the nodes, none, or some."""
+        if actors is None or isinstance(actors, bool):
+            return actors
+        names = [n for n in actors if actors[n]] if isinstance(actors, Mapping) else list(actors)
+        for name in names:
+            _refuse_unknown(name, self.key_of, "actors=")
+        return tuple(self.key_of[name] for name in names)
+
+
+def is_raw(graph: Any) -> bool:
+    """Whether a graph is a plain dict of raw nodes, and nothing that Dask's collections make."""
+    return isinstance(graph, dict) and not any(_has_dask_node(node) for node in graph.values())
+
+
+def prepare(
+    graph: Graph, keys: Any, tag: str | None = None, tags: Tags | None = None
+) -> PreparedGraph:
+    """Check a raw graph, and make of it what has to be run.
+
+    Parameters
+    ----------
+    graph
+        Name -> ``(func, arg, ...)``, value, or name of another node. A name stands for the result
+        of its node as an argument, in a nested call, and in lists, tuples and sets of these; not
+        in dicts. A text that is no node's name is a text.
+    keys
+        The name that is asked for, or a list of names and of such lists.
+    tag
+        The tag of all nodes.
+    tags
+        Name -> tag for nodes that differ; None lets any worker run them.
+
+    Raises
+    ------
+    ClusterError
+        For a cycle anywhere in the graph, a name in ``keys`` or ``tags`` that is no node, a name
+        that is asked for twice, and a node's name that is no text, number or tuple.
+    """
+    tags = tags or {}
+    asked = list(_flat(keys))
+    _check_names(graph, asked, tags)
+    needs = {name: tuple(_names_in(node, graph)) for name, node in graph.items()}
+    _refuse_cycles(needs)
+    meant = {name: _meant(name, graph) for name in graph}
+    takes = {name: [meant[other] for other in needs[name]] for name in graph}
+    wanted = {meant[name]: None for name in asked}
+    run = [n for n in _needed(wanted, takes) if n in wanted or not _is_short(graph[n])]
+    token = uuid.uuid4().hex
+    keys_run = {name: f"{_label(graph[name])}-{token}.{i}-{name}" for i, name in enumerate(run)}
+    key_of = {name: keys_run[other] for name, other in meant.items() if other in keys_run}
+    stands = {
+        name: graph[other] if _is_short(graph[other]) else TaskRef(keys_run[other])
+        for name, other in meant.items()
+        if other in keys_run or _is_short(graph[other])
+    }
+    tag_of = _tags_of(graph, run, takes, tag, tags)
+    nodes: dict[str | None, dict[str, GraphNode]] = {}
+    for name, key in keys_run.items():
+        nodes.setdefault(tag_of[name], {})[key] = _node(key, graph[name], stands)
+    return PreparedGraph(_shaped(keys, key_of), nodes, key_of)
+
+
+# What is what -------------------------------------------------------------------------------------
+
+
+def _is_name(value: Any, names: Any) -> bool:
+    if not isinstance(value, _NAMES) or _is_call(value):
+        return False
+    try:
+        return value in names
+    except TypeError:  # a tuple of what cannot be hashed
+        return False
+
+
+def _is_call(value: Any) -> bool:
+    return type(value) is tuple and bool(value) and callable(value[0])
+
+
+def _is_future(value: Any) -> bool:
+    return isinstance(value, TaskRef)
+
+
+def _is_short(value: Any) -> bool:
+    """Whether a value rather goes into the calls that take it than to a worker by itself."""
+    return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
+
+
+def _has_dask_node(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(_has_dask_node(part) for part in value)
+    return isinstance(value, GraphNode)
+
+
+def _label(node: Any) -> str:
+    """What the records call the node: its function, or the type of its value."""
+    return str(funcname(node[0])) if _is_call(node) else type(node).__name__
+
+
+def _flat(keys: Any) -> Iterator[Any]:
+    if isinstance(keys, list):
+        for key in keys:
+            yield from _flat(key)
+    else:
+        yield keys
+
+
+def _shaped(keys: Any, key_of: Mapping[Any, str]) -> Any:
+    return [_shaped(key, key_of) for key in keys] if isinstance(keys, list) else key_of[keys]
+
+
+def _names_in(value: Any, names: Any) -> Iterator[Any]:
+    if _is_name(value, names):
+        yield value
+    elif isinstance(value, _CONTAINERS):
+        for part in value[1:] if _is_call(value) else value:  # type: ignore[index]
+            yield from _names_in(part, names)
+
+
+def _meant(name: Any, graph: Graph) -> Any:
+    """The node itself, or the one that it is another name of."""
+    while _is_name(graph[name], graph):
+        name = graph[name]
+    return name
+
+
+# Checks -------------------------------------------------------------------------------------------
+
+
+def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
+    for name in graph:
+        if not isinstance(name, _NAMES):
+            raise ClusterError(
+                f"the graph has a node named {name!r}", hint="names are texts, numbers or tuples"
+            )
+    seen = set()
+    for name in asked:
+        _refuse_unknown(name, graph, "keys")
+        if name in seen:
+            raise ClusterError(
+                f"node {name!r} is asked for twice", hint="give each name once in keys"
+            )
+        seen.add(name)
+    for name in tags:
+        _refuse_unknown(name, graph, "tags=")
+
+
+def _refuse_unknown(name: Any, names: Iterable[Any], place: str) -> None:
+    if _is_name(name, names):
+        return
+    known = [repr(n) for n in names]
+    more = f" and {len(known) - LISTED_NAMES} more" if len(known) > LISTED_NAMES else ""
+    hint = f"its nodes: {', '.join(known[:LISTED_NAMES])}{more}" if known else "it is empty"
+    if isinstance(name, Iterable) and not isinstance(name, str | bytes):
+        hint += "; several names are given as a list"
+    raise ClusterError(f"the graph has no node {name!r}, which {place} names", hint=hint)
+
+
+def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:
+    done: set[Any] = set()
+    for start in needs:
+        if start in done:
+            continue
+        path = {start: iter(needs[start])}  # in order of the way down
+        while path:
+            name, others = next(reversed(path.items()))
+            other = next((n for n in others if n not in done), None)
+            if other is None:
+                done.add(name)
+                del path[name]
+            elif other in path:
+                names = list(path)
+                way = " -> ".join(map(str, [*names[names.index(other) :], other]))
+                raise ClusterError(
+                    f"the graph has a cycle: {way}",
+                    hint="no node may need its own result; a text that equals a node's name "
+                    "stands for that node",
+                )
+            else:
+                path[other] = iter(needs[other])
+
+
+# Nodes --------------------------------------------------------------------------------------------
+
+
+def _needed(wanted: Iterable[Any], takes: Mapping[Any, Iterable[Any]]) -> list[Any]:
+    found = dict.fromkeys(wanted)
+    rest = list(found)
+    while rest:
+        for other in takes[rest.pop()]:
+            if other not in found:
+                found[other] = None
+                rest.append(other)
+    return list(found)
+
+
+def _tags_of(
+    graph: Graph, run: list[Any], takes: Mapping[Any, Iterable[Any]], tag: str | None, tags: Tags
+) -> dict[Any, str | None]:
+    """The tag of each node; a value goes where it is needed, rather than anywhere."""
+    tag_of = {name: tags.get(name, tag) for name in run}
+    for name in run:
+        for other in takes[name]:
+            free = other in tag_of and tag_of[other] is None and other not in tags
+            if free and not _is_call(graph[other]):
+                tag_of[other] = tag_of[name]
+    return tag_of
+
+
+def _node(key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
+    bound = _bound(raw, stands)
+    if isinstance(bound, TaskRef):
+        return Alias(key, bound.key)
+    if isinstance(bound, GraphNode):
+        bound.key = key
+        return bound
+    return DataNode(key, bound)
+
+
+def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
+    """The value with what its names stand for; a node where that is known on a worker only.
+
+    Without ``stands`` neither names nor nested calls are looked for, as in dicts.
+    """
+    if stands is not None and _is_call(value):
+        return Task(None, value[0], *(_bound(part, stands) for part in value[1:]))
+    if stands is not None and _is_name(value, stands):
+        return stands[value]
+    if _is_future(value):
+        return TaskRef(value.key)  # without the client that it belongs to
+    if type(value) is dict:
+        items = _bound(list(value.items()), None)
+        return Task(None, dict, items) if isinstance(items, GraphNode) else value
+    if isinstance(value, _CONTAINERS):
+        value = _gathered(value, [_bound(part, stands) for part in value])
+    return value
+
+
+def _gathered(value: Any, parts: list[Any]) -> Any:
+    """A container of the type of the value."""
+    if all(ours is theirs for ours, theirs in zip(parts, value, strict=True)):
+        return value
+    make = type(value)._make if is_namedtuple_instance(value) else type(value)
+    if any(isinstance(part, GraphNode | TaskRef) for part in parts):
+        return List(*parts) if make is list else Task(None, make, List(*parts))
+    return make(parts)
