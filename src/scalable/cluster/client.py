@@ -24,13 +24,13 @@ from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, T
 from scalable.cluster.calls.dispatcher import Dispatcher, Options
 from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.calls.pool import CallPool, check_timeout
-from scalable.cluster.calls.relay import SLOTS
+from scalable.cluster.calls.relay import BACKLOG, SLOTS
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import known_tags
 from scalable.cluster.graphs import is_raw, prepare
 from scalable.cluster.matching import fits
+from scalable.cluster.measured import PROFILE, TASK_ANNOTATION
 from scalable.cluster.nesting import made_calls, slot_lent
-from scalable.cluster.recorder import TASK_ANNOTATION
 from scalable.cluster.waiting import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.errors import ClusterError
 
@@ -298,6 +298,35 @@ class ScalableClient(Client):
         """Log here what the scheduler of a cluster elsewhere has to say of calls that wait."""
         self.subscribe_topic(WAITING_TOPIC, _log_words)
 
+    def profile(self, key: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """What a call took: given its future. Otherwise as ``distributed.Client.profile``.
+
+        Parameters
+        ----------
+        key
+            A future whose call has ended, also where it failed.
+        *args, **kwargs
+            Dask's own.
+
+        Returns
+        -------
+        dict
+            As :meth:`CallFuture.profile` gives it.
+
+        Raises
+        ------
+        ValueError
+            When the call has not ended.
+        """
+        if not isinstance(key, Future):
+            return super().profile(key, *args, **kwargs)
+        row = self._ask("scalable_profile", key=key.key)
+        if row is None and key.cancelled():
+            return dict.fromkeys(PROFILE) | {"state": "cancelled"}
+        if row is None:
+            raise ValueError(f"the call {key.key} has not ended")
+        return row
+
     def worker_count(self, tag: str | None = None) -> int:
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
         workers = self._ask("identity", n_workers=-1)["workers"].values()
@@ -360,6 +389,17 @@ class ScalableClient(Client):
         """Call a function in the event loop, soon; from any thread."""
         assert self.loop is not None
         self.loop.add_callback(function, *args)
+
+    def in_loop_after(self, seconds: float, function: Callable[..., Any]) -> None:
+        """Call a function in the event loop, after some seconds; from the loop alone."""
+        assert self.loop is not None
+        self.loop.call_later(seconds, function)
+
+    def tell_backlog(self, pool: str, tag: str, task: str, calls: int) -> None:
+        """Tell the scheduler how many calls wait in this client."""
+        if self.status == "running":
+            message = {"op": BACKLOG, "pool": pool, "tag": tag, "task": task, "calls": calls}
+            self._send_to_scheduler(message)
 
     async def fetched(self, future: Future[Any]) -> Any:
         """The result of a future of this client, in its event loop."""

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+#: Annotation of a call that was given a task's name.
+TASK_ANNOTATION = "scalable_task"
+#: Fields of the profile of a call, as in the rows of tasks.
+PROFILE = (
+    "task_name", "tag", "worker", "state", "timestamp",
+    "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
+)  # fmt: skip
 #: Action of the entry in which our workers report what a call used.
 USAGE_ACTION = "scalable-usage"
 #: Annotation of the Dask task that is a bundle of calls: how many, and whether each has a row.

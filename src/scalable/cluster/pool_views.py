@@ -108,7 +108,7 @@ class PoolViews:
         pools = self._controller.pools()
         wanted = int(pools[tag]["wanted"])
         running: dict[Kind, list[float]] = {}
-        queued = Counter(self._workload.ready.get(tag, {}))
+        queued = Counter(self._workload.ready.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
         for worker in self._workers(tag, pools):
             leaving = self._controller.departures.state(worker) is not None

@@ -17,11 +17,10 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
-from scalable.cluster.measured import BUNDLE_ANNOTATION, SHARES, measured
+from scalable.cluster.measured import BUNDLE_ANNOTATION, SHARES, TASK_ANNOTATION, measured
 
 FLUSH_INTERVAL_S = 0.5
 RESOURCES_INTERVAL_S = 5.0
-TASK_ANNOTATION = "scalable_task"
 LISTED_TASKS = 20
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -151,7 +150,7 @@ class Recorder(SchedulerPlugin):
                 self._pending[key] = self._entry(task, time.time())
             elif start == "waiting":
                 entry.ready_at = time.time()
-                entry.running = False
+                entry.running = entry.silent
 
     def _end(self, key: Any, state: str, details: Mapping[str, Any]) -> None:
         entry = self._pending.pop(key, None)

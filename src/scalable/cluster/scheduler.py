@@ -11,6 +11,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cluster.calls.relay import BundleRelay
 from scalable.cluster.placement import TagPlacement, difference
+from scalable.cluster.profiles import Profiles
 
 logger = logging.getLogger("scalable.cluster")
 
@@ -46,6 +47,7 @@ class PoolScheduler(QuietHttp, Scheduler):
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
+        self.add_plugin(Profiles(self))
         self.placement: TagPlacement | None = None
         other = difference()
         if other is None:

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.cluster.measured import measured
-from scalable.cluster.recorder import TASK_ANNOTATION, input_bytes
+from scalable.cluster.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, measured
+from scalable.cluster.recorder import input_bytes
 from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 
+#: What a task stands for that is no bundle.
+ONE_CALL = {"calls": 1}
 #: States of a call that a worker could run, or runs.
 _READY = frozenset({"processing", "queued", "no-worker"})
 #: Coming calls are looked at again after so many times what a look takes, and not sooner than
@@ -84,8 +86,9 @@ class Workload(SchedulerPlugin):
             task = self.scheduler.tasks[key]
             self._enter(task, finish)
             if start == "released":
+                calls = (task.annotations or {}).get(BUNDLE_ANNOTATION, ONE_CALL)["calls"]
                 for tag, slots in self._blocked[key].slots:
-                    self.submitted[tag] += slots
+                    self.submitted[tag] += slots * calls
         elif finish == "memory" and start == "processing" and call is not None:
             self._learn(call.kind, details.get("startstops") or ())
 
@@ -142,6 +145,12 @@ class Workload(SchedulerPlugin):
             for task in islice(others, places):
                 if (call := self._ready.get(task.key)) is not None:
                     yield call, since / 2
+
+    def in_clients(self, tag: str) -> Counter[Kind]:
+        """Calls that wait in clients, in the backlogs of their pools of calls."""
+        relay = getattr(self.scheduler, "relay", None)
+        waiting = relay.backlog(tag) if relay is not None else {}
+        return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def coming(self, slots: Mapping[str, Any]) -> Coming:
         """When calls that wait for others are expected to be ready.

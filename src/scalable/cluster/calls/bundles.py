@@ -57,6 +57,10 @@ Calls = tuple[
 ]
 
 _running: dict[str, BundleRun] = {}
+#: Calls of bundles that have not begun, and that nobody waits for any more.
+_unwanted: dict[str, set[int]] = {}
+#: Of so many bundles that is remembered; the calls of others run in vain.
+MOST_UNWANTED = 1000
 
 
 def run_bundle(
@@ -102,6 +106,10 @@ def interrupt(worker: Worker, key: Any, number: int | None) -> None:
         interrupt_task(worker, key)
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
+    elif key in worker.state.tasks:  # it waits here
+        _unwanted.setdefault(key, set()).add(number)
+        while len(_unwanted) > MOST_UNWANTED:
+            del _unwanted[next(iter(_unwanted))]
 
 
 class BundleRun:
@@ -129,7 +137,7 @@ class BundleRun:
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._next, self._end = 0, len(self._args)
-        self._skipped: set[int] = set()
+        self._skipped = _unwanted.pop(self.key, set())
         self._current = self._interrupting = _NOBODY
         self._began = self._told_at = 0.0
         self._kept: dict[int, Any] = {}

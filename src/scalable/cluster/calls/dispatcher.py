@@ -21,8 +21,7 @@ from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
 from scalable.cluster.calls.output import PROCESS
 from scalable.cluster.calls.pace import Pace
-from scalable.cluster.measured import BUNDLE_ANNOTATION
-from scalable.cluster.recorder import TASK_ANNOTATION
+from scalable.cluster.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scalable.cluster")
 
+#: The scheduler is told of the backlog at most so often.
+TELL_BACKLOG_S = 0.5
 #: The functions of so many calls are looked at to name a bundle.
 NAMED = 8
 
@@ -91,7 +92,11 @@ class Dispatcher:
         self._slots_per_call = slots_per_call
         self._resources, self._task, self._options = resources, task, options
         self._bundles: dict[str, SentBundle] = {}
+        #: All is known of their calls, and their tasks have not ended yet.
+        self._ending: dict[str, SentBundle] = {}
         self._awake = False
+        self._id, self._task_name = uuid.uuid4().hex, task or name
+        self._told, self._telling = 0, False
 
     # For any thread -------------------------------------------------------------------------------
 
@@ -116,13 +121,32 @@ class Dispatcher:
     def _dispatch(self) -> None:
         # First: whatever is added from here on wakes us again.
         self._awake = False
+        self._fill()
+        if not self._telling and self._backlog() != self._told:
+            self._telling = True
+            self.client.in_loop_after(TELL_BACKLOG_S, self._tell_backlog)
+
+    def _backlog(self) -> int:
+        return 0 if self.closed else sum(len(lot) for lot in self.lots)
+
+    def _tell_backlog(self) -> None:
+        """Tell the scheduler what waits here: pools that follow their load count it."""
+        self._telling = False
+        backlog = self._backlog()
+        if backlog != self._told:
+            self._told = backlog
+            self.client.tell_backlog(
+                self._id, self.tag, self._task_name, backlog * self._slots_per_call
+            )
+
+    def _fill(self) -> None:
+        """Send off bundles, as many as may be on their way."""
         slots = max(1, self.client.slots_of(self.tag) // self._slots_per_call)
         while len(self._bundles) < self.pace.in_flight(slots):
             lot = self._first()
             if lot is None:
                 return
-            backlog = sum(len(lot) for lot in self.lots)
-            numbers = lot.take(self.pace.size(backlog, slots))
+            numbers = lot.take(self.pace.size(self._backlog(), slots))
             suspects = [number for number in numbers if lot.suspects(number)]
             for number in suspects:
                 self._send(lot, [number])
@@ -184,9 +208,10 @@ class Dispatcher:
             "process": PROCESS if self._options.stream_output else "",
         }
         names = {self._named(lot.function(number)) for number in numbers[:NAMED]}
+        self._task_name = names.pop() if len(names) == 1 else self.name
         notes: dict[str, Any] = {
             BUNDLE_ANNOTATION: {"calls": len(numbers), "rows": self._options.record_calls},
-            TASK_ANNOTATION: names.pop() if len(names) == 1 else self.name,
+            TASK_ANNOTATION: self._task_name,
         }
         self._bundles[key] = bundle
         self.client.follow_bundle(key, self)
@@ -281,8 +306,22 @@ class Dispatcher:
     def in_memory(self, key: str) -> None:
         """A bundle has ended; what is too large to be told can be fetched."""
         bundle = self._bundles.get(key)
-        if bundle is not None and bundle.kept:
+        if bundle is None or not bundle.kept:
+            self._release(key)
+        else:
             self.client.in_loop(self._fetch, bundle)
+
+    def _release(self, key: str) -> None:
+        """Let go of a bundle's task: not before the scheduler has heard of its end."""
+        bundle = self._ending.pop(key, None) or self._bundles.get(key)
+        if bundle is None:
+            return
+        if bundle.key in self._bundles:
+            self._end(bundle)
+            del self._ending[key]
+        self.client.forget_bundle(key)
+        if bundle.future is not None:
+            bundle.future.release()
 
     async def _fetch(self, bundle: SentBundle) -> None:
         assert bundle.future is not None
@@ -296,12 +335,14 @@ class Dispatcher:
             bundle.open.discard(position)
             outcome: Outcome = (values.get(position), None)
             bundle.lot.settle([bundle.numbers[position]], [outcome])
-        self._end(bundle)
+        bundle.kept.clear()
+        self._release(bundle.key)
 
     def erred(self, key: str, error: BaseException) -> None:
         """A bundle has failed as a whole, or its worker was lost."""
         bundle = self._bundles.get(key)
         if bundle is None:
+            self._release(key)
             return
         if isinstance(error, KilledWorker):
             again = judge_loss(bundle, error, self.pace.mean_s or 0.0)
@@ -311,7 +352,7 @@ class Dispatcher:
             failed: Outcome = (None, error)
             bundle.lot.settle(left, [failed] * len(left))
         bundle.open.clear()
-        self._end(bundle)
+        self._release(key)
 
     def begun(self, key: str) -> None:
         """A bundle of which that was asked begins."""
@@ -328,9 +369,8 @@ class Dispatcher:
         position = bundle.numbers.index(number)
         bundle.open.discard(position)
         self.client.interrupt(bundle.key, position)
-        if not bundle.open:
-            # Forgotten at once: should its worker be lost now, the call is not run again.
-            self._end(bundle)
+        if not bundle.open:  # whether it runs or waits at its worker
+            self._release(bundle.key)
 
     def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
         bundle.lot.put_back([bundle.numbers[position] for position in positions])
@@ -339,9 +379,7 @@ class Dispatcher:
 
     def _end(self, bundle: SentBundle) -> None:
         self._bundles.pop(bundle.key, None)
-        self.client.forget_bundle(bundle.key)
-        if bundle.future is not None:
-            bundle.future.release()
+        self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or never heard of
             self._wait_again(bundle, left)
         self._dispatch()
@@ -354,6 +392,7 @@ class Dispatcher:
             left = [bundle.numbers[p] for p in bundle.open]
             bundle.lot.settle(left, [(None, error)] * len(left))
             self._bundles.pop(bundle.key, None)
+        self._ending.clear()
         for lot in self.lots:
             numbers = lot.take(len(lot) or 1)
             lot.settle(numbers, [(None, error)] * len(numbers))

@@ -9,16 +9,12 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any
 
+from scalable.cluster.measured import PROFILE
 from scalable.cluster.nesting import slot_lent
 
 #: What a call took: name and tag, the worker's name, seconds that the arguments took to come,
 #: when it began (seconds since 1970), its seconds and CPU seconds, and the worker's peak memory.
 Measures = tuple[str, str, str, float, float, float, float, int | None]
-#: Fields of a profile, as in the rows of tasks.
-PROFILE = (
-    "task_name", "tag", "worker", "state", "timestamp",
-    "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
-)  # fmt: skip
 _OVER = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
 
 

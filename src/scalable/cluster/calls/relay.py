@@ -13,6 +13,7 @@ from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.measured import BUNDLE_ANNOTATION
 
 SLOTS = "scalable-slots"
+BACKLOG = "scalable-backlog"
 TELL_AFTER_S = 0.02
 
 
@@ -35,6 +36,7 @@ class BundleRelay(SchedulerPlugin):
     def __init__(self) -> None:
         self._followers: set[str] = set()
         self._telling = False
+        self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin, with the scheduler."""
@@ -46,6 +48,7 @@ class BundleRelay(SchedulerPlugin):
         for operation in (OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
+        scheduler.stream_handlers[BACKLOG] = self.take_backlog
         scheduler.handlers["scalable_begun"] = self.begun
         scheduler.handlers["scalable_follow_slots"] = self.follow
 
@@ -57,6 +60,21 @@ class BundleRelay(SchedulerPlugin):
                 comm.send({"op": operation, **message})
 
         return forward
+
+    def take_backlog(self, pool: str, tag: str, task: str, calls: int, client: str) -> None:
+        """Note how many calls wait in a client."""
+        if calls and client in self._scheduler.clients:
+            self._backlogs[client, pool] = (tag, task, calls)
+        else:
+            self._backlogs.pop((client, pool), None)
+
+    def backlog(self, tag: str) -> dict[str, int]:
+        """Task name -> slots that calls take which wait in clients."""
+        waiting: Counter[str] = Counter()
+        for of_tag, task, calls in self._backlogs.values():
+            if of_tag == tag:
+                waiting[task] += calls
+        return waiting
 
     def begun(self, key: str, client: str) -> None:
         """Pass on that a bundle begins, before it does."""
@@ -120,3 +138,5 @@ class BundleRelay(SchedulerPlugin):
     def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
         """A client that is gone follows nothing."""
         self._followers.discard(client)
+        for key in [key for key in self._backlogs if key[0] == client]:
+            del self._backlogs[key]
