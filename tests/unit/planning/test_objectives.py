@@ -154,6 +154,12 @@ def graphs(draw):
     return work
 
 
+def test_no_pool_gets_more_workers_than_it_has_calls():
+    """Also where a total of all pools leaves room for more."""
+    given = problem([calls("t0", "p0", 1, 5), calls("t1", "p0", 1, UNEVEN)], most=3, total=4)
+    assert chosen(given, "minimize time", None, "aggressive").point.workers == (2,)
+
+
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(1, 12), st.none() | st.integers(4, 20), st.booleans())
 def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, safe):
