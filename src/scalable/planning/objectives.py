@@ -10,7 +10,7 @@ from scalable.errors import PlanError
 from scalable.planning.frontier import Bounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.trimming import fewest, trim
-from scalable.units import format_duration, parse_duration
+from scalable.units import format_amount, format_duration, parse_duration
 
 OBJECTIVES = ("minimize cost", "minimize time", "balance")
 POLICIES = ("safe", "aggressive", "manual")
@@ -95,11 +95,8 @@ def _seconds(deadline: str | float | None) -> float | None:
 def _sum(budget: float | None) -> float | None:
     if budget is None:
         return None
-    if (
-        isinstance(budget, bool)
-        or not isinstance(budget, (int, float))
-        or not 0 < budget < math.inf
-    ):
+    number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
+    if not number or not 0 < budget < math.inf:
         raise PlanError(f"budget {budget!r} is no sum of money", hint="write for example 12.50")
     return float(budget)
 
@@ -134,7 +131,7 @@ class Problem:
     planned
         The work as the policy plans it: no less.
     bounds
-        Of the counts; the rates are what a worker costs for a second.
+        Of the counts; the rates are what a worker costs for a second, in ``unit``.
     certain
         What of the planned work is no guess: a deadline that only guesses break is no error.
     overhead
@@ -149,6 +146,7 @@ class Problem:
     certain: Network | None = None
     overhead: float = 1.0
     released: bool = False
+    unit: str = "worker-seconds"
 
     def point(self, workers: Workers) -> Point:
         """What counts take."""
@@ -365,9 +363,10 @@ def _affordable(
     found = tuple(point for point in points if problem.spent(point.workers) <= budget)
     if not found:
         best = min(points, key=lambda p: problem.spent(p.workers))
+        least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
         raise PlanError(
-            f"the work cannot be done for {budget:g}: the least that is paid is "
-            f"{problem.spent(best.workers):.2f}, for {format_duration(best.time_s)}",
+            f"the work cannot be done for {budget:g} {unit}: the least that is paid is "
+            f"{least} {unit}, for {format_duration(best.time_s)}",
             hint="allow more, or a later deadline",
         )
     return found

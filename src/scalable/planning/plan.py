@@ -144,6 +144,7 @@ class _Sizing:
             bounds=bounds,
             overhead=usual,
             released=spec.adaptive is not None,
+            unit="worker-seconds" if prices is None else prices.currency,
         )
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
@@ -189,7 +190,7 @@ def _predicted(
         expected,
         uncertainty.interval((), costs, expected),
         held,
-        "worker-seconds" if prices is None else prices.currency,
+        problem.unit,
     )
     evidence = uncertainty.evidence_of(calls)
     return replace(

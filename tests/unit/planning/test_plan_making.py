@@ -221,7 +221,7 @@ def test_a_budget_that_binds_is_named():
     made = plan(spec, "minimize time", "aggressive", budget=2.2)
     assert made.predicted_cost.held <= 2.2 < free.predicted_cost.held
     assert made.predicted_time_s > free.predicted_time_s
-    assert made.binding == "the budget of 2.2"
+    assert made.binding == "the budget of 2.2 USD"
 
 
 def test_reservations_far_from_what_was_used_are_pointed_out():
