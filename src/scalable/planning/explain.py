@@ -206,7 +206,14 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 def _time(given: Explanation) -> Iterator[str]:
     plan, spec = given.plan, given.spec
+    counts = plan.scale_plan.workers_by_tag
     if plan.predicted_time_s is None:
+        waiting = dict.fromkeys(c.tag for c in given.calls if c.count and not counts[c.tag])
+        if waiting:
+            yield (
+                f"No time is predicted: {', '.join(waiting)} has calls to run and begins with no "
+                "worker."
+            )
         return
     unknown = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
     if spec.provider_name != "local" and unknown:
@@ -214,7 +221,7 @@ def _time(given: Explanation) -> Iterator[str]:
             f"How long workers of {', '.join(unknown[:_SHOWN])} take to start is not known yet, "
             "and not contained."
         )
-    served = {tag: slots_of(spec, tag) * n for tag, n in plan.scale_plan.workers_by_tag.items()}
+    served = {tag: slots_of(spec, tag) * n for tag, n in counts.items()}
     for c in given.calls:
         room = served[c.tag]
         if 0 < c.count < room and given.choice is None:

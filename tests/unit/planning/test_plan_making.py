@@ -122,6 +122,14 @@ def test_a_plan_without_objective_predicts_what_is_known():
     assert 0 < made.confidence < 0.2
 
 
+def test_a_pool_with_calls_and_without_workers_is_named():
+    idle = ComponentSpec("a", workers=WorkerRange(0, 3))
+    work = [task("x", "a", 4, 10), task("y", "b", 4, 10)]
+    made = plan(request(*work, components=[idle, ComponentSpec("b")], options={"n_workers": 1}))
+    assert (counts(made), made.predicted_time_s) == ({"a": 0, "b": 1}, None)
+    assert "No time is predicted: a has calls to run and begins with no worker" in said(made)
+
+
 def test_without_knowledge_it_says_that_it_guesses_and_which_key_to_add():
     spec = request(task("sim", "model"), task("sum", "post", count=3),
                    components=[ComponentSpec("model"), ComponentSpec("post"), ComponentSpec("idle")])  # fmt: skip
