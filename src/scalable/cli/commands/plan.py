@@ -48,7 +48,7 @@ def command(
     output: Output,
     **aims: Any,
 ) -> int:
-    """Say what a run will take: workers for each tag, time and cost, and why.
+    """Say what a run will take: workers, time, cost, and why.
 
     With --output plan.json the file holds the plan, and manifest.lock is written beside it.
     """
