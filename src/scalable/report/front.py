@@ -15,6 +15,8 @@ _WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
 #: From this ratio between the ends on, an axis is logarithmic.
 _WIDE = 20.0
 _LISTED = 12
+#: Characters of counts that fit above a picture, beside the objective and the policy.
+_TITLE = 60
 
 
 def draw_front(plan: Plan) -> str:
@@ -84,7 +86,7 @@ def draw_front_svg(plan: Plan) -> str:
         )
     base, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
     times, costs = [p.time_s for p in points], [p.cost for p in points]
-    title = f"{plan.objective}, policy {plan.policy}: {_counts(plan.scale_plan.workers_by_tag)}"
+    title = f"{plan.objective}, policy {plan.policy}: {_brief(plan.scale_plan.workers_by_tag)}"
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -146,6 +148,14 @@ def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, 
     mark = "@ " if point is chosen else "  "
     counts = _counts(point.workers_by_tag)
     return mark + counts, format_duration(point.time_s), format_amount(point.cost, unit)
+
+
+def _brief(workers: Mapping[str, int]) -> str:
+    """The counts, or their sum where they would not fit above a picture."""
+    counts = _counts(workers)
+    if len(counts) <= _TITLE:
+        return counts
+    return f"{sum(workers.values())} workers in {len(workers)} pools"
 
 
 def _counts(workers: Mapping[str, int]) -> str:
