@@ -350,7 +350,7 @@ class ScalableSession:
         self._deployment = self._scaled = Deployment(self._provider, self.spec, run)
         _open_sessions.add(self)
         try:
-            self._deployment.start(plan.scale_plan)
+            self._deployment.start(plan)
             self._client = self._connect()
         except BaseException as error:
             self._close(error)
