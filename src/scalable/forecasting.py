@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -81,6 +82,29 @@ def gather(
         outcomes=_outcomes(here),
         prices=prices,
     )
+
+
+def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> DeploymentSpec:
+    """The request, with what the manifest does not say of a task taken from earlier runs.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    runs_dir
+        Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+    """
+    known = gather(spec, runs_dir=runs_dir)
+    tasks = {}
+    for name, task in spec.tasks.items():
+        forecast = known.forecasts[name]
+        measured = forecast.mean_s if forecast.source == "history" else None
+        tasks[name] = replace(
+            task,
+            count=known.calls.get(name) if task.count is None else task.count,
+            duration_s=measured if task.duration_s is None else task.duration_s,
+        )
+    return replace(spec, tasks=tasks)
 
 
 def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:

@@ -312,7 +312,7 @@ class ScalableSession:
         Parameters
         ----------
         plan
-            By default what :meth:`plan` says.
+            By default what :meth:`plan` says. A session that runs is brought to its counts.
         detach
             Start scheduler and workers apart from this process: they go on when it ends, until
             :meth:`delete`, ``scalable down``, or nobody has needed them for the idle timeout. A
@@ -328,6 +328,8 @@ class ScalableSession:
             The same one when it runs already.
         """
         if self._client is not None:
+            if plan is not None and self._deployment is not None:
+                self._deployment.scale(plan.scale_plan, source="plan")
             return self._client
         if (running := os.environ.get(settings.CLUSTER)) and not detach:
             return self._attach(find(running))
@@ -348,7 +350,7 @@ class ScalableSession:
         self._deployment = self._scaled = Deployment(self._provider, self.spec, run)
         _open_sessions.add(self)
         try:
-            self._deployment.start(plan.scale_plan)
+            self._deployment.start(plan)
             self._client = self._connect()
         except BaseException as error:
             self._close(error)

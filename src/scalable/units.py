@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _BYTES = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgtpe]?)(i?)(b?)\s*", re.IGNORECASE)
@@ -158,3 +159,34 @@ def format_duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def format_amount(amount: float, unit: str) -> str:
+    """Print what something costs, without its unit: ``1250``, ``12.50``, ``0.00031``.
+
+    Two decimals of money, none of worker-seconds; of what is small two digits that are not 0.
+
+    Parameters
+    ----------
+    amount
+        How much, not negative.
+    unit
+        A currency or ``worker-seconds``.
+    """
+    decimals, least = (0, 10.0) if unit == "worker-seconds" else (2, 0.1)
+    if 0 < amount < least:
+        decimals = max(decimals, 1 - math.floor(math.log10(amount)))
+    return f"{amount:.{decimals}f}"
+
+
+def counted(count: int, what: str) -> str:
+    """Print how many there are: ``1 call``, ``2 calls``.
+
+    Parameters
+    ----------
+    count
+        How many.
+    what
+        One of them, a word with a regular plural.
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

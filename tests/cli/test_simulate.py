@@ -44,7 +44,7 @@ def test_a_table_for_people(expected, invoke):
         "policy", "maximum", "minimum", "clairvoyant",
     ]  # fmt: skip
     most = [line.split()[-2] for line in lines[3:5]]
-    assert most == ["128", "2"]
+    assert most == ["3", "2"]  # the target's max_workers is 3
 
 
 def test_a_manifest_for_programs(expected, invoke):

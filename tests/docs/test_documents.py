@@ -15,6 +15,7 @@ PAGES = (
     "docs/providers.md",
     "docs/clusters.md",
     "docs/scaling.md",
+    "docs/planning.md",
 )
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.

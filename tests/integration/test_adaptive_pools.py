@@ -9,6 +9,7 @@ import pytest
 
 from scalable import AdaptiveScaler, ClusterError, ScalableSession, ScaleDecision
 from scalable.report import build, render_human
+from scalable.scaling.task_model import Kind
 
 MANIFEST = """\
 version: 1
@@ -228,6 +229,21 @@ def test_the_loop_of_a_workflow(eventually):
 
 
 # Apart from the workflow -------------------------------------------------------------------------
+
+
+def test_pools_aim_for_what_the_plan_does_and_know_earlier_runs():
+    with ScalableSession.from_yaml(target="local") as client:
+        client.gather(client.map(nap, range(6), [0.2] * 6, tag="a", task="nap"))
+    session = ScalableSession.from_yaml(target="local")
+    session.start(session.plan(objective="minimize cost", policy="safe"))
+    try:
+        adaptation = session.cluster.controller.adaptation
+        assert adaptation.pools["a"].policy.aim == "cost"
+        assert adaptation.pools["a"].policy.hysteresis > 0.01
+        expected = adaptation.model.mean_s(Kind("a", "nap"))
+        assert 0.1 < expected < 0.5  # as the calls took, and not the second of the manifest
+    finally:
+        session.close()
 
 
 def test_a_detached_cluster_follows_its_load(eventually):

@@ -255,6 +255,17 @@ def test_a_plan_made_beforehand_is_started_and_results_flow_between_pools(manife
 # Routing -----------------------------------------------------------------------------------------
 
 
+def test_a_session_that_runs_is_brought_to_the_plan_that_it_is_given(manifest):
+    session = ScalableSession.from_yaml()
+    plan = session.plan(objective="minimize cost", policy="aggressive")
+    with session as client:  # by the manifest's counts
+        assert session.start(plan) is client
+        changes = session.scaling_history
+    assert plan.scale_plan.workers_by_tag == {"demeter": 1, "post": 1}
+    assert [(r["from"], r["to"]) for r in changes] == [(0, 2), (0, 2), (2, 1), (2, 1)]
+    assert {r["source"] for r in changes} == {"plan"}
+
+
 def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists(manifest):
     with ScalableSession.from_yaml() as client:
         with pytest.raises(
@@ -426,10 +437,10 @@ def test_a_dry_run_writes_nothing(manifest):
     assert [p.name for p in manifest.parent.iterdir()] == ["scalable.yaml"]
 
 
-def test_objectives_are_refused_until_they_exist(manifest):
+def test_another_objective_is_not_implemented_and_policies_are_known(manifest):
     session = ScalableSession.from_yaml()
     with pytest.raises(NotImplementedError, match="'minimize cost', 'minimize time', 'balance'"):
-        session.plan(objective="minimize cost", policy="safe")
+        session.plan(objective="fastest", policy="safe")
     with pytest.raises(PlanError, match="unknown policy 'bold'"):
         session.plan(policy="bold")
     assert session.plan(policy="manual") == session.plan()

@@ -3,6 +3,8 @@
 import pytest
 
 from scalable.units import (
+    counted,
+    format_amount,
     format_bytes,
     format_duration,
     parse_bytes,
@@ -86,3 +88,25 @@ def test_sizes_and_times_are_printed_for_people():
     assert [format_bytes(n) for n in (12, 1536, 3 * 2**30)] == ["12 B", "1.50 kiB", "3.00 GiB"]
     shown = [format_duration(s) for s in (0.00123, 0.345, 12.44, 185, 7620, 100_000)]
     assert shown == ["1.2 ms", "0.34 s", "12.4 s", "3 m 05 s", "2 h 07 m", "1 d 03 h"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "unit", "text"),
+    [
+        (12.5, "USD", "12.50"),
+        (0.1, "USD", "0.10"),
+        (0.0123, "USD", "0.012"),
+        (0.000314, "EUR", "0.00031"),
+        (0.0, "USD", "0.00"),
+        (1250.4, "worker-seconds", "1250"),
+        (0.42, "worker-seconds", "0.42"),
+        (0.0, "worker-seconds", "0"),
+    ],
+)
+def test_a_small_amount_does_not_look_like_nothing(amount, unit, text):
+    assert format_amount(amount, unit) == text
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls")])
+def test_one_is_no_plural(count, text):
+    assert counted(count, "call") == text

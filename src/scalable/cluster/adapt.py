@@ -14,7 +14,7 @@ from scalable.cluster.pool_views import PoolViews
 from scalable.cluster.pools import UNTAGGED
 from scalable.cluster.workload import Workload
 from scalable.errors import ClusterError
-from scalable.scaling.policy import PoolScaler
+from scalable.scaling.policy import Aim, PoolScaler
 from scalable.scaling.pools import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Expectation, TaskModel
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.cluster")
 
 INTERVAL_S = 1.0
+#: Objective of a plan -> what the pools aim for while they run.
+AIMS: Mapping[str | None, Aim] = {"minimize cost": "cost", "minimize time": "time"}
+#: Policy of a plan -> by what share a change has to be better.
+HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
+USUAL_HYSTERESIS = 0.005
 
 
 class Adaptation:
@@ -87,6 +92,8 @@ class Adaptation:
         *,
         maximum: int | None = None,
         expectations: Mapping[str, Sequence[Any]] | None = None,
+        objective: str | None = None,
+        policy: str | None = None,
     ) -> None:
         """Let the pools of a manifest follow their load.
 
@@ -98,7 +105,11 @@ class Adaptation:
             Most workers of all pools together, also of those that do not adapt.
         expectations
             Task -> component, and the expected seconds and bytes of one call, each or None.
+        objective, policy
+            Of the plan; with "safe" counts change for a clear gain only.
         """
+        aim = AIMS.get(objective, "balance")
+        hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
         self.maximum = maximum
         expected = {
             (tag, task): Expectation(duration_s, memory)
@@ -107,7 +118,8 @@ class Adaptation:
         if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
-            self.begin(tag, least, most)
+            scaler = PoolScaler(aim, hysteresis=hysteresis)
+            self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
         """Let pools keep the counts that they have; those that do not adapt are passed over."""

@@ -13,7 +13,7 @@ from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.liveness import identify_process
 from scalable.planning import adaptive_bounds, expectations
 from scalable.records import ClusterDirectory
-from scalable.spec import DeploymentSpec, ScalePlan
+from scalable.spec import DeploymentSpec, Plan, ScalePlan
 from scalable.telemetry import RunDirectory
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -54,7 +54,7 @@ class Deployment:
         self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
 
-    def start(self, plan: ScalePlan) -> None:
+    def start(self, plan: Plan) -> None:
         """Build the cluster and bring its pools to the plan's counts.
 
         Where the provider says that its workers come soon (``ready_timeout_s``), it waits for them.
@@ -72,11 +72,11 @@ class Deployment:
         try:
             self._record()
             self._show()
-            self.scale(plan, source="plan")
+            self.scale(plan.scale_plan, source="plan")
             timeout = getattr(self._provider, "ready_timeout_s", None)
             if timeout is not None:
                 self._wait_for_first_workers(timeout)
-            self._follow_load()
+            self._follow_load(plan)
         except BaseException:
             self.close()
             raise
@@ -166,7 +166,7 @@ class Deployment:
                     self._scaled(tag, before, count, reason, source)
         self.counts |= plan.workers_by_tag
 
-    def _follow_load(self) -> None:
+    def _follow_load(self, plan: Plan) -> None:
         """Let the pools of an adaptive target follow their load."""
         bounds = adaptive_bounds(self._spec)
         if not bounds.pools:
@@ -181,7 +181,9 @@ class Deployment:
         controller.adaptation.follow(
             {tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
             maximum=bounds.maximum,
-            expectations=expectations(self._spec),
+            expectations=expectations(self._spec, plan),
+            objective=plan.objective,
+            policy=plan.policy,
         )
 
     def close(self) -> None:

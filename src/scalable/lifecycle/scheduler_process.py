@@ -84,6 +84,8 @@ async def serve(directory: ClusterDirectory) -> str:
         {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},
         maximum=record.adaptive_maximum,
         expectations=record.expectations,
+        objective=record.objective,
+        policy=record.policy,
     )
     _tell_where(directory, scheduler, run, identify_process())
     snapshots.write()

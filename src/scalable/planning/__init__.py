@@ -9,12 +9,11 @@ from scalable.planning.adaptive import (
     expectations,
     total_maximum,
 )
+from scalable.planning.aims import OBJECTIVES, POLICIES, Aims
 from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
-from scalable.planning.expected import expected_duration
 from scalable.planning.knowledge import Knowledge, Outcome, Prices
 from scalable.planning.memory import judge_memory
 from scalable.planning.notices import notices
-from scalable.planning.objectives import OBJECTIVES, POLICIES, Aims
 from scalable.planning.plan import make_plan
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "adaptive_bounds",
     "conflicts",
     "expectations",
-    "expected_duration",
     "expected_work",
     "judge_memory",
     "make_plan",

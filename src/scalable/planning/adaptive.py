@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from scalable.planning.counts import worker_counts, written_total
-from scalable.spec import DeploymentSpec, WorkerRange
+from scalable.spec import DeploymentSpec, Plan, WorkerRange
 from scalable.units import parse_bytes
 
 #: Task -> component, and the expected seconds and bytes of one call, each or None; as JSON values.
@@ -53,16 +53,29 @@ def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
     return AdaptiveBounds(pools, total_maximum(spec))
 
 
-def expectations(spec: DeploymentSpec) -> Expectations:
-    """What the manifest expects of the calls of each task."""
-    return {
+def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
+    """What is expected of the calls of each task: what earlier runs tell, or else the manifest.
+
+    Parameters
+    ----------
+    spec
+        The manifest.
+    plan
+        Holds what earlier runs tell.
+    """
+    known = {
+        name: (task.tag, task.mean_s, task.memory)
+        for name, task in (plan.tasks if plan is not None else {}).items()
+        if task.source == "history"
+    }
+    return known | {
         task.name: (
             task.component,
             task.duration_s,
             None if task.memory is None else parse_bytes(task.memory),
         )
         for task in spec.tasks.values()
-        if task.duration_s is not None or task.memory is not None
+        if task.name not in known and (task.duration_s is not None or task.memory is not None)
     }
 
 

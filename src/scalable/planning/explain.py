@@ -11,7 +11,7 @@ from scalable.planning.objectives import Choice, Problem
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
 from scalable.spec import DeploymentSpec, Plan
-from scalable.units import format_bytes, format_duration
+from scalable.units import counted, format_amount, format_bytes, format_duration
 
 #: Workers that stay are worth a word where they cost more by this factor.
 _HELD = 1.05
@@ -60,7 +60,7 @@ def _binding(given: Explanation) -> str:
     if plan.budget is not None and choice.point != choice.front[-1]:
         dearer = [p for p in choice.front if p.time_s < choice.point.time_s]
         if all(problem.spent(p.workers) > plan.budget for p in dearer[:1]):
-            return f"the budget of {plan.budget:g}"
+            return f"the budget of {plan.budget:g} {problem.unit}"
     if plan.objective == "minimize time":
         return _ceiling(given, workers)
     if plan.objective == "minimize cost":
@@ -171,10 +171,11 @@ def _work(given: Explanation) -> Iterator[str]:
     known = [c for c in given.calls if c.count and not c.guessed]
     for c in known[:_SHOWN]:
         source = (
-            sources.get(c.forecast.source) or f"from {c.forecast.samples} calls of earlier runs"
+            sources.get(c.forecast.source)
+            or f"from {counted(c.forecast.samples, 'call')} of earlier runs"
         )
         yield (
-            f"{c.task}: {c.count} calls of {format_duration(c.forecast.mean_s)} "
+            f"{c.task}: {counted(c.count, 'call')} of {format_duration(c.forecast.mean_s)} "
             f"in pool {c.tag}, {source}."
         )
     if len(known) > _SHOWN:
@@ -205,7 +206,14 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 def _time(given: Explanation) -> Iterator[str]:
     plan, spec = given.plan, given.spec
+    counts = plan.scale_plan.workers_by_tag
     if plan.predicted_time_s is None:
+        waiting = dict.fromkeys(c.tag for c in given.calls if c.count and not counts[c.tag])
+        if waiting:
+            yield (
+                f"No time is predicted: {', '.join(waiting)} has calls to run and begins with no "
+                "worker."
+            )
         return
     unknown = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
     if spec.provider_name != "local" and unknown:
@@ -213,7 +221,7 @@ def _time(given: Explanation) -> Iterator[str]:
             f"How long workers of {', '.join(unknown[:_SHOWN])} take to start is not known yet, "
             "and not contained."
         )
-    served = {tag: slots_of(spec, tag) * n for tag, n in plan.scale_plan.workers_by_tag.items()}
+    served = {tag: slots_of(spec, tag) * n for tag, n in counts.items()}
     for c in given.calls:
         room = served[c.tag]
         if 0 < c.count < room and given.choice is None:
@@ -234,7 +242,7 @@ def _cost(given: Explanation) -> Iterator[str]:
 
 
 def _amount(amount: float, unit: str) -> str:
-    return f"{amount:.0f} {unit}" if unit == "worker-seconds" else f"{amount:.2f} {unit}"
+    return f"{format_amount(amount, unit)} {unit}"
 
 
 def _memory(given: Explanation) -> Iterator[str]:

@@ -343,7 +343,7 @@ def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Worker
         now = network.finish_s(counts)
         best: tuple[float, int, int] | None = None
         for pool, count in enumerate(counts):
-            most = min(bounds.most[pool], count + room)
+            most = min(bounds.most[pool], count + room, network.most_useful(pool))
             for more in dict.fromkeys((count + 1, count + max(1, room // 2), most)):
                 if not count < more <= most:
                     continue

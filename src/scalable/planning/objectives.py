@@ -1,4 +1,4 @@
-"""What a plan is to aim for, and the counts on the way from the cheapest to the fastest. Pure."""
+"""The counts on the way from the cheapest to the fastest, and those that serve an aim. Pure."""
 
 from __future__ import annotations
 
@@ -7,101 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
+from scalable.planning.aims import Aims
 from scalable.planning.frontier import Bounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.trimming import fewest, trim
-from scalable.units import format_duration, parse_duration
+from scalable.units import format_amount, format_duration
 
-OBJECTIVES = ("minimize cost", "minimize time", "balance")
-POLICIES = ("safe", "aggressive", "manual")
 #: What "safe" plans beyond the work that is predicted.
 HEADROOM = 1.2
 #: Points of a front that are worked out; it is drawn and searched by these.
 POINTS = 50
 #: So many of the states that end in time are shrunk, to see which leads to the fewest workers.
 _STARTS = 5
-
-
-@dataclass(frozen=True)
-class Aims:
-    """What is asked of a plan.
-
-    Attributes
-    ----------
-    objective
-        One of :data:`OBJECTIVES`, or None for the counts that the manifest gives.
-    policy
-        One of :data:`POLICIES`.
-    deadline_s
-        Seconds, or None for the target's walltime.
-    budget
-        What may be spent, in the currency of the prices, or None.
-    """
-
-    objective: str | None = None
-    policy: str = "manual"
-    deadline_s: float | None = None
-    budget: float | None = None
-
-    @classmethod
-    def parse(
-        cls,
-        objective: str | None = None,
-        policy: str | None = None,
-        deadline: str | float | None = None,
-        budget: float | None = None,
-    ) -> Aims:
-        """Read what was asked for.
-
-        Raises
-        ------
-        NotImplementedError
-            For any other objective.
-        PlanError
-            For what is no policy, no length of time or no sum, or has no objective to serve.
-        """
-        if objective is not None:
-            objective = " ".join(str(objective).lower().split())
-            if objective not in OBJECTIVES:
-                raise NotImplementedError(
-                    f"objective {objective!r} is not available; "
-                    f"there are: {', '.join(map(repr, OBJECTIVES))}"
-                )
-        if policy is not None and str(policy).lower() not in POLICIES:
-            raise PlanError(f"unknown policy {policy!r}", hint=f"there are: {', '.join(POLICIES)}")
-        chosen = str(policy).lower() if policy is not None else "safe" if objective else "manual"
-        for name, value in (("policy", policy if chosen != "manual" else None),
-                            ("deadline", deadline), ("budget", budget)):  # fmt: skip
-            if objective is None and value is not None:
-                raise PlanError(
-                    f"{name} {value!r} has no objective to serve",
-                    hint=f"there are: {', '.join(map(repr, OBJECTIVES))}",
-                )
-        return cls(objective, chosen, _seconds(deadline), _sum(budget))
-
-
-def _seconds(deadline: str | float | None) -> float | None:
-    if deadline is None:
-        return None
-    try:
-        seconds = parse_duration(deadline)
-    except ValueError as error:
-        raise PlanError(f"deadline: {error}") from error
-    if not 0 < seconds < math.inf:
-        raise PlanError(f"deadline {deadline!r} leaves no time", hint="write for example 2h")
-    return seconds
-
-
-def _sum(budget: float | None) -> float | None:
-    if budget is None:
-        return None
-    if (
-        isinstance(budget, bool)
-        or not isinstance(budget, (int, float))
-        or not 0 < budget < math.inf
-    ):
-        raise PlanError(f"budget {budget!r} is no sum of money", hint="write for example 12.50")
-    return float(budget)
 
 
 @dataclass(frozen=True)
@@ -134,7 +51,7 @@ class Problem:
     planned
         The work as the policy plans it: no less.
     bounds
-        Of the counts; the rates are what a worker costs for a second.
+        Of the counts; the rates are what a worker costs for a second, in ``unit``.
     certain
         What of the planned work is no guess: a deadline that only guesses break is no error.
     overhead
@@ -149,6 +66,7 @@ class Problem:
     certain: Network | None = None
     overhead: float = 1.0
     released: bool = False
+    unit: str = "worker-seconds"
 
     def point(self, workers: Workers) -> Point:
         """What counts take."""
@@ -243,11 +161,11 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
     in_time = deadline_s is None or least_s <= deadline_s
     certain = problem.planned if problem.certain is None else problem.certain
     if deadline_s is not None and certain.finish_s(states[-1]) * problem.overhead > deadline_s:
+        because, more = _least_because(problem, aims, states[-1])
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
-            f"the least achievable time is {format_duration(least_s)}"
-            f"{_least_because(problem, aims, states[-1])}",
-            hint=f"allow at least {math.ceil(least_s)}s, or more workers",
+            f"the least achievable time is {format_duration(least_s)}{because}",
+            hint=f"allow at least {math.ceil(least_s)}s{', or more workers' * more}",
         )
     limit_s = max(deadline_s, least_s) if deadline_s is not None else math.inf
     cheapest, position = _cheapest(problem, states, limit_s)
@@ -273,24 +191,31 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
     return Choice(point, front, least_s, in_time)
 
 
-def _least_because(problem: Problem, aims: Aims, workers: Workers) -> str:
-    """What keeps the least time from being less."""
-    bounds = problem.bounds
+def _least_because(problem: Problem, aims: Aims, workers: Workers) -> tuple[str, bool]:
+    """What keeps the least time from being less, and whether more workers would make it so."""
+    bounds, planned, most = problem.bounds, problem.planned, sum(workers)
+    apart = [  # what the pools could have, each on its own
+        max(n, min(high, planned.most_useful(pool)))
+        for pool, (n, high) in enumerate(zip(workers, bounds.most, strict=True))
+    ]
     full = [
         tag
         for tag, count, most in zip(problem.predicted.tags, workers, bounds.most, strict=True)
         if count >= most
     ]
-    if bounds.total is not None and sum(workers) >= bounds.total:
-        because = f" with {bounds.total} workers, which is all that the target allows"
+    helps = True
+    if bounds.total is not None and most >= bounds.total:
+        because = f" with {most} workers, which is all that the target allows"
+    elif problem.planned_s(apart) < problem.planned_s(workers):
+        because = f" with {most} of the {bounds.total} workers that the target allows"
     elif full:
-        because = f" with {sum(workers)} workers; {', '.join(full)} may have no more"
+        because = f" with {most} workers; {', '.join(full)} may have no more"
     else:
-        because = f" with {sum(workers)} workers; more would not shorten the run"
+        because, helps = f" with {most} workers; more would not shorten the run", False
     if aims.policy != "safe":
-        return because
+        return because, helps
     predicted = format_duration(problem.time_s(workers))
-    return f"{because} (with the headroom of policy safe; {predicted} is predicted)"
+    return f"{because} (with the headroom of policy safe; {predicted} is predicted)", helps
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
@@ -365,9 +290,10 @@ def _affordable(
     found = tuple(point for point in points if problem.spent(point.workers) <= budget)
     if not found:
         best = min(points, key=lambda p: problem.spent(p.workers))
+        least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
         raise PlanError(
-            f"the work cannot be done for {budget:g}: the least that is paid is "
-            f"{problem.spent(best.workers):.2f}, for {format_duration(best.time_s)}",
+            f"the work cannot be done for {budget:g} {unit}: the least that is paid is "
+            f"{least} {unit}, for {format_duration(best.time_s)}",
             hint="allow more, or a later deadline",
         )
     return found

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalable.planning import uncertainty
+from scalable.planning.aims import Aims
 from scalable.planning.bounds import bounds_of, most_of
 from scalable.planning.counts import worker_counts
 from scalable.planning.explain import Explanation, explain
@@ -14,7 +15,7 @@ from scalable.planning.frontier import Bounds
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
-from scalable.planning.objectives import HEADROOM, Aims, Choice, Problem, choose
+from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
 from scalable.planning.work import Calls, expected_calls, slots_of
 from scalable.spec import (
     CostEstimate,
@@ -144,6 +145,7 @@ class _Sizing:
             bounds=bounds,
             overhead=usual,
             released=spec.adaptive is not None,
+            unit="worker-seconds" if prices is None else prices.currency,
         )
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
@@ -189,7 +191,7 @@ def _predicted(
         expected,
         uncertainty.interval((), costs, expected),
         held,
-        "worker-seconds" if prices is None else prices.currency,
+        problem.unit,
     )
     evidence = uncertainty.evidence_of(calls)
     return replace(

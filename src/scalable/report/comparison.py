@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from scalable.errors import RunError
@@ -12,7 +13,7 @@ from scalable.quantiles import quantile
 from scalable.report.table import on_one_line, table
 from scalable.spec import MemoryAdvice
 from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
-from scalable.units import format_bytes, format_duration, parse_bytes
+from scalable.units import format_amount, format_bytes, format_duration, parse_bytes
 
 #: A prediction holds where the actual value lies within these multiples of it.
 _BAND = (0.8, 1.25)
@@ -127,7 +128,8 @@ def compare(record: RunRecord) -> Comparison:
     planned_workers = {tag: _number(count) or 0.0 for tag, count in wanted.items()}
     held = None if predicted is None else predicted * sum(planned_workers.values())
     paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
-    expected = _mapping(plan.get("tasks"))
+    # What was guessed where no time was predicted was never said to anybody.
+    expected = {} if predicted is None else _mapping(plan.get("tasks"))
     names = [*expected, *(name for name in summary.task_names if name not in expected)]
     return Comparison(
         run_id=summary.run_id,
@@ -164,7 +166,8 @@ def render_comparison(comparison: Comparison) -> str:
         ("worker-seconds", *_shown(comparison.worker_seconds, "{:.0f}".format)),
     ]
     if comparison.cost != (None, None):
-        rows.append((f"cost, {comparison.currency}", *_shown(comparison.cost, "{:.2f}".format)))
+        price = partial(format_amount, unit=comparison.currency)
+        rows.append((f"cost, {comparison.currency}", *_shown(comparison.cost, price)))
     rows += [
         (f"workers of {tag}", *_shown(pair, "{:.0f}".format))
         for tag, pair in comparison.workers.items()

@@ -8,13 +8,15 @@ from html import escape
 
 from scalable.report.table import table
 from scalable.spec import FrontPoint, Plan
-from scalable.units import format_duration
+from scalable.units import format_amount, format_duration
 
 _COLUMNS, _ROWS = 60, 12
 _WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
 #: From this ratio between the ends on, an axis is logarithmic.
 _WIDE = 20.0
 _LISTED = 12
+#: Characters of counts that fit above a picture, beside the objective and the policy.
+_TITLE = 60
 
 
 def draw_front(plan: Plan) -> str:
@@ -34,7 +36,7 @@ def draw_front(plan: Plan) -> str:
         row = _ROWS - 1 - round(up(point.cost) * (_ROWS - 1))
         cells[row][column] = "@" if point is chosen else "*"
     least, most = min(p.cost for p in points), max(p.cost for p in points)
-    labels = {0: _amount(most, unit), _ROWS - 1: _amount(least, unit)}
+    labels = {0: format_amount(most, unit), _ROWS - 1: format_amount(least, unit)}
     width = max(len(label) for label in labels.values())
     lines = [f"{labels.get(i, ''):>{width}} |{''.join(c).rstrip()}" for i, c in enumerate(cells)]
     first, last = (format_duration(f(p.time_s for p in points)) for f in (min, max))
@@ -77,14 +79,14 @@ def draw_front_svg(plan: Plan) -> str:
         fill = "#c0392b" if point is chosen else "#2c6fbb"
         radius = 7 if point is chosen else 4
         told = f"{_counts(point.workers_by_tag)}: {format_duration(point.time_s)}, "
-        told += f"{_amount(point.cost, unit)} {unit}"
+        told += f"{format_amount(point.cost, unit)} {unit}"
         marks.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}">'
             f"<title>{escape(told)}</title></circle>"
         )
     base, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
     times, costs = [p.time_s for p in points], [p.cost for p in points]
-    title = f"{plan.objective}, policy {plan.policy}: {_counts(plan.scale_plan.workers_by_tag)}"
+    title = f"{plan.objective}, policy {plan.policy}: {_brief(plan.scale_plan.workers_by_tag)}"
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
@@ -98,8 +100,8 @@ def draw_front_svg(plan: Plan) -> str:
         text(_MARGIN, base + 20, format_duration(min(times))),
         text(right, base + 20, format_duration(max(times))),
         text(_WIDTH / 2, base + 40, "predicted time"),
-        text(_MARGIN - 8, base, _amount(min(costs), unit), "end"),
-        text(_MARGIN - 8, _MARGIN, _amount(max(costs), unit), "end"),
+        text(_MARGIN - 8, base, format_amount(min(costs), unit), "end"),
+        text(_MARGIN - 8, _MARGIN, format_amount(max(costs), unit), "end"),
         text(_MARGIN, _MARGIN - 12, unit, "start"),
         "</svg>",
     ]
@@ -145,12 +147,16 @@ def _listed(plan: Plan) -> list[FrontPoint]:
 def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, str, str]:
     mark = "@ " if point is chosen else "  "
     counts = _counts(point.workers_by_tag)
-    return mark + counts, format_duration(point.time_s), _amount(point.cost, unit)
+    return mark + counts, format_duration(point.time_s), format_amount(point.cost, unit)
+
+
+def _brief(workers: Mapping[str, int]) -> str:
+    """The counts, or their sum where they would not fit above a picture."""
+    counts = _counts(workers)
+    if len(counts) <= _TITLE:
+        return counts
+    return f"{sum(workers.values())} workers in {len(workers)} pools"
 
 
 def _counts(workers: Mapping[str, int]) -> str:
     return ", ".join(f"{tag} {count}" for tag, count in workers.items())
-
-
-def _amount(amount: float, unit: str) -> str:
-    return f"{amount:.0f}" if unit == "worker-seconds" else f"{amount:.2f}"

@@ -196,9 +196,13 @@ class AdaptiveScaler:
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
-        if count == load.active:
-            return count, ""
         shown = f"{load.pending} pending on {load.active} workers"
+        if count == load.active:
+            if count != wished:
+                return count, f"{shown}, bounds {low} .. {high:g}"
+            over = load.pending > (self.scale_up_threshold + _EPSILON) * load.active
+            work = sum(load.durations)
+            return count, f"{shown}, enough for {work:.3g} worker-seconds" if over else ""
         if not low <= load.active <= high:
             if self._cools(load.tag, count - load.active, now):
                 count = int(max(low, min(load.active, high)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -71,3 +72,17 @@ class Outcome:
     changes: list[Change]
     looks: int
     workers: Mapping[str, list[tuple[float, int]]]
+
+    @property
+    def most_workers(self) -> int:
+        """Most workers that were connected at a time, in all pools together."""
+        moments: dict[float, dict[str, int]] = {}
+        for pool, line in self.workers.items():
+            for moment, count in line:
+                moments.setdefault(moment, {})[pool] = count
+        now: dict[str, int] = {}
+        most = 0
+        for _, counts in sorted(moments.items(), key=itemgetter(0)):
+            now |= counts
+            most = max(most, sum(now.values()))
+        return most

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 from scalable.scaling.outcome import Change, Outcome, Startup
 from scalable.scaling.pools import PoolPolicy, PoolView
 from scalable.scaling.readiness import Coming, GraphView, Slots, coming
+from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.scaling.workloads import Terms, Workload, dependents_of
 
@@ -240,10 +241,18 @@ class _Run:
 
     def look(self, *, looks_ahead: bool) -> None:
         ahead = self.ahead() if looks_ahead and self.blocked else {}
-        for pool in self.pools.values():
+        claims, reasons = {}, {}
+        for name, pool in self.pools.items():
             self.looks += 1
-            decision = pool.policy.decide(self.view(pool, ahead.get(pool.name, ())), self.model)
-            wanted = min(max(decision.workers, pool.terms.minimum), pool.terms.maximum)
+            view = self.view(pool, ahead.get(name, ()))
+            decision = pool.policy.decide(view, self.model)
+            wished = min(max(decision.workers, pool.terms.minimum), pool.terms.maximum)
+            claims[name] = self.claim(view, wished)
+            reasons[name] = decision.reason
+        total = self.workload.total
+        wishes = {name: claim.wished for name, claim in claims.items()}
+        for name, wanted in (wishes if total is None else shared_out(total, claims)).items():
+            pool = self.pools[name]
             before = pool.wanted
             if wanted > before:
                 for _ in range(wanted - before):
@@ -251,8 +260,16 @@ class _Run:
             elif wanted < before:
                 self.remove(pool, before - wanted)
             if pool.wanted != before:
-                change = Change(self.now, pool.name, before, pool.wanted, decision.reason)
+                change = Change(self.now, pool.name, before, pool.wanted, reasons[name])
                 self.changes.append(change)
+
+    def claim(self, view: PoolView, wished: int) -> Claim:
+        """What a pool asks for where all of them share a total."""
+        if self.workload.total is None:
+            return Claim(0, wished, 0.0)
+        work_s = sum(n * self.model.mean_s(kind) for kind, n in view.queued.items())
+        work_s += sum(len(n) * self.model.mean_s(kind) for kind, n in view.running.items())
+        return Claim(max(view.minimum, min(view.busy, wished)), wished, work_s)
 
     def view(self, pool: _Pool, ahead: object) -> PoolView:
         now = self.now

@@ -61,6 +61,8 @@ class Workload:
         Otherwise all are submitted at once and what counts is when the last one ends.
     expected
         Whether the running times are what was expected of the calls before.
+    total
+        Most workers of all pools together; None without such a bound.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class Workload:
     pools: Mapping[str, Terms]
     stream: bool = False
     expected: bool = False
+    total: int | None = None
 
     def __post_init__(self) -> None:
         for place, call in enumerate(self.calls):
@@ -162,7 +165,7 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
     return Workload(name, tuple(calls), pools)
 
 
-def of_spec(spec: DeploymentSpec, maximum: int) -> Workload:
+def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Workload:
     """A workload of what a manifest expects: ``count`` calls of ``duration`` for each task.
 
     Parameters
@@ -171,6 +174,8 @@ def of_spec(spec: DeploymentSpec, maximum: int) -> Workload:
         The request.
     maximum
         Most workers of components that do not say.
+    total
+        Most workers of all pools together; None without such a bound.
 
     Raises
     ------
@@ -199,8 +204,11 @@ def of_spec(spec: DeploymentSpec, maximum: int) -> Workload:
         low, high = (0, None) if bounds is None else (bounds.minimum, bounds.maximum)
         if high is None or low == high:  # one count is not what a policy could choose from
             low, high = 0, max(maximum, high or 0)
-        pools[tag] = Terms(low, high, component.slots)
-    return replace(of_tasks(spec.project_name, rows, pools), expected=True)
+        high = high if total is None else min(high, total)
+        # On local it is the target that says how many calls a worker runs at once.
+        slots = int(spec.options.get("threads_per_worker") or component.slots)
+        pools[tag] = Terms(min(low, high), high, slots)
+    return replace(of_tasks(spec.project_name, rows, pools), expected=True, total=total)
 
 
 def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Terms]) -> Workload:

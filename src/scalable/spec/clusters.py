@@ -60,6 +60,8 @@ class ClusterRecord:
         together, or None.
     expectations
         Task -> component, expected seconds and bytes of one call, each or None.
+    objective, policy
+        Of the plan that it was made for.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
         Lengths of time in seconds, or None.
     workflow_dir, working_dir, runs_dir, log_dir
@@ -93,6 +95,8 @@ class ClusterRecord:
     adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     adaptive_maximum: int | None = None
     expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
+    objective: str | None = None
+    policy: str = "manual"
     idle_timeout_s: float | None = None
     time_to_live_s: float | None = None
     manager_grace_s: float = 1800.0

@@ -9,6 +9,7 @@ from pathlib import Path
 from scalable.errors import RunError
 from scalable.telemetry.streams import RUN_FILE, decode_object
 
+LATEST = "latest"
 _LISTED = 5
 
 
@@ -33,7 +34,7 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
     runs_dir
         Directory that holds the runs.
     run_id
-        A run's id or the beginning of it; None means the run that started last.
+        A run's id or the beginning of it; None or ``latest``: the run that started last.
 
     Raises
     ------
@@ -47,7 +48,7 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
             f"no run is recorded in {where}",
             hint="`scalable run` records one; --runs-dir or SCALABLE_RUNS_DIR says where to look",
         )
-    if run_id is None:
+    if run_id in (None, LATEST):
         return runs[0]
     matches = [path for path in runs if path.name.startswith(run_id)]
     exact = [path for path in matches if path.name == run_id]

@@ -50,7 +50,8 @@ class EarlierRun:
     span_s
         As :func:`work_span_s` says; None where not all was read.
     predicted_s, overhead
-        What the plan of the run predicted, as in :class:`scalable.spec.Plan`; None without.
+        What the plan of the run predicted, as in :class:`scalable.spec.Plan`; None without, and
+        where the plan guessed what a task takes: a guess that fails says nothing of forecasts.
     """
 
     run_id: str
@@ -131,7 +132,8 @@ def _earlier_run(
     found = (_call(row) for row in each_call(rows) if row.get("state") == "succeeded")
     calls = [call for call in found if call is not None]
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
-    predicted, usual = _number(plan.get("predicted_time_s")), _number(plan.get("overhead"))
+    predicted = None if _guessed(plan) else _number(plan.get("predicted_time_s"))
+    usual = _number(plan.get("overhead"))
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     return EarlierRun(
         run_id=directory.name,
@@ -176,6 +178,15 @@ def work_span_s(
     started = min(moments["started"], default=begin)
     before = max(0.0, min(started, begin) - min(moments["requested"], default=begin))
     return max(0.0, max(moments["ended"]) - begin) + before
+
+
+def _guessed(plan: Mapping[str, Any]) -> bool:
+    tasks = plan.get("tasks")
+    rows = tasks.values() if isinstance(tasks, Mapping) else ()
+    return any(
+        isinstance(row, Mapping) and "guess" in (row.get("counted"), row.get("source"))
+        for row in rows
+    )
 
 
 def _call(row: Mapping[str, Any]) -> CallRecord | None:

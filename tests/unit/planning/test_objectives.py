@@ -67,6 +67,13 @@ def test_what_cannot_end_in_time_is_an_error_with_the_least_time():
         chosen(problem(CHAIN), "minimize cost", 19)
     with pytest.raises(PlanError, match=r"30\.0 s with 4 workers, which is all that the target"):
         chosen(problem(CHAIN, total=4), "minimize time", 29)
+    # Six of seven: a seventh alone would not make it shorter, more would.
+    with pytest.raises(PlanError, match="with 5 of the 6 workers that the target allows") as caught:
+        chosen(problem([calls("x", "a", 10, 10)], total=6), "minimize time", 19, "aggressive")
+    assert caught.value.hint == "allow at least 20s, or more workers"
+    with pytest.raises(PlanError, match="more would not shorten the run") as caught:
+        chosen(problem([calls("x", "a", 2, 10)]), "minimize time", 9)
+    assert caught.value.hint == "allow at least 10s"
     with pytest.raises(PlanError, match="a, b may have no more"):
         chosen(problem(CHAIN, most=1), "balance", 29)
 
@@ -91,7 +98,7 @@ def test_a_budget_bounds_what_is_paid_until_the_end():
     two = problem(CHAIN, rates=[1.0, 1.0])
     paid = {p.workers: sum(p.workers) * p.time_s for p in chosen(two, "balance").front}
     assert paid == {(1, 1): 120, (1, 2): 120, (2, 2): 120, (2, 4): 120}
-    with pytest.raises(PlanError, match=r"for 119: the least that is paid is 120\.00"):
+    with pytest.raises(PlanError, match="for 119 worker-seconds: the least that is paid is 120 "):
         chosen(two, "minimize cost", budget=119.0)
 
 
@@ -152,6 +159,12 @@ def graphs(draw):
         count = draw(st.integers(1, 30))
         work.append(calls(f"t{number}", f"p{number % pools}", count, forecast, before))
     return work
+
+
+def test_no_pool_gets_more_workers_than_it_has_calls():
+    """Also where a total of all pools leaves room for more."""
+    given = problem([calls("t0", "p0", 1, 5), calls("t1", "p0", 1, UNEVEN)], most=3, total=4)
+    assert chosen(given, "minimize time", None, "aggressive").point.workers == (2,)
 
 
 @settings(max_examples=60, deadline=None)

@@ -122,6 +122,14 @@ def test_a_plan_without_objective_predicts_what_is_known():
     assert 0 < made.confidence < 0.2
 
 
+def test_a_pool_with_calls_and_without_workers_is_named():
+    idle = ComponentSpec("a", workers=WorkerRange(0, 3))
+    work = [task("x", "a", 4, 10), task("y", "b", 4, 10)]
+    made = plan(request(*work, components=[idle, ComponentSpec("b")], options={"n_workers": 1}))
+    assert (counts(made), made.predicted_time_s) == ({"a": 0, "b": 1}, None)
+    assert "No time is predicted: a has calls to run and begins with no worker" in said(made)
+
+
 def test_without_knowledge_it_says_that_it_guesses_and_which_key_to_add():
     spec = request(task("sim", "model"), task("sum", "post", count=3),
                    components=[ComponentSpec("model"), ComponentSpec("post"), ComponentSpec("idle")])  # fmt: skip
@@ -221,7 +229,7 @@ def test_a_budget_that_binds_is_named():
     made = plan(spec, "minimize time", "aggressive", budget=2.2)
     assert made.predicted_cost.held <= 2.2 < free.predicted_cost.held
     assert made.predicted_time_s > free.predicted_time_s
-    assert made.binding == "the budget of 2.2"
+    assert made.binding == "the budget of 2.2 USD"
 
 
 def test_reservations_far_from_what_was_used_are_pointed_out():

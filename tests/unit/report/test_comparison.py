@@ -77,6 +77,12 @@ def test_a_comparison_as_text_and_as_json(record):
     assert shown["tasks"]["sim"]["mean_s"] == {"predicted": 10.0, "actual": 9.0}
 
 
+def test_what_was_guessed_without_a_prediction_is_not_shown(record):
+    found = compare(record(plan=PLAN | {"predicted_time_s": None}, tasks=rows(5, 9.0)))
+    assert found.tasks["sim"].calls == (None, 5.0)
+    assert found.tasks["sim"].mean_s == (None, 9.0)
+
+
 def test_a_run_without_a_prediction_shows_what_it_took(record):
     found = compare(record(plan={}, tasks=rows(5, 9.0)))
     assert (found.time_s, found.within, found.cost) == ((None, 45.0), None, (None, None))

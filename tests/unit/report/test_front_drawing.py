@@ -53,3 +53,12 @@ def test_a_picture_is_whole_and_escapes_names():
     assert [c.get("r") for c in circles] == ["4", "7"]
     assert float(circles[0].get("cx")) > float(circles[1].get("cx"))
     assert float(circles[0].get("cy")) > float(circles[1].get("cy"))
+
+
+def test_what_stands_above_a_picture_fits_there():
+    many = {f"component-{i}": 2 for i in range(30)}
+    front = (FrontPoint(30.0, 10.0, many),)
+    made = Plan("t", "local", "0" * 64, ScalePlan(many), objective="balance", front=front)
+    texts = ET.fromstring(draw_front_svg(made)).findall("{http://www.w3.org/2000/svg}text")
+    assert texts[0].text == "balance, policy manual: 60 workers in 30 pools"
+    assert "model 1" in draw_front_svg(plan((30, 10, 1)))

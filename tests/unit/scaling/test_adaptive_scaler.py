@@ -62,6 +62,20 @@ def test_worker_seconds_decide_where_running_times_are_known():
     assert adds(600) == {"a": 99}  # never more workers than calls
 
 
+@pytest.mark.parametrize(
+    ("tasks", "words"),
+    [
+        ([{"tag": "a", "duration": 0.1}] * 20, "20 pending on 2 workers, enough for 2 worker-sec"),
+        ([{"tag": "a"}] * 20, "20 pending on 2 workers, bounds 0 .. 2"),
+        ([{"tag": "a"}], "every load is between the thresholds"),
+    ],
+)
+def test_it_says_why_nothing_changes(tasks, words):
+    decision = AdaptiveScaler(max_workers={"a": 2}).evaluate(tasks, {"a": 2})
+    assert not decision.has_changes
+    assert words in decision.reasoning
+
+
 def test_completions_are_remembered_and_tell_how_long_calls_take():
     scaler = AdaptiveScaler(cooldown_seconds=0)
     ended = [{"tag": "a", "duration_s": 10.0}] * 4

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
-from scalable.scaling.outcome import Startup
+from scalable.scaling.outcome import Outcome, Startup
 from scalable.scaling.pools import PoolDecision, PoolView
 from scalable.scaling.reference import clairvoyant, lower_bounds
 from scalable.scaling.simulator import simulate
@@ -77,6 +78,23 @@ def test_a_worker_is_paid_for_at_least_the_least() -> None:
 def test_bounds_of_the_pool_hold_whatever_the_policy_says() -> None:
     outcome, _ = run(work(*[10.0] * 9, maximum=3), {0: 100})
     assert max(count for _, count in outcome.workers["run"]) == 3
+
+
+def test_pools_share_a_total_by_the_work_that_they_have() -> None:
+    calls = [Call(RUN, 60.0)] * 6 + [Call(Kind("sum", "add"), 20.0)] * 6
+    pools = {"run": Terms(), "sum": Terms()}
+    shared = Workload("hand", tuple(calls), pools, total=4)
+    script = Script({0: 6})
+    outcome = simulate(shared, lambda _: script, EXACT, TaskModel(), every_s=1.0)
+    assert outcome.most_workers == 4
+    assert {change.pool: change.after for change in outcome.changes[:2]} == {"run": 2, "sum": 2}
+    free = simulate(replace(shared, total=None), lambda _: script, EXACT, TaskModel(), every_s=1.0)
+    assert free.most_workers == 12
+
+
+def test_the_most_workers_are_counted_at_one_time() -> None:
+    lines = {"a": [(1.0, 2), (4.0, 1), (4.0, 0)], "b": [(4.0, 1), (4.0, 3), (9.0, 0)]}
+    assert Outcome(9.0, 9.0, 9.0, 1.0, [], 1, lines).most_workers == 3
 
 
 def test_calls_wait_for_those_before_them_and_views_tell_when_they_come() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scalable.scaling.task_model import Kind
@@ -119,6 +121,15 @@ def test_a_manifest() -> None:
     assert workload.pools == {"run": Terms(1, 9, 2), "sum": Terms(0, 64)}
     assert [call.after for call in workload.calls] == [(), (), (0, 1)]
     assert workload.expected
+    assert workload.total is None
+
+
+def test_the_target_bounds_all_pools_and_says_how_many_calls_a_worker_runs() -> None:
+    simulate = TaskSpec("simulate", "run", count=2, duration_s=5.0)
+    threads = replace(spec(simulate), options={"threads_per_worker": 3})
+    workload = of_spec(threads, maximum=64, total=4)
+    assert workload.pools == {"run": Terms(1, 4, 3), "sum": Terms(0, 4, 3)}
+    assert workload.total == 4
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def runs(tmp_path):
 
 def test_latest_is_the_last_start(tmp_path, runs):
     assert list_runs(tmp_path) == runs[::-1]
-    assert find_run(tmp_path) == runs[2]
+    assert find_run(tmp_path) == find_run(tmp_path, "latest") == runs[2]
 
 
 def test_by_id_or_its_beginning(tmp_path, runs):

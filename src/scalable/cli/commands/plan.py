@@ -13,7 +13,7 @@ from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.spec import Plan, ResourceRequest
-from scalable.units import format_duration
+from scalable.units import format_amount, format_duration
 
 LOCK_FILE = "manifest.lock"
 #: Columns of the reasons.
@@ -48,7 +48,7 @@ def command(
     output: Output,
     **aims: Any,
 ) -> int:
-    """Say what a run will take: workers for each tag, time and cost, and why.
+    """Say what a run will take: workers, time, cost, and why.
 
     With --output plan.json the file holds the plan, and manifest.lock is written beside it.
     """
@@ -82,7 +82,7 @@ def comparison_result(run: str) -> Result:
     from scalable.report.comparison import compare, render_comparison
     from scalable.telemetry import find_run, read_run
 
-    directory = find_run(settings.runs_dir(), None if run == "latest" else run)
+    directory = find_run(settings.runs_dir(), run)
     comparison = compare(read_run(directory))
     data = {"version": VERSION, "comparison": comparison.to_dict()}
     return Result(render_comparison(comparison), data)
@@ -158,13 +158,19 @@ def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
 
 def _cost(plan: Plan) -> str:
     cost, predicted = plan.cost_estimate, plan.predicted_cost
+    between = ""
+    if predicted is not None:
+        low, high = (format_amount(end, predicted.unit) for end in predicted.interval)
+        between = f"{low} to {high}"
     if cost is None:
         if predicted is None:
             return "not known: no price is given"
-        return f"about {predicted.expected:.0f} {predicted.unit}; no price is given"
-    amount = f"{cost.hourly:.2f} {cost.currency} an hour"
-    total = "" if cost.total is None else f", {cost.total:.2f} {cost.currency} in all"
-    if predicted is not None:
-        total += f" ({predicted.interval[0]:.2f} to {predicted.interval[1]:.2f})"
+        about = format_amount(predicted.expected, predicted.unit)
+        return f"about {about} {predicted.unit}, {between}; no price is given"
+    amount = f"{format_amount(cost.hourly, cost.currency)} {cost.currency} an hour"
+    total = ""
+    if cost.total is not None:
+        total = f", {format_amount(cost.total, cost.currency)} {cost.currency} in all"
+    total += f" ({between})" if between else ""
     dated = f", {cost.as_of}" if cost.as_of else ""
     return amount + total + (f" ({cost.source}{dated})" if cost.source else "")

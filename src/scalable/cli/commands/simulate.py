@@ -47,7 +47,7 @@ class Duration(click.ParamType[float]):
 @click.command()
 @manifest_argument
 @target_option("The target whose components and tasks are replayed.")
-@click.option("--run", "run_id", metavar="ID", help="Replay a recorded run, instead of a manifest.")
+@click.option("--run", "run_id", metavar="ID", help="Replay a recorded run (latest: the last).")
 @click.option(
     "--runs-dir",
     type=click.Path(path_type=Path),
@@ -84,7 +84,7 @@ class Duration(click.ParamType[float]):
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Most workers of a pool that has no bounds of its own.",
+    help="Most workers of a pool, where the manifest does not say.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of how workers start.")
 @output_options
@@ -152,15 +152,17 @@ def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
 
 
 def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Workload:
+    from scalable.forecasting import with_history
+    from scalable.planning import total_maximum
     from scalable.scaling.workloads import of_spec
     from scalable.session import ScalableSession
 
     path = settings.manifest_path(manifest)
-    session = ScalableSession.from_yaml(path, target)
+    spec = with_history(ScalableSession.from_yaml(path, target).spec)
     try:
-        return of_spec(session.spec, maximum)
+        return of_spec(spec, maximum, total_maximum(spec))
     except ValueError as error:
-        hint = "give each task its count and duration in the manifest, or replay a --run"
+        hint = "give each task its count and duration in the manifest, or run it once"
         raise PlanError(f"{path}: {error}", hint=hint) from error
 
 
@@ -180,7 +182,7 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
     from scalable.scaling.reference import clairvoyant
     from scalable.scaling.rules import RULES
     from scalable.scaling.simulator import simulate
-    from scalable.units import format_duration
+    from scalable.units import counted, format_duration
 
     best = clairvoyant(work, startup)
     rows, values = [], {}
@@ -195,22 +197,22 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
             seed=seed,
         )
         score = math.sqrt(outcome.time_s * outcome.cost / best.product) if best.product else None
-        most = sum(max((n for _, n in line), default=0) for line in outcome.workers.values())
         rows.append(
             (
                 name,
                 format_duration(outcome.time_s),
                 f"{outcome.cost:.0f}",
                 str(len(outcome.changes)),
-                str(most),
+                str(outcome.most_workers),
                 "-" if score is None else f"{score:.2f}",
             )
         )
         values[name] = _value(outcome, score)
     rows.append(("clairvoyant", format_duration(best.time_s), f"{best.cost:.0f}", "-", "-", "1.00"))
     what = "mean time from arrival to end" if work.stream else "time until the last call has ended"
+    calls, pools = counted(len(work.calls), "call"), counted(len(work.pools), "pool")
     lines = [
-        f"{work.name}: {len(work.calls)} calls in {len(work.pools)} pools; {what}",
+        f"{work.name}: {calls} in {pools}; {what}",
         "",
         *table(_HEADER, rows),
     ]

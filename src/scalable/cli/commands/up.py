@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - what a user may say
     if running is not None:
         return _change(running, session, plan, options, yes=yes, wait=not no_wait, output=output)
     managers = session.refuse_what_cannot_detach(options)
-    output.note(render_plan(plan) + _outlook(session, plan, options))
+    output.note(render_plan(plan) + _outlook(session, options))
     if _asks_first([session.spec, *(request.spec for request in managers.values())]):
         confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
     try:
@@ -124,15 +124,11 @@ def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
     return any(s.provider_name != "local" or s.price_per_core_hour is not None for s in places)
 
 
-def _outlook(session: ScalableSession, plan: Plan, options: DetachOptions) -> str:
-    """How long it will take, when it ends by itself, and who feeds it."""
+def _outlook(session: ScalableSession, options: DetachOptions) -> str:
+    """When it ends by itself, and who feeds it."""
     from scalable.lifecycle.creation import lifetimes
-    from scalable.planning import expected_duration
 
     lines = [""]
-    expected = expected_duration(session.spec, plan.scale_plan.workers_by_tag)
-    if expected is not None:
-        lines.append(f"Time:   about {format_duration(expected)} once the workers are there")
     idle, live = lifetimes(session.spec, options)
     lines.append(f"Ends:   after {format_duration(idle)} without work")
     if live is not None:
