@@ -291,7 +291,7 @@ class ScalableClient(Client):
             Stands for the object wherever it appears in the arguments of a call, also deep within
             them.
         """
-        (future,) = self.scatter([obj], hash=False)
+        (future,) = self.scatter([obj], hash=False, direct=self._is_near())
         return future  # type: ignore[no-any-return]
 
     def listen(self) -> None:
@@ -370,6 +370,8 @@ class ScalableClient(Client):
             When no pool has the tag, or no worker of it can hold ``n`` slots.
         """
         check_timeout(timeout)
+        if self.asynchronous:
+            raise ClusterError("a pool of calls needs a client that is not asynchronous")
         tag, route, _ = self._route(_of_no_name, tag, n, task, {})
         if self._pool_slots is None:
             self._pool_slots = {}
@@ -403,8 +405,16 @@ class ScalableClient(Client):
 
     async def fetched(self, future: Future[Any]) -> Any:
         """The result of a future of this client, in its event loop."""
-        (result,) = await self._gather([future])
+        (result,) = await self._gather([future], direct=self._is_near())
         return result
+
+    def _is_near(self) -> bool | None:
+        """Whether workers can be reached without the scheduler; None where Dask is to decide.
+
+        That is sure where all of the cluster listens on this machine alone.
+        """
+        address = getattr(self.scheduler, "address", "")
+        return True if "://127." in address else None
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
         """End a call that runs: the task itself, or one of its calls where it is a bundle."""

@@ -44,7 +44,8 @@ _NOBODY = -1
 
 #: Kinds of outcome: the value itself, its pickle, an error, a value that stays on the worker.
 PLAIN, PICKLED, ERROR, KEPT = range(4)
-_PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
+_SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
+_TEXTS = frozenset({str, bytes})
 
 OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
@@ -196,7 +197,8 @@ class BundleRun:
                 return
             self._fail(number, raised)
         else:
-            if type(value) in _PLAIN_TYPES:
+            kind = type(value)
+            if kind in _SMALL_TYPES or (kind in _TEXTS and len(value) <= LARGE):
                 self._untold.add(number, value)
             else:
                 self._add_object(number, value)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
 from scalable.cluster.calls.lots import ManyCalls, SingleCalls
+from scalable.cluster.calls.uploads import Uploads
 from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.errors import ClusterError
 
@@ -41,6 +42,7 @@ class CallPool(Executor):
         self._single = SingleCalls(self.condition)
         dispatcher.lots.append(self._single)
         self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
+        self._uploads = Uploads(client.send)
         self._shut = False
 
     # As in concurrent.futures ---------------------------------------------------------------------
@@ -60,6 +62,9 @@ class CallPool(Executor):
         """
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        args = self._uploads.replaced(args)
+        if kwargs:
+            kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
         future = CallFuture(self.condition, (fn, args, kwargs), self._cancelled)
         waits_for = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
         if waits_for:
@@ -183,6 +188,7 @@ class CallPool(Executor):
     ) -> ManyCalls:
         if self._shut:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        arguments = self._uploads.replaced_in_all(arguments)
         many = ManyCalls(self.condition, fn, arguments, ordered=ordered)
         if arguments:
             made_calls()
@@ -213,7 +219,7 @@ class CallPool(Executor):
     ) -> CallFuture:
         future = CallFuture(self.condition)
         _call_back(future, callback, error_callback)
-        many = ManyCalls(self.condition, fn, arguments)
+        many = ManyCalls(self.condition, fn, self._uploads.replaced_in_all(arguments))
 
         def end() -> None:
             try:
