@@ -58,9 +58,12 @@ def coming(
 ) -> Coming:
     """When the calls that wait for others are expected to be ready.
 
-    A call is ready when the last one that it waits for has ended. Calls that are queued, or become
-    ready while others are queued, start behind what is queued in their pool now; among themselves
-    they do not wait, so that far ahead the times are early rather than late.
+    A call is ready when the last one that it waits for has ended. What waits for a call whose
+    running time is only guessed is left out: nobody should be paid on a guess.
+
+    Calls that are queued, or become ready while others are queued, start behind what is queued in
+    their pool now; among themselves they do not wait, so that far ahead the times are early rather
+    than late.
 
     Parameters
     ----------
@@ -74,16 +77,45 @@ def coming(
         So many waiting calls are looked at; what waits for calls beyond is left out.
     """
     means: dict[Kind, float] = {}
+    known: dict[Kind, bool] = {}
 
     def mean_s(kind: Kind) -> float:
         if kind not in means:
-            means[kind] = model.mean_s(kind)
+            means[kind], known[kind] = model.mean_s(kind), model.knows(kind)
         return means[kind]
 
-    ends, drained = _under_way(graph, model, mean_s, slots or {})
+    def length_s(kind: Kind) -> float:
+        mean = mean_s(kind)
+        return mean if known[kind] else math.inf
+
+    ends, drained = _under_way(graph, model, mean_s, length_s, slots or {})
+    waits, dependents, ready = _waiting(graph, ends)
+    free = deque(call for call, count in waits.items() if not count)
+    found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    looked = 0
+    while free and looked < limit:
+        call = free.popleft()
+        looked += 1
+        kind, at = graph.blocked[call][0], ready[call]
+        if at < math.inf:
+            group = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
+            group[0] += at
+            group[1] += 1
+        end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
+        for other in dependents.get(call, ()):
+            ready[other] = max(ready[other], end)
+            waits[other] -= 1
+            if not waits[other]:
+                free.append(other)
+    return _by_component(found)
+
+
+def _waiting(
+    graph: GraphView[Id], ends: Mapping[Id, float]
+) -> tuple[dict[Id, int], dict[Id, list[Id]], dict[Id, float]]:
+    """How many blocked calls each call waits for, who waits for it, and when those end that run."""
     waits: dict[Id, int] = {}
     dependents: dict[Id, list[Id]] = defaultdict(list)
-    free: deque[Id] = deque()
     ready: dict[Id, float] = {}
     for call, (_, others) in graph.blocked.items():
         waits[call], ready[call] = 0, 0.0
@@ -93,37 +125,22 @@ def coming(
             elif other in graph.blocked:
                 waits[call] += 1
                 dependents[other].append(call)
-        if not waits[call]:
-            free.append(call)
-    found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    looked = 0
-    while free and looked < limit:
-        call = free.popleft()
-        looked += 1
-        kind, at = graph.blocked[call][0], ready[call]
-        group = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
-        group[0] += at
-        group[1] += 1
-        end = max(at, drained.get(kind.component, 0.0)) + mean_s(kind)
-        for other in dependents.get(call, ()):
-            ready[other] = max(ready[other], end)
-            waits[other] -= 1
-            if not waits[other]:
-                free.append(other)
-    return _by_component(found)
+    return waits, dependents, ready
 
 
 def _under_way(
     graph: GraphView[Id],
     model: TaskModel,
     mean_s: Callable[[Kind], float],
+    length_s: Callable[[Kind], float],
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
     """When calls that run or are queued end, and when each component has started all of them."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():
-        ends[call] = left = model.residual_s(kind, elapsed)
+        left = model.residual_s(kind, elapsed)
+        ends[call] = left if length_s(kind) < math.inf else math.inf
         ahead[kind.component] += left
     drained: dict[str, float] = {}
     for call, kind in graph.queued.items():
@@ -132,7 +149,7 @@ def _under_way(
             0.0 if place is None else place.begin_s + ahead[kind.component] / max(1, place.width)
         )
         drained[kind.component] = start
-        ends[call] = start + mean_s(kind)
+        ends[call] = start + length_s(kind)
         ahead[kind.component] += mean_s(kind)
     return ends, drained
 

@@ -30,6 +30,16 @@ def test_calls_of_a_kind_that_become_ready_together_are_one_entry() -> None:
     assert coming(graph, MODEL)["big"] == [(10.0, B, 2), (110.0, B, 1)]
 
 
+def test_what_waits_for_a_call_of_unknown_length_is_not_told() -> None:
+    unknown = Kind("small", "new")
+    running = GraphView({1: (unknown, 3.0), 2: (A, 0.0)}, {}, {3: (A, [1]), 4: (A, [2, 3])})
+    assert not coming(running, MODEL)
+    queued = GraphView({}, {1: unknown}, {3: (A, [1])})
+    assert not coming(queued, MODEL)
+    between = GraphView({1: (A, 0.0)}, {}, {2: (unknown, [1]), 3: (A, [2])})
+    assert coming(between, MODEL) == {"small": [(10.0, unknown, 1)]}
+
+
 def test_what_has_ended_holds_nothing_back() -> None:
     assert coming(GraphView(blocked={2: (B, [1])}), MODEL) == {"big": [(0.0, B, 1)]}
 
