@@ -89,43 +89,59 @@ def coming(
         return mean if known[kind] else math.inf
 
     ends, drained = _under_way(graph, model, mean_s, length_s, slots or {})
-    waits, dependents, ready = _waiting(graph, ends)
-    free = deque(call for call, count in waits.items() if not count)
+    groups, dependents = _waiting(graph, ends)
+    free = deque(
+        (call, group.ready_s) for group in groups if not group.waits for call in group.calls
+    )
     found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     looked = 0
     while free and looked < limit:
-        call = free.popleft()
+        call, at = free.popleft()
         looked += 1
-        kind, at = graph.blocked[call][0], ready[call]
+        kind = graph.blocked[call][0]
         if at < math.inf:
-            group = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
-            group[0] += at
-            group[1] += 1
+            entry = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
+            entry[0] += at
+            entry[1] += 1
         end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
-        for other in dependents.get(call, ()):
-            ready[other] = max(ready[other], end)
-            waits[other] -= 1
-            if not waits[other]:
-                free.append(other)
+        for group in dependents.get(call, ()):
+            group.ready_s = max(group.ready_s, end)
+            group.waits -= 1
+            if not group.waits:
+                free.extend((other, group.ready_s) for other in group.calls)
     return _by_component(found)
+
+
+@dataclass
+class _Group(Generic[Id]):
+    """Calls that wait for the very same calls: one object says for which.
+
+    So a stage of many calls after another one is looked at once, and not once for each call.
+    """
+
+    calls: list[Id] = field(default_factory=list)
+    ready_s: float = 0.0
+    waits: int = 0
 
 
 def _waiting(
     graph: GraphView[Id], ends: Mapping[Id, float]
-) -> tuple[dict[Id, int], dict[Id, list[Id]], dict[Id, float]]:
-    """How many blocked calls each call waits for, who waits for it, and when those end that run."""
-    waits: dict[Id, int] = {}
-    dependents: dict[Id, list[Id]] = defaultdict(list)
-    ready: dict[Id, float] = {}
+) -> tuple[list[_Group[Id]], dict[Id, list[_Group[Id]]]]:
+    """Groups of blocked calls, and which of them wait for a blocked call."""
+    groups: dict[int, _Group[Id]] = {}
+    dependents: dict[Id, list[_Group[Id]]] = defaultdict(list)
     for call, (_, others) in graph.blocked.items():
-        waits[call], ready[call] = 0, 0.0
-        for other in others:
-            if other in ends:
-                ready[call] = max(ready[call], ends[other])
-            elif other in graph.blocked:
-                waits[call] += 1
-                dependents[other].append(call)
-    return waits, dependents, ready
+        group = groups.get(id(others))
+        if group is None:
+            group = groups[id(others)] = _Group()
+            for other in others:
+                if other in ends:
+                    group.ready_s = max(group.ready_s, ends[other])
+                elif other in graph.blocked:
+                    group.waits += 1
+                    dependents[other].append(group)
+        group.calls.append(call)
+    return list(groups.values()), dependents
 
 
 def _under_way(

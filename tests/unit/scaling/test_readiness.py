@@ -52,3 +52,24 @@ def test_no_more_than_the_limit_is_looked_at() -> None:
 
 def test_a_circle_is_never_ready() -> None:
     assert coming(GraphView(blocked={1: (A, [2]), 2: (A, [1])}), MODEL) == {}
+
+
+class Counted(tuple):
+    """How often it was gone through."""
+
+    looks = 0
+
+    def __iter__(self):
+        Counted.looks += 1
+        return super().__iter__()
+
+
+def test_a_stage_after_another_one_is_looked_at_once():
+    before = Counted(range(50))
+    graph = GraphView(
+        running={i: (Kind("a", "first"), 0.0) for i in range(50)},
+        blocked={100 + i: (Kind("a", "second"), before) for i in range(50)},
+    )
+    model = TaskModel({("a", "first"): Expectation(10.0), ("a", "second"): Expectation(5.0)})
+    ((_, kind, count),) = coming(graph, model)["a"]
+    assert (kind.task, count, Counted.looks) == ("second", 50, 1)
