@@ -5,7 +5,7 @@ Work is taken as a fluid that free workers share; only the longest call is taken
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,12 +77,13 @@ class Capacity:
             return at
         return at + left / workers if workers else float("inf")
 
-    def starts_s(
-        self, calls: float, call_s: float, busy: float, taken: float = 0.0
+    def queue_s(
+        self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
-        """When queued calls start: the mean of them, and the last one, in seconds from now.
+        """How long calls wait, those that are queued and those that come until none waits.
 
-        A worker that joins starts one at once, and every worker one for each that ends.
+        A worker that joins starts one at once, and every worker one for each that ends; calls are
+        taken as a fluid.
 
         Parameters
         ----------
@@ -92,27 +93,36 @@ class Capacity:
             Seconds of a call.
         busy
             Of the workers that are there, how many run calls.
-        taken
-            Workers that calls still to come keep busy.
+        rate
+            Calls that come for each second, in so many seconds; later than the last worker the
+            rate stays what it is then.
+
+        Returns
+        -------
+        tuple
+            Seconds of all calls together, and when none waits any more, in seconds from now; inf
+            where more come than the workers can run.
         """
-        left, at, workers, waited = calls, 0.0, 0.0, 0.0
+        queue, at, workers, waited = calls, 0.0, 0.0, 0.0
         for start, count in self.steps:
-            able = max(0.0, workers - taken)
-            begun = min(left, (start - at) * able / call_s)
-            if begun:
-                waited += begun * (at + begun * call_s / able / 2)
-                left -= begun
-                if left <= 0:
-                    return waited / calls, at + begun * call_s / able
-            free = min(left, max(0.0, count - busy) if start <= 0 else count)
-            waited += free * start
-            left, at, workers = left - free, start, workers + count
-        if left <= 0:
-            return waited / calls, at
-        if workers <= taken:
+            grows = rate((at + start) / 2) - workers / call_s
+            waited, queue = _grown(queue, grows, start - at, waited)
+            free = max(0.0, count - busy) if start <= 0 else count
+            queue = max(0.0, queue - free)
+            at, workers = start, workers + count
+        if not queue:
+            return waited, at
+        drains = workers / call_s - rate(at)
+        if drains <= 0:
             return float("inf"), float("inf")
-        rest = left * call_s / (workers - taken)
-        return (waited + left * (at + rest / 2)) / calls, at + rest
+        return waited + queue**2 / drains / 2, at + queue / drains
+
+
+def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
+    """Seconds waited and the queue, after so long a time in which it grows (shrinks) so fast."""
+    if queue + grows * seconds >= 0:
+        return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
+    return waited + queue**2 / -grows / 2, 0.0
 
 
 def _merged(times: Sequence[float]) -> list[tuple[float, float]]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
-from scalable.scaling.capacity import Capacity, Portion, finish_s, merged
+from scalable.scaling.capacity import Capacity, finish_s
+from scalable.scaling.pool_load import Load, delays_s, load_of
 from scalable.scaling.pools import PoolDecision, PoolView
-from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, standing_workers
-from scalable.scaling.task_model import Kind, TaskModel
+from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
+from scalable.scaling.task_model import TaskModel
 
 Aim = Literal["cost", "balance", "time"]
 #: What time is worth beside cost, 0 to 1.
@@ -34,24 +34,6 @@ _INF = float("inf")
 def look_every_s(startup_s: float) -> float:
     """How often to ask the policy, in seconds: more rarely where workers take long to start."""
     return min(5.0, max(1.0, startup_s / 10))
-
-
-@dataclass(frozen=True)
-class _Load:
-    """What a look at a pool tells. Work in worker-seconds."""
-
-    #: That is ready or will be before a worker that is asked for now, and seconds of what follows.
-    portions: tuple[Portion, ...]
-    rest_s: float
-    #: Calls that run or could run, and those that wait for a worker.
-    ready: int
-    queued: int
-    #: Of these calls and those that become ready before a worker could be there.
-    useful: int
-    work_s: float
-    #: Mean seconds of a call, and of one that is queued.
-    call_s: float
-    queued_s: float
 
 
 class PoolScaler:
@@ -95,39 +77,58 @@ class PoolScaler:
         self.longest_idle_s = longest_idle_s
         self._weight = TIME_WEIGHTS[aim]
         self._rate = ArrivalRate()
-        #: Since when there are at least so many idle workers.
+        #: Since when each idle worker idles, the longest first.
         self._idle_since: list[float] = []
         self._quiet_since: float | None = None
         self._gaps: deque[float] = deque(maxlen=KEPT_GAPS)
         self._periods = 0
         #: Mean seconds of a call, while any was known.
         self._call_s = 1.0
+        #: Seconds that calls were there and that workers were paid for, until the last look.
+        self._sojourn_s = self._paid_s = 0.0
+        self._last: tuple[float, int] | None = None
+        #: When the first call was seen.
+        self._began: float | None = None
         #: When it was first seen that fewer of the workers on their way are needed.
         self._surplus_since: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
         """How many workers the pool is to have; see :class:`scalable.scaling.pools.PoolPolicy`."""
-        load = _load(view, model)
+        load = load_of(view, model)
         self._remember(view, load)
-        on_way = _delays(view)
+        on_way = delays_s(view)
         connected, total = view.busy + view.idle, view.busy + view.idle + len(on_way)
-        standing = self._standing(view)
-        kept = max(view.busy, min(connected, standing), self._kept(view, load))
+        standing = self._standing(view, view.startup_s)
+        lasting = self._standing(view, 0.0)
+        kept = max(view.busy, min(connected, max(standing, lasting)), self._kept(view, load))
         sized, reason = self._sized(view, load, connected, on_way)
         count = max(sized, standing)
         if count > total:
             if standing > sized:
                 reason = f"{standing} workers for the rate at which calls come"
         else:
-            # Where those that are there idle, nobody waits for those on their way.
-            count = kept if kept < connected else kept + min(len(on_way), max(0, count - kept))
-            if count < total:  # whom the next look would ask for again is not let go
-                left = min(connected, count)
-                again, _ = self._sized(view, load, left, on_way[: count - left])
-                count = min(total, max(count, again))
+            if view.graph:
+                count = self._left_of_graph(view, load, kept, count, on_way)
+            else:
+                count = min(total, max(kept, standing, sized if sized > connected else 0))
+                if connected <= count < total and _free(view, on_way[count - connected :]):
+                    count = total
             count, reason = self._fewer(view, count, total, reason)
         count, reason = _bounded(view, count, reason)
         return PoolDecision(count, reason, self._predicted_s(view, load, count, on_way))
+
+    def _left_of_graph(
+        self, view: PoolView, load: Load, kept: int, count: int, on_way: Sequence[float]
+    ) -> int:
+        """How many of a graph's workers stay, given those to keep and those that are of use."""
+        connected = view.busy + view.idle
+        # Where those that are there idle, nobody waits for those on their way.
+        if kept >= connected:
+            kept += min(len(on_way), max(0, count - kept))
+        # Whom the next look would ask for again is not let go.
+        left = min(connected, kept)
+        again, _ = self._sized(view, load, left, on_way[: kept - left])
+        return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
         """Fewer workers; while some are on their way only once two looks have found them needless.
@@ -145,12 +146,21 @@ class PoolScaler:
             return total, "workers on their way may be too many"
         return count, "workers on their way would come too late to be of use"
 
-    def _remember(self, view: PoolView, load: _Load) -> None:
+    def _remember(self, view: PoolView, load: Load) -> None:
+        connected = view.busy + view.idle
+        since, before = self._last or (view.now, 0)
+        del self._idle_since[: max(0, before - connected)]  # who idled longest has left
+        self._sojourn_s += (view.now - since) * load.ready
+        self._paid_s += (view.now - since) * connected
+        self._paid_s += view.billed_startup_s * max(0, connected - before)
+        self._last = (view.now, connected)
         self._rate.see(view.now, view.submitted)
         if load.portions:
             self._call_s = max(load.call_s, 1e-3)
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
+        if load.ready and self._began is None:
+            self._began = view.now
         if load.ready:
             if self._quiet_since is not None:
                 self._gaps.append(view.now - self._quiet_since)
@@ -159,50 +169,61 @@ class PoolScaler:
         elif self._quiet_since is None and view.submitted:
             self._quiet_since = view.now
 
-    def _kept(self, view: PoolView, load: _Load) -> int:
+    def _kept(self, view: PoolView, load: Load) -> int:
         """Connected workers to keep for the next calls."""
         taken = min(view.idle, -(-load.queued // view.slots))
         if view.graph:
-            hold = view.billed_startup_s + self._odds() * view.startup_s
-            soon = sum(count for ready_s, _, count in view.coming if ready_s <= hold)
-            spare = -(-soon // view.slots)
-            return view.busy + min(view.idle, taken + spare)
+            return view.busy + self._awaited(view, load, taken)
         hold, last_hold = self._holds(view)
-        keep = taken
-        for place in range(taken, view.idle):
-            since = view.now - self._idle_since[place]
-            last = view.busy == 0 and place == 0
-            if since < (last_hold if last else hold):
-                keep = place + 1
+        waits = [view.now - since for since in self._idle_since[: view.idle - taken]]
+        keep = taken + sum(idle < hold for idle in waits)
+        if waits and view.busy + taken == 0 and keep <= 1:
+            keep = int(waits[-1] < last_hold)
         return view.busy + keep
 
     def _odds(self) -> float:
         return self._weight / max(1e-9, 1 - self._weight)
 
+    def _awaited(self, view: PoolView, load: Load, taken: int) -> int:
+        """Idle workers of a graph to keep for calls that are about to be ready.
+
+        Keeping ``n`` for so many seconds costs ``n`` times that; letting them go costs their starts
+        later, and the graph what is left of the start when its calls are ready.
+        """
+        elapsed = view.now - (self._began if self._began is not None else view.now)
+        parallel = (self._paid_s + load.work_s) / max(elapsed + load.end_s, 1e-3)
+        lost = self._odds() * parallel
+        keep, soon = taken, 0
+        for ready_s, _, count in view.coming:
+            soon += count
+            spare = min(view.idle, taken + -(-soon // view.slots))
+            most = spare * view.billed_startup_s + lost * view.startup_s
+            if ready_s * (spare + lost) <= most:
+                keep = max(keep, spare)
+        return keep
+
+    def _exchange(self) -> float:
+        """Seconds of a worker that are worth as much as a second that a call waits.
+
+        As far as either changes what is made small, given what was spent of both so far.
+        """
+        spent = self._paid_s / self._sojourn_s if self._sojourn_s else 1.0
+        return self._odds() * spent
+
     def _holds(self, view: PoolView) -> tuple[float, float]:
         """How long idle workers of a stream are kept in seconds: any of them, and the last one."""
-        even = view.billed_startup_s + self._odds() * view.startup_s
-        call = self._call_s
-        calls = view.submitted / max(1, self._periods)
-        last = hold_s(
-            self._gaps,
-            call,
-            calls / view.slots,
-            view.startup_s,
-            view.billed_startup_s,
-            self._weight,
-        )
-        hold = min(SHORT_HOLD_S, even)
+        calls = view.submitted / max(1, self._periods) / view.slots
+        saved = served_s(self._call_s, calls, view.startup_s)
+        last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
+        hold = min(SHORT_HOLD_S, view.billed_startup_s + self._odds() * view.startup_s)
         limit = self.longest_idle_s
         if limit is None:
             limit = QUICK_HOLD_S if view.startup_s <= QUICK_START_S else _INF
-        return min(hold, limit), min(max(hold, 1.1 * last), limit)
+        return min(hold, limit), min(last, limit)
 
-    def _standing(self, view: PoolView) -> int:
-        """Workers for the rate at which calls of a stream come once a new worker could be there."""
-        if view.graph:
-            return 0
-        rate = self._rate.at(view.startup_s)
+    def _standing(self, view: PoolView, ahead_s: float) -> int:
+        """Workers for the rate at which calls of a stream come, in so many seconds."""
+        rate = 0.0 if view.graph else self._rate.at(ahead_s)
         if rate <= 0:
             return 0
         return standing_workers(
@@ -214,15 +235,19 @@ class PoolScaler:
         )
 
     def _sized(
-        self, view: PoolView, load: _Load, connected: int, on_way: Sequence[float]
+        self, view: PoolView, load: Load, connected: int, on_way: Sequence[float]
     ) -> tuple[int, str]:
         """The best count of workers for the known calls, and why."""
         now = connected + len(on_way)
         if not load.useful:
             return 0, "nothing to do"
         most = max(connected, -(-load.useful // view.slots))
+        if not view.graph:
+            most = max(most, connected + self._queue_then(view, load, connected))
         if view.maximum is not None:
             most = max(connected, min(most, view.maximum))
+        if not most:
+            return 0, "no workers are allowed"
         # The counts that are compared do not depend on what was asked for before: asking twice
         # gives the same.
         counts = {*_steps(connected, max(most, now)), most, now} - ({0} if not now else set())
@@ -233,14 +258,16 @@ class PoolScaler:
             return most, f"{most} workers, the most of use, for more calls than they can run"
         if self.deadline_s is not None:
             best = max(best, self._in_time(view, load, connected, on_way, most))
-        elif current - values[best] <= self.hysteresis:
+        # What was spent before makes every change look small.
+        known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
+        if self.deadline_s is None and current - values[best] <= self.hysteresis * known:
             return now, "no other count is better by enough"
         return best, f"{best} workers for {load.work_s:.0f} worker-seconds of known work"
 
     def _in_time(
         self,
         view: PoolView,
-        load: _Load,
+        load: Load,
         connected: int,
         on_way: Sequence[float],
         most: int,
@@ -263,36 +290,52 @@ class PoolScaler:
         more = max(0, count - connected - len(on_way))
         return Capacity.of(min(count, connected), coming, more, view.startup_s)
 
-    def _wait_s(self, view: PoolView, load: _Load, capacity: Capacity) -> tuple[float, float]:
-        """How long queued calls wait in seconds: the mean of them, and the last one."""
-        if not load.queued:
-            return 0.0, 0.0
-        taken = 0.0
-        if not view.graph:
-            taken = self._rate.at(view.startup_s) * self._call_s / view.slots
-        return capacity.starts_s(load.queued / view.slots, load.queued_s, view.busy, taken)
+    def _inflow(self, view: PoolView, ahead_s: float) -> float:
+        return 0.0 if view.graph else self._rate.at(ahead_s) / view.slots
+
+    def _queue_then(self, view: PoolView, load: Load, connected: int) -> int:
+        """Workers that queued calls could fill once a worker that is asked for now is there."""
+        queue = load.queued / view.slots
+        middle = self._inflow(view, view.startup_s / 2)
+        queue += (middle - connected / load.call_s) * view.startup_s
+        return max(-(-load.queued // view.slots), math.ceil(queue))
+
+    def _queue_s(self, view: PoolView, load: Load, capacity: Capacity) -> tuple[float, float]:
+        """How long calls of a stream wait, all together, and when none waits any more."""
+        return capacity.queue_s(
+            load.queued / view.slots,
+            load.queued_s,
+            view.busy,
+            lambda ahead_s: self._inflow(view, ahead_s),
+        )
 
     def _time_s(
-        self, view: PoolView, load: _Load, connected: int, on_way: Sequence[float], count: int
+        self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
         """When the known calls have ended, in seconds from now."""
         capacity = self._capacity(view, connected, on_way, count)
-        _, last = self._wait_s(view, load, capacity)
-        return max(finish_s(capacity, load.portions), last + load.queued_s) + load.rest_s
+        _, last = self._queue_s(view, load, capacity)
+        whole = last + load.queued_s if load.queued else 0.0
+        return max(finish_s(capacity, load.portions), whole) + load.rest_s
 
     def _value(
-        self, view: PoolView, load: _Load, connected: int, on_way: Sequence[float], count: int
+        self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
-        """What is made small: the logarithms of time and cost, weighed."""
+        """What is made small: the logarithms of time and cost, weighed.
+
+        Of a stream that of all calls so far, of those that are there, and of those that come until
+        a worker asked for now is there.
+        """
         new = max(0, count - connected)
         cost = load.work_s + new * view.billed_startup_s
         if view.graph:
             time = self._time_s(view, load, connected, on_way, count)
         else:
             hold, _ = self._holds(view)
-            wait, _ = self._wait_s(view, load, self._capacity(view, connected, on_way, count))
-            time = load.call_s + wait * load.queued / max(1, load.ready)
-            cost += count * hold
+            coming = self._inflow(view, view.startup_s / 2) * view.startup_s
+            waited, _ = self._queue_s(view, load, self._capacity(view, connected, on_way, count))
+            time = self._sojourn_s / view.slots + load.work_s + waited + coming * load.call_s
+            cost += self._paid_s + count * hold + coming * load.call_s
         if time == _INF:
             return _INF
         return self._weight * math.log(max(time, 1e-3)) + (1 - self._weight) * math.log(
@@ -300,7 +343,7 @@ class PoolScaler:
         )
 
     def _predicted_s(
-        self, view: PoolView, load: _Load, count: int, on_way: Sequence[float]
+        self, view: PoolView, load: Load, count: int, on_way: Sequence[float]
     ) -> float | None:
         if not load.work_s:
             return 0.0
@@ -309,61 +352,12 @@ class PoolScaler:
         return None if time == _INF else time
 
 
-def _load(view: PoolView, model: TaskModel) -> _Load:
-    """The known work of a pool."""
-    portions: list[Portion] = []
-    kinds = {*view.running, *view.queued}
-    means = {kind: _mean_s(model, kind, view.running.get(kind, ())) for kind in kinds}
-    left = [model.residual_s(kind, e) for kind, all_e in view.running.items() for e in all_e]
-    queued = sum(view.queued.values())
-    if left or queued:
-        work = sum(left) + sum(count * means[kind] for kind, count in view.queued.items())
-        longest = max(left + [means[kind] for kind, count in view.queued.items() if count])
-        portions.append(Portion(0.0, work / view.slots, longest))
-    ready = len(left) + queued
-    useful = ready
-    soon: list[Portion] = []
-    later: list[Portion] = []
-    for ready_s, kind, count in view.coming:
-        if kind not in means:
-            means[kind] = model.mean_s(kind)
-        mean = means[kind]
-        portion = Portion(ready_s, count * mean / view.slots, mean)
-        (soon if ready_s <= view.startup_s else later).append(portion)
-        useful += count if ready_s <= view.startup_s else 0
-    portions += merged(soon)
-    rest_s = 0.0
-    if later:
-        end = max(p.ready_s + p.longest_s for p in later)
-        rest_s = end - min(p.ready_s for p in later)
-    counts = [(kind, len(elapsed)) for kind, elapsed in view.running.items()]
-    counts += [*view.queued.items(), *((kind, count) for _, kind, count in view.coming)]
-    calls = sum(count for _, count in counts)
-    call_s = sum(means[kind] * count for kind, count in counts) / calls if calls else 1.0
-    work_s = sum(p.work_s for p in (*portions, *later))
-    queued_s = sum(means[kind] * count for kind, count in view.queued.items()) / max(1, queued)
-    return _Load(
-        tuple(portions), rest_s, ready, queued, useful, work_s, call_s, max(queued_s, 1e-3)
-    )
+def _free(view: PoolView, expected_s: Sequence[float]) -> bool:
+    """Whether workers that are expected in so many seconds cost nothing for a while yet.
 
-
-def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
-    """Mean seconds of a kind's calls; those that run count, but are no proof of far longer ones.
-
-    Time on test assumes that calls end at random moments. Where all take alike, and many started
-    together, it says far too much until the first ends: nothing shows that they take longer than
-    twice what they have run for.
+    Starts take now longer, now less long: in the later half of one, what is paid for may begin.
     """
-    plain = model.mean_s(kind)
-    if not running:
-        return plain
-    return min(model.mean_s(kind, running), max(plain, 2 * max(running)))
-
-
-def _delays(view: PoolView) -> list[float]:
-    """In how many seconds each worker on its way is expected, the soonest first."""
-    late = 0.1 * view.startup_s
-    return sorted(max(view.startup_s - since, late) for since in view.arriving)
+    return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
 
 
 def _steps(low: int, high: int) -> list[int]:

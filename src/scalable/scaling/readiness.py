@@ -58,9 +58,12 @@ def coming(
 ) -> Coming:
     """When the calls that wait for others are expected to be ready.
 
-    A call is ready when the last one that it waits for has ended. Calls that are queued, or become
-    ready while others are queued, start behind what is queued in their pool now; among themselves
-    they do not wait, so that far ahead the times are early rather than late.
+    A call is ready when the last one that it waits for has ended. What waits for a call whose
+    running time is only guessed is left out: nobody should be paid on a guess.
+
+    Calls that are queued, or become ready while others are queued, start behind what is queued in
+    their pool now; among themselves they do not wait, so that far ahead the times are early rather
+    than late.
 
     Parameters
     ----------
@@ -74,56 +77,86 @@ def coming(
         So many waiting calls are looked at; what waits for calls beyond is left out.
     """
     means: dict[Kind, float] = {}
+    known: dict[Kind, bool] = {}
 
     def mean_s(kind: Kind) -> float:
         if kind not in means:
-            means[kind] = model.mean_s(kind)
+            means[kind], known[kind] = model.mean_s(kind), model.knows(kind)
         return means[kind]
 
-    ends, drained = _under_way(graph, model, mean_s, slots or {})
-    waits: dict[Id, int] = {}
-    dependents: dict[Id, list[Id]] = defaultdict(list)
-    free: deque[Id] = deque()
-    ready: dict[Id, float] = {}
-    for call, (_, others) in graph.blocked.items():
-        waits[call], ready[call] = 0, 0.0
-        for other in others:
-            if other in ends:
-                ready[call] = max(ready[call], ends[other])
-            elif other in graph.blocked:
-                waits[call] += 1
-                dependents[other].append(call)
-        if not waits[call]:
-            free.append(call)
+    def length_s(kind: Kind) -> float:
+        mean = mean_s(kind)
+        return mean if known[kind] else math.inf
+
+    ends, drained = _under_way(graph, model, mean_s, length_s, slots or {})
+    groups, dependents = _waiting(graph, ends)
+    free = deque(
+        (call, group.ready_s) for group in groups if not group.waits for call in group.calls
+    )
     found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     looked = 0
     while free and looked < limit:
-        call = free.popleft()
+        call, at = free.popleft()
         looked += 1
-        kind, at = graph.blocked[call][0], ready[call]
-        group = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
-        group[0] += at
-        group[1] += 1
-        end = max(at, drained.get(kind.component, 0.0)) + mean_s(kind)
-        for other in dependents.get(call, ()):
-            ready[other] = max(ready[other], end)
-            waits[other] -= 1
-            if not waits[other]:
-                free.append(other)
+        kind = graph.blocked[call][0]
+        if at < math.inf:
+            entry = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
+            entry[0] += at
+            entry[1] += 1
+        end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
+        for group in dependents.get(call, ()):
+            group.ready_s = max(group.ready_s, end)
+            group.waits -= 1
+            if not group.waits:
+                free.extend((other, group.ready_s) for other in group.calls)
     return _by_component(found)
+
+
+@dataclass
+class _Group(Generic[Id]):
+    """Calls that wait for the very same calls: one object says for which.
+
+    So a stage of many calls after another one is looked at once, and not once for each call.
+    """
+
+    calls: list[Id] = field(default_factory=list)
+    ready_s: float = 0.0
+    waits: int = 0
+
+
+def _waiting(
+    graph: GraphView[Id], ends: Mapping[Id, float]
+) -> tuple[list[_Group[Id]], dict[Id, list[_Group[Id]]]]:
+    """Groups of blocked calls, and which of them wait for a blocked call."""
+    groups: dict[int, _Group[Id]] = {}
+    dependents: dict[Id, list[_Group[Id]]] = defaultdict(list)
+    for call, (_, others) in graph.blocked.items():
+        group = groups.get(id(others))
+        if group is None:
+            group = groups[id(others)] = _Group()
+            for other in others:
+                if other in ends:
+                    group.ready_s = max(group.ready_s, ends[other])
+                elif other in graph.blocked:
+                    group.waits += 1
+                    dependents[other].append(group)
+        group.calls.append(call)
+    return list(groups.values()), dependents
 
 
 def _under_way(
     graph: GraphView[Id],
     model: TaskModel,
     mean_s: Callable[[Kind], float],
+    length_s: Callable[[Kind], float],
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
     """When calls that run or are queued end, and when each component has started all of them."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():
-        ends[call] = left = model.residual_s(kind, elapsed)
+        left = model.residual_s(kind, elapsed)
+        ends[call] = left if length_s(kind) < math.inf else math.inf
         ahead[kind.component] += left
     drained: dict[str, float] = {}
     for call, kind in graph.queued.items():
@@ -132,7 +165,7 @@ def _under_way(
             0.0 if place is None else place.begin_s + ahead[kind.component] / max(1, place.width)
         )
         drained[kind.component] = start
-        ends[call] = start + mean_s(kind)
+        ends[call] = start + length_s(kind)
         ahead[kind.component] += mean_s(kind)
     return ends, drained
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from statistics import fmean
+from statistics import fmean, median
 from typing import Protocol, runtime_checkable
 
 from scalable.scaling.outcome import Change, Outcome, Startup
@@ -24,6 +24,8 @@ from scalable.scaling.workloads import Terms, Workload, dependents_of
 
 #: A simulation that has not ended by then never will, in simulated seconds.
 LONGEST_S = 1e8
+#: A start is taken to last as long as so many of the latest did, as by the controller.
+KEPT_STARTS = 20
 #: What calls wait for is looked up again after so much of a start, where nothing has happened.
 _STALE = 0.05
 
@@ -70,8 +72,8 @@ class _Pool:
         return self.connected + len(self.arriving)
 
     def startup_s(self, now: float) -> float:
-        """As a controller learns it: from those that arrived, and from how long others take."""
-        learned = (self.expected_s + sum(self.starts)) / (1 + len(self.starts))
+        """As the controller learns it: from those that arrived, and from how long others take."""
+        learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
         return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
 
 

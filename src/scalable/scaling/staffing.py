@@ -13,7 +13,7 @@ from statistics import fmean, median
 
 #: Arrivals are counted in bins of so many seconds, wider where calls come more rarely.
 BIN_S = 15.0
-KEPT_BINS = 24
+KEPT_BINS = 48
 #: Fewer bins, or fewer bins in which any call came, tell nothing of a rate.
 LEAST_BINS = 4
 LEAST_FILLED = 3
@@ -134,47 +134,41 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
     return weight * math.log(time_s) + (1 - weight) * math.log(cost_s)
 
 
-def hold_s(
-    gaps: Sequence[float],
-    call_s: float,
-    calls: float,
-    startup_s: float,
-    billed_s: float,
-    weight: float,
-) -> float:
+def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
     """How long the last idle worker of a stream is kept, in seconds.
 
-    Without gaps: until idling has cost what a start does. With gaps: what would have been best for
-    them and for one more gap that never ends.
+    What would have been best for the gaps that were seen. Where that is to stay through all of
+    them, as where none was seen, until idling has cost what a start does: never more than twice
+    what would have been best.
 
     Parameters
     ----------
     gaps
         Lengths of past times without any call, in seconds.
+    start_worth_s
+        Seconds of idling that cost as much as letting the worker go and starting another one.
+    """
+    best, least, below = 0.0, start_worth_s * len(gaps), 0.0
+    for place, gap in enumerate(sorted(gaps), 1):
+        below += gap
+        beyond = len(gaps) - place
+        cost = below + (gap + start_worth_s) * beyond
+        if cost < least or (place == len(gaps) and cost <= least):
+            best, least = gap, cost
+    return best if gaps and best < max(gaps) else max(start_worth_s, 1.1 * best)
+
+
+def served_s(call_s: float, calls: float, startup_s: float) -> float:
+    """How much less calls that come together wait where one worker is there, in seconds of all.
+
+    Parameters
+    ----------
     call_s
         Mean seconds of a call.
     calls
-        Mean number of calls between two gaps.
-    startup_s, billed_s
-        Seconds of a start, and how many of them are paid for.
-    weight
-        What time is worth, 0 to 1.
+        How many come together.
+    startup_s
+        Seconds of a start.
     """
-    calls = max(1.0, calls)
-    # One worker that is there saves each call what it would wait longer for another one.
-    served = min(calls, math.ceil(startup_s / call_s))
-    delay = served * (startup_s - call_s * (served - 1) / 2) / calls
-    work = calls * call_s
-    if not gaps:
-        return billed_s + weight / max(1e-9, 1 - weight) * delay * work / call_s
-    ordered = sorted(gaps)
-    count = len(ordered) + 1
-    best, least, below = 0.0, math.inf, 0.0
-    for i, limit in enumerate([0.0, *ordered]):
-        below += ordered[i - 1] if i else 0.0
-        missed = (count - i) / count
-        idle = (below + limit * (count - i)) / count
-        worth = _worth(call_s + delay * missed, work + idle + billed_s * missed, weight)
-        if worth < least:
-            best, least = limit, worth
-    return best
+    served = min(max(1.0, calls), math.ceil(startup_s / call_s))
+    return served * (startup_s - call_s * (served - 1) / 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean, geometric_mean, stdev
 from typing import NamedTuple
 
 from scalable.quantiles import quantile
@@ -142,6 +142,11 @@ class TaskModel:
         record = self._records.get(kind, _Record())
         return (weight * mean + record.total_s + sum(running)) / (weight + record.count)
 
+    def knows(self, kind: Kind) -> bool:
+        """Whether the running time of a task's calls is more than a guess: expected, or seen."""
+        expected = self._expectations.get((kind.component, kind.task), Expectation())
+        return expected.duration_s is not None or Kind(kind.component, kind.task) in self._records
+
     def _prior(self, kind: Kind) -> tuple[float, float]:
         """What is known without the calls of this run: a mean, and the calls that it is worth."""
         record = self._records.get(kind)
@@ -160,11 +165,25 @@ class TaskModel:
             expected = self._expectations.get((kind.component, kind.task), Expectation())
             if expected.duration_s is not None:
                 return expected.duration_s
-            others = self._records.get(Kind(kind.component))
-            return self.unknown_s if others is None else fmean(others.durations)
+            return self._usual_s(kind.component)
         hints = [e.duration_s for (c, _), e in self._expectations.items() if c == kind.component]
         known = [hint for hint in hints if hint is not None]
         return fmean(known) if known else self.unknown_s
+
+    def _usual_s(self, component: str) -> float:
+        """What a task of a component takes of which nothing is known, in seconds.
+
+        The geometric mean of its other tasks and of the guess for any: lengths of tasks differ by
+        orders of magnitude, and one long task does not make the others long.
+        """
+        tasks = [
+            fmean(record.durations)
+            for kind, record in self._records.items()
+            if kind.component == component and kind.task and kind.bucket is None
+        ]
+        if not tasks:
+            return self.unknown_s
+        return geometric_mean(max(mean, 1e-3) for mean in (*tasks, self.unknown_s))
 
     def residual_s(self, kind: Kind, elapsed_s: float) -> float:
         """How much longer a call is going to run, in seconds.

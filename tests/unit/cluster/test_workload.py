@@ -139,6 +139,7 @@ def test_coming_calls_are_those_that_wait(calls):
     calls.move("x", "processing")
     calls.add("y", name="reduce", tag="b", needs=("x",))
     calls.scheduler.tasks["y"].waiting_on = {calls.scheduler.tasks["x"]}
+    calls.workload.model.observe(Sample(RUN, 30.0))
     ((ready_s, kind, count),) = calls.workload.coming({})["b"]
     assert ready_s == calls.workload.model.mean_s(RUN)
     assert (kind, count) == (Kind("b", "reduce"), 1)

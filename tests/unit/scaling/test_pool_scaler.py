@@ -105,6 +105,93 @@ def test_workers_on_their_way_are_cancelled_by_two_looks_only() -> None:
     assert decide(scaler, view(6.0)) == 0
 
 
+def test_workers_of_a_stream_are_not_cancelled_while_waiting_costs_nothing() -> None:
+    """A queue of 600 s of which the last 30 s are paid for: no call is left for five workers."""
+    scaler = PoolScaler()
+
+    def view(now: float) -> PoolView:
+        return PoolView(
+            now, wanted=5, arriving=[now] * 5, submitted=5, startup_s=600.0, billed_startup_s=30.0
+        )
+
+    assert [decide(scaler, view(float(now))) for now in range(5, 270, 5)] == [5] * 53
+    assert [decide(scaler, view(now)) for now in (280.0, 285.0)] == [5, 0]
+
+
+def test_of_idle_workers_of_a_stream_those_leave_that_idled_longest() -> None:
+    """One of ten ends its call each 2 s: the first to idle do not wait for the others."""
+    scaler, workers = PoolScaler(), 10
+    for now in range(0, 16, 2):
+        busy = 10 - now // 2
+        view = PoolView(
+            float(now), wanted=workers, busy=busy, idle=workers - busy, submitted=10,
+            running={RUN: [20.0 + now] * busy}, startup_s=60.0, billed_startup_s=60.0,
+        )  # fmt: skip
+        workers = decide(scaler, view)
+        assert workers - busy == min(2, now // 2)
+
+
+def test_the_last_worker_of_a_stream_leaves_at_once_where_waiting_never_paid() -> None:
+    """Calls of 10 s, one each 90 s; another worker is there within a second."""
+    scaler, left = PoolScaler(), None
+    for now in range(990):
+        calls, since = divmod(now, 90)
+        if since < 10:
+            view = PoolView(
+                float(now), wanted=1, busy=1, running={RUN: [float(since)]}, submitted=calls + 1,
+                billed_startup_s=1.0,
+            )  # fmt: skip
+            left = None
+        else:
+            idle = 0 if left is not None else 1
+            view = PoolView(
+                float(now), wanted=idle, idle=idle, submitted=calls + 1, billed_startup_s=1.0
+            )
+        if decide(scaler, view, 10.0) == 0 and left is None:
+            left = since - 10
+    assert left == 0
+
+
+def test_long_ago_does_not_make_a_queued_call_negligible() -> None:
+    """A call behind another one of 30 s gets a worker of its own, however much was done before."""
+    scaler = PoolScaler()
+    for now in range(0, 20000, 50):
+        view = PoolView(
+            float(now), wanted=1, busy=1, running={RUN: [15.0]}, submitted=now // 50 + 1,
+            billed_startup_s=1.0,
+        )  # fmt: skip
+        decide(scaler, view)
+    view = PoolView(
+        20000.0, wanted=1, busy=1, running={RUN: [5.0]}, queued={RUN: 1}, submitted=402,
+        billed_startup_s=1.0,
+    )  # fmt: skip
+    assert decide(scaler, view) == 2
+
+
+def test_workers_are_asked_for_calls_that_come_while_they_start() -> None:
+    """Three calls in 10 s, of 10 s each, and two workers: some 60 will queue in 600 s, not three.
+
+    Five could run what comes, but not what will wait for them by then.
+    """
+    scaler, count = PoolScaler(), 0
+    for now in range(0, 300, 5):
+        view = PoolView(
+            float(now), wanted=2, busy=2, running={RUN: [5.0] * 2}, queued={RUN: 3},
+            submitted=now * 3 // 10, startup_s=600.0, billed_startup_s=30.0,
+        )  # fmt: skip
+        count = decide(scaler, view, 10.0)
+    assert 5 < count <= 2 + 60
+
+
+def test_idle_workers_of_a_graph_leave_where_waiting_costs_more_than_their_starts() -> None:
+    """Ten idle for 70 s would cost more than ten starts of 60 s, and than what the graph loses."""
+    view = PoolView(
+        5.0, wanted=11, busy=1, idle=10, running={RUN: [1.0]}, coming=[(70.0, RUN, 10)],
+        submitted=9, graph=True, startup_s=60.0, billed_startup_s=60.0,
+    )  # fmt: skip
+    assert decide(PoolScaler(), view) == 1
+
+
 def test_a_deadline_buys_workers_that_cost_too_much_otherwise() -> None:
     view = PoolView(0.0, queued={RUN: 40}, submitted=40, graph=True, billed_startup_s=300.0)
     without = decide(PoolScaler("cost"), view)

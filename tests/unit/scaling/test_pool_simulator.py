@@ -11,7 +11,7 @@ from scalable.scaling.outcome import Outcome, Startup
 from scalable.scaling.pools import PoolDecision, PoolView
 from scalable.scaling.reference import clairvoyant, lower_bounds
 from scalable.scaling.simulator import simulate
-from scalable.scaling.task_model import Kind, TaskModel
+from scalable.scaling.task_model import Expectation, Kind, TaskModel
 from scalable.scaling.workloads import Call, Terms, Workload
 
 RUN = Kind("run", "simulate")
@@ -102,7 +102,7 @@ def test_calls_wait_for_those_before_them_and_views_tell_when_they_come() -> Non
     calls = (Call(RUN, 10.0), Call(RUN, 20.0), Call(big, 5.0, after=(0, 1)))
     workload = Workload("graph", calls, {"run": Terms(), "big": Terms()})
     scripts = {"run": Script({0: 2}), "big": Script({0: 1})}
-    model = TaskModel(unknown_s=20.0)
+    model = TaskModel({(RUN.component, RUN.task): Expectation(20.0)})
     outcome = simulate(workload, scripts.__getitem__, EXACT, model, every_s=1.0)
     assert outcome.makespan_s == 5 + 20 + 5
     seen = {view.now: view.coming for view in scripts["big"].views}
@@ -124,7 +124,7 @@ def test_a_pool_learns_how_long_its_workers_take_to_start() -> None:
     _, script = run(work(30), {0: 1}, Startup(9.0, 1.0, spread=(1.0, 1.0), expected_s=3.0))
     views = {view.now: view.startup_s for view in script.views}
     assert (views[0.0], views[2.0], views[8.0]) == (3.0, 3.0, 8.0)
-    assert views[10.0] == (3 + 9) / 2
+    assert views[10.0] == 9
 
 
 def test_the_time_of_a_stream_is_the_mean_from_arrival_to_end() -> None:

@@ -30,6 +30,16 @@ def test_calls_of_a_kind_that_become_ready_together_are_one_entry() -> None:
     assert coming(graph, MODEL)["big"] == [(10.0, B, 2), (110.0, B, 1)]
 
 
+def test_what_waits_for_a_call_of_unknown_length_is_not_told() -> None:
+    unknown = Kind("small", "new")
+    running = GraphView({1: (unknown, 3.0), 2: (A, 0.0)}, {}, {3: (A, [1]), 4: (A, [2, 3])})
+    assert not coming(running, MODEL)
+    queued = GraphView({}, {1: unknown}, {3: (A, [1])})
+    assert not coming(queued, MODEL)
+    between = GraphView({1: (A, 0.0)}, {}, {2: (unknown, [1]), 3: (A, [2])})
+    assert coming(between, MODEL) == {"small": [(10.0, unknown, 1)]}
+
+
 def test_what_has_ended_holds_nothing_back() -> None:
     assert coming(GraphView(blocked={2: (B, [1])}), MODEL) == {"big": [(0.0, B, 1)]}
 
@@ -42,3 +52,24 @@ def test_no_more_than_the_limit_is_looked_at() -> None:
 
 def test_a_circle_is_never_ready() -> None:
     assert coming(GraphView(blocked={1: (A, [2]), 2: (A, [1])}), MODEL) == {}
+
+
+class Counted(tuple):
+    """How often it was gone through."""
+
+    looks = 0
+
+    def __iter__(self):
+        Counted.looks += 1
+        return super().__iter__()
+
+
+def test_a_stage_after_another_one_is_looked_at_once():
+    before = Counted(range(50))
+    graph = GraphView(
+        running={i: (Kind("a", "first"), 0.0) for i in range(50)},
+        blocked={100 + i: (Kind("a", "second"), before) for i in range(50)},
+    )
+    model = TaskModel({("a", "first"): Expectation(10.0), ("a", "second"): Expectation(5.0)})
+    ((_, kind, count),) = coming(graph, model)["a"]
+    assert (kind.task, count, Counted.looks) == ("second", 50, 1)

@@ -58,9 +58,12 @@ def test_a_size_with_few_samples_leans_on_its_task():
     assert model.mean_s(Kind("model", "simulate", small)) == pytest.approx(1.0, rel=0.05)
 
 
-def test_an_unknown_task_leans_on_its_component():
-    model = TaskModel(history=[Sample(Kind("model", "other"), 30.0)] * 5)
-    assert model.mean_s(SIMULATE) == 30
+def test_an_unknown_task_leans_on_the_others_of_its_component_and_on_the_guess():
+    history = [Sample(Kind("model", "other"), 40.0)] * 5
+    assert TaskModel(history=history, unknown_s=10).mean_s(SIMULATE) == pytest.approx(20)
+    history.append(Sample(Kind("model", "long"), 4000.0))
+    model = TaskModel(history=history, unknown_s=10)
+    assert model.mean_s(SIMULATE) == pytest.approx((40 * 4000 * 10) ** (1 / 3))
     assert model.mean_s(Kind("else", "simulate"), []) == model.unknown_s
 
 
@@ -86,6 +89,16 @@ def test_the_rest_of_a_running_call():
     assert model.residual_s(SIMULATE, 15) == pytest.approx(40 - 15)
     assert model.residual_s(SIMULATE, 100) == 50  # longer than any: half of what it took so far
     assert TaskModel(unknown_s=10).residual_s(SIMULATE, 2) == 8
+
+
+def test_a_task_is_known_once_a_call_has_ended_or_where_it_is_expected():
+    model = TaskModel({("model", "expected"): Expectation(60.0)})
+    assert model.knows(Kind("model", "expected"))
+    assert not model.knows(SIMULATE)
+    model.observe(Sample(Kind("model", "other"), 5.0))
+    assert not model.knows(SIMULATE)
+    model.observe(Sample(SIMULATE, 5.0))
+    assert model.knows(SIMULATE)
 
 
 def test_values_that_are_no_durations_teach_nothing():

@@ -1,0 +1,96 @@
+"""What is known of a pool's work at one look. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scalable.scaling.capacity import Portion, merged
+from scalable.scaling.pools import PoolView
+from scalable.scaling.task_model import Kind, TaskModel
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a look at a pool tells. Work in worker-seconds."""
+
+    #: That is ready or will be before a worker that is asked for now, and seconds of what follows.
+    portions: tuple[Portion, ...]
+    rest_s: float
+    #: Calls that run or could run, and those that wait for a worker.
+    ready: int
+    queued: int
+    #: Of these calls and those that become ready before a worker could be there.
+    useful: int
+    work_s: float
+    #: When it ends with as many workers as are of use, in seconds from now.
+    end_s: float
+    #: Mean seconds of a call, and of one that is queued.
+    call_s: float
+    queued_s: float
+
+
+def load_of(view: PoolView, model: TaskModel) -> Load:
+    """The known work of a pool."""
+    portions: list[Portion] = []
+    kinds = {*view.running, *view.queued}
+    means = {kind: _mean_s(model, kind, view.running.get(kind, ())) for kind in kinds}
+    left = [model.residual_s(kind, e) for kind, all_e in view.running.items() for e in all_e]
+    queued = sum(view.queued.values())
+    if left or queued:
+        work = sum(left) + sum(count * means[kind] for kind, count in view.queued.items())
+        longest = max(left + [means[kind] for kind, count in view.queued.items() if count])
+        portions.append(Portion(0.0, work / view.slots, longest))
+    ready = len(left) + queued
+    useful = ready
+    soon: list[Portion] = []
+    later: list[Portion] = []
+    for ready_s, kind, count in view.coming:
+        if kind not in means:
+            means[kind] = model.mean_s(kind)
+        mean = means[kind]
+        portion = Portion(ready_s, count * mean / view.slots, mean)
+        (soon if ready_s <= view.startup_s else later).append(portion)
+        useful += count if ready_s <= view.startup_s else 0
+    portions += merged(soon)
+    rest_s = 0.0
+    if later:
+        end = max(p.ready_s + p.longest_s for p in later)
+        rest_s = end - min(p.ready_s for p in later)
+    counts = [(kind, len(elapsed)) for kind, elapsed in view.running.items()]
+    counts += [*view.queued.items(), *((kind, count) for _, kind, count in view.coming)]
+    calls = sum(count for _, count in counts)
+    call_s = sum(means[kind] * count for kind, count in counts) / calls if calls else 1.0
+    work_s = sum(p.work_s for p in (*portions, *later))
+    queued_s = sum(means[kind] * count for kind, count in view.queued.items()) / max(1, queued)
+    end_s = max((p.ready_s + p.longest_s for p in (*portions, *later)), default=0.0)
+    return Load(
+        tuple(portions),
+        rest_s,
+        ready,
+        queued,
+        useful,
+        work_s,
+        end_s,
+        call_s,
+        max(queued_s, 1e-3),
+    )
+
+
+def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
+    """Mean seconds of a kind's calls; those that run count, but are no proof of far longer ones.
+
+    Time on test assumes that calls end at random moments. Where all take alike, and many started
+    together, it says far too much until the first ends: nothing shows that they take longer than
+    twice what they have run for.
+    """
+    plain = model.mean_s(kind)
+    if not running:
+        return plain
+    return min(model.mean_s(kind, running), max(plain, 2 * max(running)))
+
+
+def delays_s(view: PoolView) -> list[float]:
+    """In how many seconds each worker on its way is expected, the soonest first."""
+    late = 0.1 * view.startup_s
+    return sorted(max(view.startup_s - since, late) for since in view.arriving)
