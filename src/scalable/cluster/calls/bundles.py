@@ -41,6 +41,9 @@ TOLD_S = 30.0
 #: Looks for calls that run longer than they may, at most so far apart.
 LOOK_S = 0.25
 _NOBODY = -1
+#: Stands for all calls of a bundle that has not begun.
+EVERY = -2
+_WAITING = frozenset({"waiting", "ready", "constrained"})
 
 #: Kinds of outcome: the value itself, its pickle, an error, a value that stays on the worker.
 PLAIN, PICKLED, ERROR, KEPT = range(4)
@@ -89,11 +92,13 @@ def run_bundle(
     """
     worker = get_worker()
     worker.stream_handlers.setdefault(INTERRUPT, partial(interrupt, worker))
-    if header["confirm"]:
+    run = BundleRun(worker, header, load_calls(payload, references))
+    if not header["confirm"]:
+        run.tell_begun()
+    else:
         told = worker.scheduler.scalable_begun(key=header["key"], client=header["client"])
         loop: Any = worker.loop
         asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(TOLD_S)
-    run = BundleRun(worker, header, load_calls(payload, references))
     _running[run.key] = run
     try:
         return run.run() or None
@@ -101,16 +106,29 @@ def run_bundle(
         del _running[run.key]
 
 
-def interrupt(worker: Worker, key: Any, number: int | None) -> None:
-    """End one call of a bundle, or a task that is none; nothing where it has ended."""
+def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
+    """End one call of a bundle, or a task that is none; nothing where it has ended.
+
+    With :data:`EVERY` as its number all calls of a bundle are given back that has not begun.
+    """
     if number is None:
         interrupt_task(worker, key)
+    elif number == EVERY:
+        task = worker.state.tasks.get(key)
+        if task is not None and task.state in _WAITING:
+            _note_unwanted(key, EVERY)
+            message = {"op": RETURNED, "client": client, "key": key, "numbers": EVERY}
+            worker.batched_stream.send(message)
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
     elif key in worker.state.tasks:  # it waits here
-        _unwanted.setdefault(key, set()).add(number)
-        while len(_unwanted) > MOST_UNWANTED:
-            del _unwanted[next(iter(_unwanted))]
+        _note_unwanted(key, number)
+
+
+def _note_unwanted(key: str, number: int) -> None:
+    _unwanted.setdefault(key, set()).add(number)
+    while len(_unwanted) > MOST_UNWANTED:
+        del _unwanted[next(iter(_unwanted))]
 
 
 class BundleRun:
@@ -139,6 +157,8 @@ class BundleRun:
         self._lock = threading.Lock()
         self._next, self._end = 0, len(self._args)
         self._skipped = _unwanted.pop(self.key, set())
+        if EVERY in self._skipped:
+            self._end = 0
         self._current = self._interrupting = _NOBODY
         self._began = self._told_at = 0.0
         self._kept: dict[int, Any] = {}
@@ -146,6 +166,10 @@ class BundleRun:
         self._tally = Tally()
 
     # In the thread that runs the calls --------------------------------------------------------
+
+    def tell_begun(self) -> None:
+        """Tell the client, soon."""
+        self._send(op=BEGUN)
 
     def run(self) -> dict[int, Any]:
         """Run every call that is not given back; the values that stay here."""

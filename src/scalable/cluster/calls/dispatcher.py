@@ -15,12 +15,13 @@ from dask.utils import funcname
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
-from scalable.cluster.calls.bundles import ERROR, KEPT, PICKLED, PLAIN, run_bundle
+from scalable.cluster.calls.bundles import ERROR, EVERY, KEPT, PICKLED, PLAIN, run_bundle
 from scalable.cluster.calls.losses import SentBundle, judge_loss
 from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
 from scalable.cluster.calls.output import PROCESS
-from scalable.cluster.calls.pace import Pace
+from scalable.cluster.calls.pace import AHEAD, Pace
+from scalable.cluster.calls.recalls import FREE_S, Recalls
 from scalable.cluster.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.errors import ClusterError
 
@@ -97,6 +98,7 @@ class Dispatcher:
         self._awake = False
         self._id, self._task_name = uuid.uuid4().hex, task or name
         self._told, self._telling = 0, False
+        self._recalls, self._looking = Recalls(), False
 
     # For any thread -------------------------------------------------------------------------------
 
@@ -122,6 +124,7 @@ class Dispatcher:
         # First: whatever is added from here on wakes us again.
         self._awake = False
         self._fill()
+        self._recall()
         if not self._telling and self._backlog() != self._told:
             self._telling = True
             self.client.in_loop_after(TELL_BACKLOG_S, self._tell_backlog)
@@ -141,8 +144,8 @@ class Dispatcher:
 
     def _fill(self) -> None:
         """Send off bundles, as many as may be on their way."""
-        slots = max(1, self.client.slots_of(self.tag) // self._slots_per_call)
-        while len(self._bundles) < self.pace.in_flight(slots):
+        slots = self._slots()
+        while len(self._bundles) < AHEAD * slots:
             lot = self._first()
             if lot is None:
                 return
@@ -152,6 +155,23 @@ class Dispatcher:
                 self._send(lot, [number])
             if others := [n for n in numbers if not lot.suspects(n)] if suspects else numbers:
                 self._send(lot, others)
+
+    def _recall(self) -> None:
+        """Take back what waits while a slot is free."""
+        waiting = self._bundles.values()
+        for bundle in self._recalls.wanted(list(waiting), self._slots(), time.monotonic()):
+            bundle.recalled = True
+            self.client.interrupt(bundle.key, EVERY)
+        if self._recalls.looks_again and not self._looking:
+            self._looking = True
+            self.client.in_loop_after(FREE_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looking = False
+        self._recall()
+
+    def _slots(self) -> int:
+        return max(1, self.client.slots_of(self.tag) // self._slots_per_call)
 
     def _first(self) -> Lot | None:
         while self.lots:
@@ -279,10 +299,13 @@ class Dispatcher:
     def _named(self, function: Callable[..., Any]) -> str:
         return self._task or str(funcname(function))
 
-    def returned(self, key: str, numbers: Sequence[int]) -> None:
+    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
         """A bundle takes too long, and has given back what it had not begun."""
         bundle = self._bundles.get(key)
         if bundle is None:
+            return
+        if isinstance(numbers, int):  # it had not begun when it was asked back
+            self._release(key)
             return
         self.pace.at_least(time.monotonic() - bundle.heard_at)
         given = [position for position in numbers if position in bundle.open]
@@ -358,6 +381,7 @@ class Dispatcher:
         """A bundle of which that was asked begins."""
         if key in self._bundles:
             self._bundles[key].begun = True
+            self._recall()
 
     def cancel(self, lot: Lot, number: Any) -> None:
         """End a call that was sent off."""

@@ -42,7 +42,9 @@ class SentBundle:
     suspected
         Whether the scheduler is told when it begins, and ...
     begun
-        ... whether it was.
+        ... whether it was; of others, whether it is known to have begun.
+    recalled
+        Whether its calls were asked back, should it not have begun.
     """
 
     key: str
@@ -52,6 +54,7 @@ class SentBundle:
     heard_at: float
     suspected: bool
     begun: bool = False
+    recalled: bool = False
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 #: A bundle is to take so long: long against what sending one costs, short against a wait.
 BUNDLE_S = 0.05
 LARGEST_BUNDLE = 4096
-#: Calls that take longer are sent one for each slot: the next one would only wait behind it.
-LONG_CALL_S = 0.5
+#: Bundles for each slot that may be on their way or run: the next one is there when one ends.
+AHEAD = 2
 
 
 class Pace:
@@ -19,7 +19,7 @@ class Pace:
         """Calls have taken so long together."""
         if calls:
             latest = seconds / calls
-            self.mean_s = latest if self.mean_s is None else 0.5 * self.mean_s + 0.5 * latest
+            self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
 
     def at_least(self, seconds: float) -> None:
         """A call has been running for so long."""
@@ -31,8 +31,3 @@ class Pace:
             return 1
         quick = int(BUNDLE_S / max(self.mean_s, 1e-7))
         return max(1, min(quick, backlog // (2 * slots), LARGEST_BUNDLE))
-
-    def in_flight(self, slots: int) -> int:
-        """Bundles that may be on their way or run."""
-        ahead = 1 if self.mean_s is not None and self.mean_s >= LONG_CALL_S else 2
-        return ahead * slots

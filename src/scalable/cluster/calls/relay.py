@@ -45,7 +45,7 @@ class BundleRelay(SchedulerPlugin):
     def install(self, scheduler: Scheduler) -> None:
         """Offer what clients and workers ask for."""
         self._scheduler = scheduler
-        for operation in (OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
+        for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
         scheduler.stream_handlers[BACKLOG] = self.take_backlog
@@ -90,7 +90,7 @@ class BundleRelay(SchedulerPlugin):
         if task.processing_on is not None:
             comm = self._scheduler.stream_comms.get(task.processing_on.address)
             if comm is not None:
-                comm.send({"op": INTERRUPT, "key": key, "number": number})
+                comm.send({"op": INTERRUPT, "key": key, "number": number, "client": client})
 
     def follow(self, client: str) -> dict[str, int]:
         """Tell a client from now on how many slots each tag has; what they are now."""
