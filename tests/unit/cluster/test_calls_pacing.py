@@ -1,0 +1,141 @@
+"""How many calls make a bundle, which bundles are taken back, and what a lost one costs."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from distributed.scheduler import KilledWorker
+
+from scalable.cluster.calls.losses import LOSSES, SentBundle, judge_loss
+from scalable.cluster.calls.pace import BUNDLE_S, LARGEST_BUNDLE, Pace
+from scalable.cluster.calls.recalls import FREE_S, Recalls
+from scalable.cluster.calls.uploads import REMEMBERED, Uploads
+
+
+def paced(mean_s):
+    pace = Pace()
+    pace.observe(1, mean_s)
+    return pace
+
+
+def test_the_first_call_goes_alone():
+    assert Pace().size(10_000, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("mean_s", "backlog", "expected"),
+    [
+        (1.0, 1000, 1),
+        (0.001, 1000, 50),
+        (1e-6, 10**6, LARGEST_BUNDLE),
+        (1e-6, 100, 25),
+        (1e-6, 1, 1),
+    ],
+)
+def test_bundles_are_short_and_leave_work_for_the_other_slots(mean_s, backlog, expected):
+    assert paced(mean_s).size(backlog, 2) == expected
+
+
+def test_a_pace_follows_what_calls_take():
+    pace = paced(1.0)
+    for _ in range(10):
+        pace.observe(1, 0.001)
+    assert pace.size(10_000, 2) > 10
+    pace.at_least(BUNDLE_S)
+    assert pace.size(10_000, 2) == 1
+
+
+@dataclass
+class Lot:
+    losses: dict = field(default_factory=dict)
+    settled: dict = field(default_factory=dict)
+
+    def lost(self, number):
+        self.losses[number] = self.losses.get(number, 0) + 1
+        return self.losses[number]
+
+    def is_over(self, number):
+        return number in self.settled
+
+    def function(self, number):
+        return abs
+
+    def settle(self, numbers, outcomes):
+        self.settled |= dict(zip(numbers, outcomes, strict=True))
+
+
+def bundle(lot, numbers, *, begun=False, suspected=False):
+    opened = set(range(len(numbers)))
+    return SentBundle("key", lot, numbers, opened, 0.0, suspected, begun=begun)
+
+
+ERROR = KilledWorker("key", SimpleNamespace(address="tcp://here"), 3)
+
+
+def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
+    lot = Lot()
+    running, second, third = (bundle(lot, [i], begun=i == 0) for i in range(3))
+    bundles = [running, second, third]
+    recalls = Recalls()
+    assert recalls.wanted(bundles, 2, 10.0) == []  # it may be free for a moment only
+    assert recalls.looks_again
+    assert recalls.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
+    third.recalled = True
+    assert recalls.wanted(bundles, 2, 10.0 + 4 * FREE_S) == [second]
+
+
+def test_no_bundle_is_taken_back_while_all_slots_work():
+    lot = Lot()
+    bundles = [bundle(lot, [0], begun=True), bundle(lot, [1], begun=True), bundle(lot, [2])]
+    recalls = Recalls()
+    for moment in range(5):
+        assert recalls.wanted(bundles, 2, float(moment)) == []
+    assert not recalls.looks_again
+
+
+def test_a_lost_bundle_makes_suspects_of_what_may_have_run():
+    lot = Lot()
+    assert judge_loss(bundle(lot, list("abcd")), ERROR, 1.0) == [0, 1, 2, 3]
+    assert lot.losses == {"a": 1}
+    assert judge_loss(bundle(lot, list("efgh")), ERROR, 0.001) == [0, 1, 2, 3]
+    assert lot.losses.keys() == set("aefgh")
+
+
+def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
+    lot = Lot()
+    for _ in range(2 * LOSSES):
+        assert judge_loss(bundle(lot, ["a"], suspected=True), ERROR, 1.0) == [0]
+    assert lot.losses == {}
+
+
+def test_a_call_that_ends_its_workers_is_given_up():
+    lot = Lot()
+    assert judge_loss(bundle(lot, ["a"]), ERROR, 1.0) == [0]
+    for _ in range(LOSSES - 2):
+        assert judge_loss(bundle(lot, ["a"], begun=True, suspected=True), ERROR, 1.0) == [0]
+    assert judge_loss(bundle(lot, ["a"], begun=True, suspected=True), ERROR, 1.0) == []
+    _, error = lot.settled["a"]
+    assert "abs" in str(error)
+
+
+def test_large_arguments_are_sent_once():
+    sent = []
+    uploads = Uploads(lambda value: sent.append(value) or f"reference {len(sent)}")
+    large, small = b"x" * 2_000_000, b"y"
+    assert uploads.replaced((large, small, 1)) == ("reference 1", small, 1)
+    assert uploads.replaced((large,)) == ("reference 1",)
+    assert len(sent) == 1
+    mutable = bytearray(large)
+    first = uploads.replaced((mutable,))
+    mutable[0] = 0
+    assert uploads.replaced((mutable,)) != first  # what it holds may be other than it was
+    rows = uploads.replaced_in_all([(mutable, 1), (mutable, 2)])
+    assert rows[0][0] == rows[1][0]
+    assert uploads.replaced_in_all([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
+
+
+def test_uploads_do_not_hold_everything_that_was_sent():
+    uploads = Uploads(lambda value: object())
+    for i in range(3 * REMEMBERED):
+        uploads.replaced((bytes([i]) * 2_000_000,))
+    assert len(uploads._sent) == REMEMBERED
