@@ -16,6 +16,7 @@ PAGES = (
     "docs/clusters.md",
     "docs/scaling.md",
     "docs/planning.md",
+    "docs/calls.md",
 )
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
