@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
 
-from scalable import ScalableSession
+from scalable import ClusterError, ScalableSession
 
 MANIFEST = """\
 version: 1
@@ -146,6 +146,8 @@ def test_an_unknown_tag_is_refused(client):
         client.pool(tag="c")
     with pytest.raises(Exception, match="timeout=0"):
         client.pool(tag="a", timeout=0)
+    with pytest.raises(ClusterError, match="timeout='10s': it is a number of seconds"):
+        client.pool(tag="a", timeout="10s")
 
 
 def test_a_pool_that_was_shut_down_takes_nothing(client):
@@ -173,6 +175,8 @@ def test_futures_as_arguments(client, pool):
         pool.submit(double, failed).result(timeout=60)
     dask = client.submit(double, 4, tag="b")
     assert pool.submit(double, dask).result(timeout=60) == 16
+    with pytest.raises(TypeError, match=r"cannot be sent: give it to submit\(\)"):
+        pool.submit(sum, [first]).result(timeout=60)
 
 
 def test_an_object_that_was_sent_is_used_anywhere(client, pool):
@@ -284,10 +288,11 @@ def test_cancelling_what_runs_frees_its_worker(client, call):
         assert pool.submit(double, 4).result(timeout=60) == 8
 
 
-def test_a_call_may_run_for_so_long_and_no_longer(client):
+@pytest.mark.parametrize("call", [(spin,), (nap, 1000)], ids=["python", "blocked"])
+def test_a_call_may_run_for_so_long_and_no_longer(client, call):
     with client.pool(tag="b", timeout=0.5) as pool:
-        slow, quick = pool.submit(spin), pool.submit(double, 2)
-        with pytest.raises(TimeoutError, match=r"spin\(\) ran for longer than 0.5 s"):
+        slow, quick = pool.submit(*call), pool.submit(double, 2)
+        with pytest.raises(TimeoutError, match=r"(spin|nap)\(\) ran for longer than 0.5 s"):
             slow.result(timeout=60)
         assert quick.result(timeout=60) == 4
 
@@ -317,3 +322,67 @@ def test_nothing_is_left_behind(client, eventually):
             ]
         )
     )
+
+
+# Ending early -------------------------------------------------------------------------------------
+
+
+def test_who_is_interrupted_does_not_wait_for_the_calls(client, tmp_path):
+    """A block that is left by Ctrl-C ends what runs, and begins nothing more."""
+    path = tmp_path / "runs"
+    pool = client.pool(tag="b")
+    running, waiting = pool.submit(nap, 1000), pool.submit(note, path, 1)
+    many = pool.map(note, [path], [2])
+    while not running.running():
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt), pool:
+        raise KeyboardInterrupt
+    with client.pool(tag="b") as pool:
+        assert pool.submit(double, 4).result(timeout=60) == 8
+    assert running.cancelled()
+    assert waiting.cancelled()
+    with pytest.raises(CancelledError):
+        next(many)
+    assert not path.exists()
+
+
+def test_a_pool_is_closed_and_joined(client):
+    pool = client.pool(tag="a")
+    future = pool.submit(nap, 0.5)
+    with pytest.raises(ValueError, match="close it before"):
+        pool.join()
+    pool.close()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(double, 1)
+    pool.join()
+    assert future.done()
+
+
+def test_cancelling_many_calls_begins_no_more_of_them(client, tmp_path):
+    path = tmp_path / "runs"
+    with client.pool(tag="b") as pool:
+        blocker = pool.submit(nap, 1.0)
+        many = pool.map_async(lambda i: note(path, i), range(3))
+        assert many.cancel()
+        blocker.result(timeout=60)
+    assert not path.exists()
+
+
+def test_chunks_are_asked_for_as_in_multiprocessing_and_change_nothing(pool):
+    assert pool.starmap(pow, [(2, 3), (3, 2)], 1) == [8, 9]
+    assert pool.starmap_async(pow, [(2, 3)], 1).get(timeout=60) == [8]
+    assert pool.map_async(double, range(5), 2).get(timeout=60) == [0, 2, 4, 6, 8]
+    assert list(pool.imap(double, range(3), 2)) == [0, 2, 4]
+    assert sorted(pool.imap_unordered(double, range(3), chunksize=2)) == [0, 2, 4]
+    with pytest.raises(TypeError, match="chunksize is given by its name"):
+        pool.map(double, range(10), 4)
+
+
+def test_a_pool_of_a_closed_client_takes_no_calls():
+    with ScalableSession.local({"a": 1}) as client:
+        pool = client.pool(tag="a")
+        assert pool.submit(double, 1).result(timeout=60) == 2
+    with pytest.raises(RuntimeError, match="client was closed"):
+        pool.submit(double, 1)
+    with pytest.raises(RuntimeError, match="client was closed"):
+        pool.map(double, [1])

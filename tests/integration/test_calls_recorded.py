@@ -119,7 +119,7 @@ def test_a_bundle_has_one_row_with_counts_and_quantiles(session, client):
         futures = [pool.submit(fail_at_three, i) for i in range(2000)]
         assert sum(future.exception(timeout=60) is not None for future in futures) == 1
     session.close()
-    final = [row for row in rows(session) if "calls" in row]
+    final = [row for row in rows(session) if row.get("calls", {}).get("count")]
     assert len(final) < 500
     assert sum(row["calls"]["count"] for row in final) == 2000
     assert sum(row["calls"]["failed"] for row in final) == 1
@@ -132,6 +132,33 @@ def test_a_bundle_has_one_row_with_counts_and_quantiles(session, client):
     summary = json.loads((session.run_path / "summary.json").read_text())
     assert summary["tasks"] == {"succeeded": 1999, "failed": 1}
     assert summary["task_names"]["fail_at_three"]["count"] == 2000
+
+
+def test_calls_that_were_taken_back_and_run_later_count_once(session, client):
+    """Behind calls that hold their slots others are sent and taken back again and again."""
+    with client.pool(tag="a", timeout=0.5) as pool:
+        stuck = [pool.submit(time.sleep, 1000) for _ in range(2)]
+        assert all(isinstance(f.exception(timeout=60), TimeoutError) for f in stuck)
+        assert [pool.submit(abs, -1).result(timeout=60) for _ in range(3)] == [1, 1, 1]
+    session.close()
+    summary = json.loads((session.run_path / "summary.json").read_text())
+    assert summary["task_names"]["abs"]["count"] == 3
+    assert summary["tasks"]["succeeded"] == 3
+
+
+def test_a_call_that_ran_for_too_long_is_a_failure_in_the_records(session, client, eventually):
+    def spin():
+        while True:
+            pass
+
+    with client.pool(tag="a", timeout=0.5) as pool:
+        assert isinstance(pool.submit(spin).exception(timeout=60), TimeoutError)
+    eventually(lambda: rows(session, "failures"))
+    session.close()
+    (failure,) = rows(session, "failures")
+    assert failure["failure_class"] == "TimeoutError"
+    assert "in spin" in failure["details"]["traceback"]
+    assert json.loads((session.run_path / "summary.json").read_text())["tasks"] == {"failed": 1}
 
 
 def test_rows_of_calls_on_request(session, client):

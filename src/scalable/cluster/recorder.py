@@ -26,6 +26,12 @@ LISTED_TASKS = 20
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
+#: What is told of a bundle that was taken back before it began.
+_NO_CALLS: Mapping[str, Any] = {
+    "calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": (), "rows": (),
+}  # fmt: skip
+
+
 class RunWriter(Protocol):
     """Where rows go: a run directory, or a list in a test."""
 
@@ -36,12 +42,13 @@ class RunWriter(Protocol):
 class _Pending:
     """A task between its submission and its end."""
 
-    __slots__ = ("head", "ready_at", "running", "silent")
+    __slots__ = ("head", "is_bundle", "ready_at", "running", "silent")
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
         self.ready_at = ready_at
         # The calls of a bundle may have rows of their own: then it has none.
+        self.is_bundle = bundle is not None
         self.running = self.silent = bundle is not None and bundle["rows"]
 
 
@@ -177,6 +184,8 @@ class Recorder(SchedulerPlugin):
                 )
         if bundle is not None:
             self._failures_within(key, bundle, details)
+        elif entry.is_bundle and state == "cancelled" and not entry.running:
+            bundle = _NO_CALLS  # taken back: they run in another one
         if entry.silent:
             for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
                 self._lines.append(_call_row(entry, worker, number, succeeded, row))

@@ -20,6 +20,7 @@ from scalable.cluster.calls.interrupts import (
     give_up,
     interrupt_task,
     raise_in,
+    too_long,
 )
 from scalable.cluster.calls.messages import (
     LARGE,
@@ -159,7 +160,7 @@ class BundleRun:
         self._skipped = _unwanted.pop(self.key, set())
         if EVERY in self._skipped:
             self._end = 0
-        self._current = self._interrupting = _NOBODY
+        self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._told_at = 0.0
         self._kept: dict[int, Any] = {}
         self._untold = _Outcomes()
@@ -212,8 +213,12 @@ class BundleRun:
             self._current = _NOBODY
             if self._interrupting == number:
                 self._await_interrupt(number)
-        except CallInterrupted:
+        except CallInterrupted as interrupted:
             self._current = self._interrupting = _NOBODY
+            if self._timed_out == number:
+                error = too_long(function, self._timeout_s or 0.0)
+                self._tally.failed(error.with_traceback(interrupted.__traceback__))
+                self._tally.durations.append(time.perf_counter() - began)
             return
         except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
             self._current = _NOBODY
@@ -307,7 +312,9 @@ class BundleRun:
         if self._timeout_s is None:
             return
         number, began = self._current, self._began
-        if number != _NOBODY and began and time.perf_counter() - began >= self._timeout_s:
+        is_late = began and time.perf_counter() - began >= self._timeout_s
+        if is_late and number not in (_NOBODY, self._timed_out):
+            self._timed_out = number
             self._send(op=TIMED_OUT, number=number)
             self.interrupt(number)
         self._watch_after(min(LOOK_S, self._timeout_s / 4))
@@ -329,7 +336,8 @@ class BundleRun:
 
     def _give_up(self, number: int) -> None:
         if _running.get(self.key) is self and self._current == number:
-            give_up(self._worker, self.key)
+            function = self._functions[self._indexes[number] if self._indexes else 0]
+            give_up(self._worker, getattr(function, "__qualname__", self.key))
 
 
 class _Outcomes:

@@ -8,6 +8,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask import annotate  # type: ignore[attr-defined]
@@ -16,6 +17,8 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 
 from scalable.cluster.calls.bundles import ERROR, EVERY, KEPT, PICKLED, PLAIN, run_bundle
+from scalable.cluster.calls.futures import CallFuture
+from scalable.cluster.calls.interrupts import INTERRUPT_GRACE_S, too_long
 from scalable.cluster.calls.losses import SentBundle, judge_loss
 from scalable.cluster.calls.lots import Lot, Outcome
 from scalable.cluster.calls.messages import dump_calls, dump_function, load, load_error
@@ -115,8 +118,8 @@ class Dispatcher:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits or runs."""
-        return not self._bundles and not any(len(lot) for lot in self.lots)
+        """Whether nothing waits or runs, and the records have heard of the end of what ran."""
+        return not self._bundles and not self._ending and not any(len(lot) for lot in self.lots)
 
     # In the client's loop -------------------------------------------------------------------------
 
@@ -261,6 +264,7 @@ class Dispatcher:
             else:
                 self._settle(bundle, positions, values, kinds)
         bundle.heard_at = time.monotonic()
+        bundle.over = over
         if over and not bundle.kept:
             self._end(bundle)
 
@@ -319,12 +323,19 @@ class Dispatcher:
         if bundle is None or number not in bundle.open:
             return
         bundle.open.discard(number)
-        function = bundle.lot.function(bundle.numbers[number])
-        named = getattr(function, "__qualname__", repr(function))
-        error = TimeoutError(f"{named}() ran for longer than {self._options.timeout_s:g} s")
+        error = too_long(
+            bundle.lot.function(bundle.numbers[number]), self._options.timeout_s or 0.0
+        )
         bundle.lot.settle([bundle.numbers[number]], [(None, error)])
+        self.client.in_loop_after(INTERRUPT_GRACE_S / 2, partial(self._let_go, key))
         if not bundle.open:
             self._end(bundle)
+
+    def _let_go(self, key: str) -> None:
+        """Release a bundle whose call does not end: with its worker replaced it would run again."""
+        bundle = self._ending.get(key) or self._bundles.get(key)
+        if bundle is not None and not bundle.over:
+            self._release(key)
 
     def in_memory(self, key: str) -> None:
         """A bundle has ended; what is too large to be told can be fetched."""
@@ -395,6 +406,16 @@ class Dispatcher:
         self.client.interrupt(bundle.key, position)
         if not bundle.open:  # whether it runs or waits at its worker
             self._release(bundle.key)
+
+    def cancel_all(self) -> None:
+        """End every call that was sent off."""
+        for bundle in list(self._bundles.values()):
+            for position in sorted(bundle.open):
+                number = bundle.numbers[position]
+                if isinstance(number, CallFuture):
+                    number.cancel()
+                else:
+                    self.cancel(bundle.lot, number)
 
     def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
         bundle.lot.put_back([bundle.numbers[position] for position in positions])

@@ -107,6 +107,12 @@ class CallFuture(Future[Any]):
             raise ValueError("the call has not ended")
         return self._state == FINISHED and self._exception is None
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "the future of a call in a pool cannot be sent: give it to submit() of that pool as an "
+            "argument by itself, or send its result()"
+        )
+
     def profile(self) -> dict[str, Any]:
         """What the call took, with the names and units of the rows of ``tasks.jsonl``.
 

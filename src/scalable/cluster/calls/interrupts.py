@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
@@ -18,6 +19,12 @@ INTERRUPT_GRACE_S = 2.0
 
 class CallInterrupted(BaseException):
     """Raised within a call that was cancelled or ran for too long."""
+
+
+def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
+    """What a call has failed with that ran for longer than it may."""
+    named = getattr(function, "__qualname__", repr(function))
+    return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")
 
 
 def raise_in(thread: int) -> None:

@@ -45,6 +45,8 @@ class SentBundle:
         ... whether it was; of others, whether it is known to have begun.
     recalled
         Whether its calls were asked back, should it not have begun.
+    over
+        Whether it has run to its end.
     """
 
     key: str
@@ -55,6 +57,7 @@ class SentBundle:
     suspected: bool
     begun: bool = False
     recalled: bool = False
+    over: bool = False
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
 

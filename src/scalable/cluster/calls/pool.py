@@ -60,8 +60,7 @@ class CallPool(Executor):
         RuntimeError
             When the pool was shut down.
         """
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._check_open()
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
@@ -102,6 +101,11 @@ class CallPool(Executor):
             Without effect: bundles find their own size.
         """
         del chunksize
+        if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
+            raise TypeError(
+                "what follows the function is iterables, as in concurrent.futures; "
+                "chunksize is given by its name"
+            )
         return self._iterate(self._start(fn, list(zip(*iterables, strict=False))), timeout)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -126,36 +130,52 @@ class CallPool(Executor):
 
     # As in multiprocessing ------------------------------------------------------------------------
 
-    def starmap(self, fn: Callable[..., Any], iterable: Iterable[Iterable[Any]]) -> list[Any]:
+    # ``chunksize`` is without effect in all of them: bundles find their own size.
+
+    def starmap(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+    ) -> list[Any]:
         """Results of a function on each element's elements, all of them."""
-        return self.starmap_async(fn, iterable).result()  # type: ignore[no-any-return]
+        return _awaited(self.starmap_async(fn, iterable, chunksize))  # type: ignore[no-any-return]
 
     def starmap_async(
         self,
         fn: Callable[..., Any],
         iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
         callback: Callable[[Any], Any] | None = None,
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> CallFuture:
-        """A future of the results of :meth:`starmap`."""
+        """A future of the results of :meth:`starmap`; cancelling it ends what has not begun."""
+        del chunksize
         return self._collect(fn, [tuple(item) for item in iterable], callback, error_callback)
 
     def map_async(
         self,
         fn: Callable[..., Any],
         iterable: Iterable[Any],
+        chunksize: int | None = None,
         callback: Callable[[Any], Any] | None = None,
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> CallFuture:
         """A future of the list of results of a function on each element."""
+        del chunksize
         return self._collect(fn, [(item,) for item in iterable], callback, error_callback)
 
-    def imap(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    def imap(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
         """Results in their order, as they become available."""
-        return self.map(fn, iterable)
+        return self.map(fn, iterable, chunksize=chunksize)
 
-    def imap_unordered(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    def imap_unordered(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
         """Results as they come."""
+        del chunksize
         many = self._start(fn, [(item,) for item in iterable], ordered=False)
         return self._iterate(many, None)
 
@@ -166,7 +186,7 @@ class CallPool(Executor):
         kwds: Mapping[str, Any] | None = None,
     ) -> Any:
         """The result of one call."""
-        return self.submit(fn, *args, **(kwds or {})).result()
+        return _awaited(self.submit(fn, *args, **(kwds or {})))
 
     def apply_async(
         self,
@@ -186,8 +206,7 @@ class CallPool(Executor):
     def _start(
         self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
     ) -> ManyCalls:
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._check_open()
         arguments = self._uploads.replaced_in_all(arguments)
         many = ManyCalls(self.condition, fn, arguments, ordered=ordered)
         if arguments:
@@ -227,17 +246,51 @@ class CallPool(Executor):
             except Exception as error:  # noqa: BLE001 - the call's own
                 settle(self.condition, [(future, None, error)])
 
+        def ended(_: Any) -> None:
+            if future.cancelled():
+                many.cancel()
+
         many.on_end = end
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        future.add_done_callback(ended)
+        self._check_open()
         if arguments:
+            made_calls()
+            self._many.add(many)
             self._dispatcher.offer(many)
         else:
             end()
         return future
 
+    def close(self) -> None:
+        """Take no more calls; those that were given go on."""
+        self.shutdown(wait=False)
+
+    def join(self) -> None:
+        """Wait for the calls that were given, after :meth:`close`."""
+        if not self._shut:
+            raise ValueError("the pool still takes calls: close it before")
+        self.shutdown()
+
+    def terminate(self) -> None:
+        """Take no more calls, and end those that wait and those that run."""
+        self.shutdown(wait=False, cancel_futures=True)
+        self._client.in_loop(self._dispatcher.cancel_all)
+
     def __enter__(self) -> Self:
         return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the calls that were given; who interrupts the block does not wait."""
+        if kind is None or issubclass(kind, Exception):
+            self.shutdown()
+        else:
+            self.terminate()
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._dispatcher.closed:
+            raise RuntimeError("cannot schedule new futures: the pool's client was closed")
 
     def __repr__(self) -> str:
         tag = self._dispatcher.tag
@@ -279,6 +332,14 @@ def _value(argument: Any) -> Any:
     return argument.result() if isinstance(argument, CallFuture) else argument
 
 
+def _awaited(future: CallFuture) -> Any:
+    """The result; nobody else has the future, so its calls end with whoever waits."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
+
+
 def _call_back(
     future: CallFuture,
     callback: Callable[[Any], Any] | None,
@@ -299,5 +360,9 @@ def _call_back(
 
 def check_timeout(timeout: float | None) -> None:
     """Raise ClusterError where this is no time limit."""
-    if timeout is not None and not timeout > 0:
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise ClusterError(f"timeout={timeout!r}: it is a number of seconds, or None")
+    if not timeout > 0:
         raise ClusterError(f"timeout={timeout!r}: a call needs some time to run")
