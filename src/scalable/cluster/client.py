@@ -43,6 +43,8 @@ def _is_worth_saying(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("asyncio").addFilter(_is_worth_saying)
+# It tells of each connection that ends with something unsent: at the end of a session, mostly.
+logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
 class ScalableClient(Client):
