@@ -21,10 +21,11 @@ from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, T
 from scalable.cluster.calls.dispatcher import Dispatcher, Options
 from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.calls.pool import CallPool, check_timeout
-from scalable.cluster.calls.relay import BACKLOG, SLOTS
+from scalable.cluster.calls.relay import BACKLOG, SLOTS, BundleRelay
 from scalable.cluster.graphs import is_raw, prepare
 from scalable.cluster.measured import PROFILE
 from scalable.cluster.nesting import made_calls, slot_lent
+from scalable.cluster.profiles import Profiles
 from scalable.cluster.routing import ONE_SLOT, Routing
 from scalable.cluster.waiting import WAITING_TOPIC
 from scalable.errors import ClusterError
@@ -83,6 +84,8 @@ class ScalableClient(Client):
         self._pool_slots: dict[str, int] | None = None
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
         self._bundles: dict[str, Dispatcher] = {}
+        #: Whether the scheduler can end calls that run; None before it was asked.
+        self._interrupts: bool | None = None
         super().__init__(address, *args, **kwargs)
         self._stream_handlers |= {
             OUTCOMES: self._hear_of_bundle("outcomes"),
@@ -302,9 +305,13 @@ class ScalableClient(Client):
         ------
         ValueError
             When the call has not ended.
+        ClusterError
+            When the scheduler is not one of ours.
         """
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
+        if not self.ask("get_metadata", keys=[Profiles.name], default=False):
+            raise ClusterError("the scheduler of this cluster keeps no profiles of calls")
         row = self.ask("scalable_profile", key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
@@ -359,6 +366,9 @@ class ScalableClient(Client):
             raise ClusterError("a pool of calls needs a client that is not asynchronous")
         tag, route, _ = self._routing.route(None, tag, n, task, {})
         if self._pool_slots is None:
+            if not self.ask("get_metadata", keys=[BundleRelay.name], default=False):
+                # A scheduler that is not ours can learn it.
+                self.register_plugin(BundleRelay())
             self._pool_slots = {}
             self._pool_slots = self.ask("scalable_follow_slots", client=self.id)
         options = Options(timeout, stream_output, record_calls)
@@ -432,8 +442,14 @@ class ScalableClient(Client):
 
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         """Cancel calls; one that runs and that nobody else waits for is ended."""
-        for future in futures_of(futures):
-            self.interrupt(future.key)
+        assert self.scheduler is not None
+        if self._interrupts is None:
+            self._interrupts = await self.scheduler.get_metadata(
+                keys=[BundleRelay.name], default=False
+            )
+        if self._interrupts:
+            for future in futures_of(futures):
+                self.interrupt(future.key)
         await super()._cancel(futures, *args, **kwargs)
 
     def _handle_key_in_memory(

@@ -27,6 +27,7 @@ class Profiles(SchedulerPlugin):
         self._ready_at: dict[Any, float] = {}
         self._rows: dict[Any, tuple[Any, ...]] = {}
         scheduler.handlers["scalable_profile"] = self.profile
+        scheduler.set_metadata(keys=[self.name], value=True)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         """Take note of what became of a call."""

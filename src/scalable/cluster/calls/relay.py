@@ -45,6 +45,7 @@ class BundleRelay(SchedulerPlugin):
     def install(self, scheduler: Scheduler) -> None:
         """Offer what clients and workers ask for."""
         self._scheduler = scheduler
+        scheduler.set_metadata(keys=[self.name], value=True)
         for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
