@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
 
-from scalable import ScalableSession
+from scalable import ClusterError, ScalableClient, ScalableSession
 
 MANIFEST = """\
 version: 1
@@ -299,6 +299,22 @@ def test_long_calls_do_not_hold_up_others(client):
         began = time.perf_counter()
         list(pool.map(nap, [0.5] * 8))
         assert time.perf_counter() - began < 8 * 0.5
+
+
+def test_calls_end_with_their_client(client):
+    with ScalableClient(client.scheduler.address, security=client.security) as other:
+        pool = other.pool(tag="b")
+        futures = [pool.submit(nap, 5.0) for _ in range(10)]
+        results = pool.map(nap, [5.0] * 3)
+        time.sleep(0.3)
+    for future in futures:
+        with pytest.raises(ClusterError, match="client was closed"):
+            future.result(timeout=60)
+    with pytest.raises(ClusterError, match="client was closed"):
+        next(results)
+    with pytest.raises(RuntimeError, match="client is closed"):
+        pool.submit(nap, 1.0)
+    pool.shutdown()
 
 
 def test_nothing_is_left_behind(client, eventually):

@@ -440,6 +440,12 @@ class ScalableClient(Client):
         for dispatcher in list(self._dispatchers):
             dispatcher.wake()
 
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        """Close; calls of pools that have not ended fail, saying so."""
+        for dispatcher in list(self._dispatchers):
+            dispatcher.close()
+        await super()._close(*args, **kwargs)
+
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         """Cancel calls; one that runs and that nobody else waits for is ended."""
         assert self.scheduler is not None

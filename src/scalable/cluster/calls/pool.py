@@ -60,8 +60,7 @@ class CallPool(Executor):
         RuntimeError
             When the pool was shut down.
         """
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._refuse_when_over()
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
@@ -72,6 +71,12 @@ class CallPool(Executor):
         else:
             self.begin(future)
         return future
+
+    def _refuse_when_over(self) -> None:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._dispatcher.closed:
+            raise RuntimeError("cannot schedule new futures: the client is closed")
 
     def begin(self, future: CallFuture) -> None:
         """Put a call in the queue, once what it takes is there."""
@@ -186,8 +191,7 @@ class CallPool(Executor):
     def _start(
         self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
     ) -> ManyCalls:
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._refuse_when_over()
         arguments = self._uploads.replaced_in_all(arguments)
         many = ManyCalls(self.condition, fn, arguments, ordered=ordered)
         if arguments:
@@ -228,8 +232,7 @@ class CallPool(Executor):
                 settle(self.condition, [(future, None, error)])
 
         many.on_end = end
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+        self._refuse_when_over()
         if arguments:
             self._dispatcher.offer(many)
         else:
