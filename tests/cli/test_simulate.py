@@ -107,3 +107,11 @@ def test_what_cannot_be_simulated(project, invoke, arguments, code, says):
     result = invoke("simulate", *arguments)
     assert result.code == code
     assert says in result.err
+
+
+def test_work_without_end_is_refused_soon(expected, invoke):
+    manifest = expected / "scalable.yaml"
+    manifest.write_text(manifest.read_text().replace("duration: 10s", "duration: 4000d"))
+    result = invoke("simulate")
+    assert result.code == 3
+    assert "calls have not ended after 1e+08 s" in result.err

@@ -103,6 +103,19 @@ def test_a_recorded_run() -> None:
         of_run("run-1", rows[:4], POOLS)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"timestamp": None}, {"timestamp": "noon"}, {"duration_s": {}}, {"duration_s": "3"},
+        {"duration_s": -1}, {"duration_s": 10**400}, {"tag": {}}, {"timestamp": True},
+    ],
+)  # fmt: skip
+def test_a_broken_row_of_a_run_is_passed_over(broken: dict) -> None:
+    whole = {"task_id": "a", "state": "succeeded", "tag": "run", "timestamp": 9.0, "duration_s": 3}
+    rows = [{"state": "submitted"}, whole, {**whole, "task_id": "b", **broken}]
+    assert len(of_run("run-1", rows, POOLS).calls) == 1
+
+
 def spec(*tasks: TaskSpec) -> DeploymentSpec:
     components = {
         "run": ComponentSpec("run", slots=2, workers=WorkerRange(1, 9)),
