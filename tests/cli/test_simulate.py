@@ -115,3 +115,11 @@ def test_work_without_end_is_refused_soon(expected, invoke):
     result = invoke("simulate")
     assert result.code == 3
     assert "calls have not ended after 1e+08 s" in result.err
+
+
+def test_a_start_without_end_and_a_trace_without_bottom_are_refused(trace, invoke):
+    result = invoke("simulate", "--workflow", str(trace), "--startup", "9" * 30)
+    assert (result.code, "no policy can be simulated" in result.err) == (3, True)
+    trace.write_text("[" * 200_000)
+    result = invoke("simulate", "--workflow", str(trace))
+    assert (result.code, "a trace in WfFormat 1.5 is needed" in result.err) == (1, True)

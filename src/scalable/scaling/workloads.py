@@ -295,9 +295,9 @@ def of_wfformat(
         tasks = workflow["specification"]["tasks"]
         ran = {task["id"]: task for task in workflow["execution"]["tasks"]}
         lengths = {task["id"]: float(ran[task["id"]]["runtimeInSeconds"]) for task in tasks}
-        parents = {task["id"]: tuple(task.get("parents") or ()) for task in tasks}
+        parents = {task["id"]: tuple(dict.fromkeys(task.get("parents") or ())) for task in tasks}
         types = {task["id"]: _NUMBER.sub("", task["name"]) for task in tasks}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"no workflow in WfFormat 1.5: {error!r} is missing or wrong in it"
         ) from error

@@ -67,6 +67,17 @@ def test_what_is_no_wfformat_is_refused(wrong: object) -> None:
         of_wfformat(wrong, POOLS)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("part", "at", "value"), [
+    ("specification", "parents", [["align_ID0000001"]]),
+    ("execution", "runtimeInSeconds", 10**400),
+])  # fmt: skip
+def test_a_broken_task_of_a_workflow_is_refused(part: str, at: str, value: object) -> None:
+    broken = document()
+    broken["workflow"][part]["tasks"][0][at] = value
+    with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
+        of_wfformat(broken, POOLS)
+
+
 def test_tasks_after_others() -> None:
     rows = [
         TaskRow("simulate", "run", 3, (1.0, 2.0)),

@@ -127,7 +127,7 @@ def command(  # noqa: PLR0913 - what users may give
         work = _of_manifest(manifest, target, maximum)
     try:
         output.show(_compared(work, names, Startup(startup, billed), seed))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, ArithmeticError) as error:
         raise PlanError(f"no policy can be simulated: {error}") from error
     return 0
 
@@ -139,7 +139,7 @@ def _of_workflow(path: Path, maximum: int) -> Workload:
         return of_wfformat(json.loads(path.read_bytes()), {"workers": Terms(0, maximum)})
     except OSError as error:
         raise ScalableError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScalableError(f"{path}: {error}", hint="a trace in WfFormat 1.5 is needed") from error
 
 
