@@ -18,6 +18,8 @@ from scalable.spec import DeploymentSpec
 
 #: What tells calls of one type apart, at the end of their names.
 _NUMBER = re.compile(r"_?(ID)?\d+$")
+#: So many calls, and waits of calls for others, are held in memory.
+MOST_CALLS, MOST_WAITS = 1_000_000, 20_000_000
 #: Recorded numbers beyond this are none.
 _MOST = 1e100
 
@@ -143,9 +145,17 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
     Raises
     ------
     ValueError
-        When a task comes after one that is not there, or has calls without any duration.
+        When a task comes after one that is not there, or has calls without any duration; or there
+        are more calls, or waits for others, than can be replayed.
     """
     table = list(rows)
+    counts = {row.name: row.count for row in table}
+    waits = sum(row.count * counts.get(other, 0) for row in table for other in row.after)
+    if sum(counts.values()) > MOST_CALLS or waits > MOST_WAITS:
+        raise ValueError(
+            f"{sum(counts.values())} calls that wait {waits} times for others are too many to "
+            f"replay: at most {MOST_CALLS} and {MOST_WAITS}; smaller counts compare policies too"
+        )
     places: dict[str, tuple[int, ...]] = {}
     first = 0
     for row in table:

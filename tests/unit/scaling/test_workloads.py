@@ -89,6 +89,16 @@ def test_tasks_after_others() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("counts", [(10**9, 1), (20_000, 20_000)])
+def test_more_than_can_be_replayed_is_refused(counts: tuple[int, int]) -> None:
+    rows = [
+        TaskRow("simulate", "run", counts[0], (1.0,)),
+        TaskRow("write", "sum", counts[1], (4.0,), ("simulate",)),
+    ]
+    with pytest.raises(ValueError, match="too many to replay"):
+        of_tasks("table", rows, POOLS)
+
+
 def test_a_recorded_run() -> None:
     rows = [
         {"task_id": "a", "state": "submitted", "tag": "run", "timestamp": 100.0},

@@ -166,7 +166,7 @@ def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Wor
     try:
         return of_spec(spec, maximum, total_maximum(spec))
     except ValueError as error:
-        hint = "give each task its count and duration in the manifest, or run it once"
+        hint = "each task needs its count and duration, in the manifest or from an earlier run"
         raise PlanError(f"{path}: {error}", hint=hint) from error
 
 
