@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -211,7 +212,7 @@ class PoolAdaptive:
         self.tag = tag
         self.minimum = minimum
         self.maximum = maximum
-        self.policy: PoolPolicy = policy or PoolScaler()
+        self.policy: PoolPolicy = PoolScaler() if policy is None else policy
         self.decision: PoolDecision | None = None
         self.busy = 0
         self.work_s = 0.0
@@ -220,6 +221,10 @@ class PoolAdaptive:
         self._adaptation = adaptation
         self._interval = parse_duration(interval)
         self._loop: Any = None
+        if not 0 < self._interval < math.inf:
+            raise ClusterError(f"interval {interval!r} is no time between two looks")
+        if not callable(getattr(self.policy, "decide", None)):
+            raise ClusterError(f"policy {policy!r} cannot decide")
 
     @property
     def wished(self) -> int:
