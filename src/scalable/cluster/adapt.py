@@ -153,13 +153,15 @@ class Adaptation:
             count = pool["wanted"] + change
             # Asking a pool anew that was given up would only start its crash loop again.
             hopeless = bool(pool["reason"]) and count > pool["running"]
-            if change and not hopeless:
-                reason = self._pools[tag].reason
+            # Other threads, and listeners of an earlier change, may have ended its following.
+            following = self._pools.get(tag)
+            if change and not hopeless and following is not None:
+                reason = following.reason
                 self._controller.scale({tag: count}, source="adaptive", reason=reason)
 
     def _allotted(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Tag -> workers of the pools that have decided, within the common maximum."""
-        decided = {t: p for t, p in self._pools.items() if p.decision is not None and t in pools}
+        decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
             return wished
