@@ -440,12 +440,6 @@ class ScalableClient(Client):
         for dispatcher in list(self._dispatchers):
             dispatcher.wake()
 
-    async def _close(self, *args: Any, **kwargs: Any) -> None:
-        """Close; calls of pools that have not ended fail, saying so."""
-        for dispatcher in list(self._dispatchers):
-            dispatcher.close()
-        await super()._close(*args, **kwargs)
-
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         """Cancel calls; one that runs and that nobody else waits for is ended."""
         assert self.scheduler is not None
@@ -457,6 +451,40 @@ class ScalableClient(Client):
             for future in futures_of(futures):
                 self.interrupt(future.key)
         await super()._cancel(futures, *args, **kwargs)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        """Close; calls of pools that have not ended never will."""
+        for dispatcher in list(self._dispatchers):
+            dispatcher.close()
+        await super()._close(*args, **kwargs)
+
+    def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
+        super()._handle_cancelled_keys(keys, *args, **kwargs)
+        for key in keys:
+            self._lose_bundle(key)
+
+    def _handle_lost_data(self, key: Any = None) -> None:
+        super()._handle_lost_data(key)
+        if key in self._bundles:
+            self._bundles[key].lost(key)
+
+    def _handle_restart(self) -> None:
+        super()._handle_restart()
+        for key in list(self._bundles):
+            self._lose_bundle(key)
+
+    async def _reconnect(self) -> None:
+        for key in list(self._bundles):  # Dask forgets its futures then
+            self._lose_bundle(key)
+        await super()._reconnect()
+
+    def _lose_bundle(self, key: Any) -> None:
+        if key in self._bundles:
+            error = ClusterError(
+                "the call was lost: the cluster was restarted, or lost an object that was sent",
+                hint="send large objects again, and make the call again",
+            )
+            self._bundles[key].erred(key, error)
 
     def _handle_key_in_memory(
         self,
