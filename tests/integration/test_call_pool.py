@@ -502,15 +502,3 @@ def test_a_lost_object_fails_the_calls_that_take_it(client, pool):
             future.result(timeout=60)
     wait(blockers, timeout=60)
     assert pool.submit(double, 1).result(timeout=60) == 2
-
-
-def test_a_client_that_closes_ends_its_calls(client):
-    with ScalableClient(client.scheduler.address, security=client.security) as other:
-        pool = other.pool(tag="a")
-        futures = [pool.submit(nap, 1.0) for _ in range(8)]
-    for future in futures:
-        with pytest.raises(ClusterError, match="closed"):
-            future.result(timeout=60)
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        pool.submit(double, 1)
-    pool.shutdown()
