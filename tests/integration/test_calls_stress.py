@@ -188,7 +188,7 @@ def run_storm(clients, path, steps, seed, *, kills):
         pool.shutdown()
 
 
-@storms(6)
+@storms(4)
 @given(steps=STEPS, seed=st.integers(0, 10**6))
 def test_every_call_ends_once_whatever_happens(clients, tmp_path_factory, steps, seed):
     run_storm(clients, tmp_path_factory.mktemp("marks") / "runs", steps, seed, kills=1)
