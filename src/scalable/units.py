@@ -123,7 +123,8 @@ def parse_walltime(text: str | int) -> float:
     match = _CLOCK.fullmatch(stripped)
     if match is None:
         try:
-            if re.fullmatch(r"[\d.]+ *[a-z].*", stripped, re.IGNORECASE):
+            # One with a "-" came from there.
+            if re.fullmatch(r"[\d.]+ *[a-z][^-]*", stripped, re.IGNORECASE):
                 return parse_duration(stripped)
         except ValueError:
             pass

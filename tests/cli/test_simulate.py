@@ -107,3 +107,19 @@ def test_what_cannot_be_simulated(project, invoke, arguments, code, says):
     result = invoke("simulate", *arguments)
     assert result.code == code
     assert says in result.err
+
+
+def test_work_without_end_is_refused_soon(expected, invoke):
+    manifest = expected / "scalable.yaml"
+    manifest.write_text(manifest.read_text().replace("duration: 10s", "duration: 4000d"))
+    result = invoke("simulate")
+    assert result.code == 3
+    assert "calls have not ended after 1e+08 s" in result.err
+
+
+def test_a_start_without_end_and_a_trace_without_bottom_are_refused(trace, invoke):
+    result = invoke("simulate", "--workflow", str(trace), "--startup", "9" * 30)
+    assert (result.code, "no policy can be simulated" in result.err) == (3, True)
+    trace.write_text("[" * 200_000)
+    result = invoke("simulate", "--workflow", str(trace))
+    assert (result.code, "a trace in WfFormat 1.5 is needed" in result.err) == (1, True)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import time
 
@@ -127,6 +128,19 @@ def test_the_maximum_of_the_target_is_shared(eventually):
     for row in session.scaling_history:
         total[row["tag"]] = row["to"]
         assert sum(total.values()) <= 4
+
+
+@pytest.mark.parametrize(
+    "options", [{"interval": 0}, {"interval": math.nan}, {"interval": math.inf}, {"policy": 5}]
+)
+def test_what_no_pool_can_follow_leaves_it_following_as_before(options):
+    session = ScalableSession.from_yaml(target="fixed")
+    with session:
+        before = session.cluster.adapt("a", 0, 2)
+        with pytest.raises(ClusterError, match="no time between two looks|cannot decide"):
+            session.cluster.adapt("a", 0, 1, **options)
+        assert session.cluster.controller.adaptation.pools == {"a": before}
+        assert before.periodic_callback is not None
 
 
 def test_a_pool_is_told_to_follow_its_load_and_no_more(eventually):

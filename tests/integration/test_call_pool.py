@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
 
-from scalable import ClusterError, ScalableSession
+from scalable import ClusterError, ScalableClient, ScalableSession
 
 MANIFEST = """\
 version: 1
@@ -306,6 +306,22 @@ def test_long_calls_do_not_hold_up_others(client):
         assert time.perf_counter() - began < 8 * 0.5
 
 
+def test_calls_end_with_their_client(client):
+    with ScalableClient(client.scheduler.address, security=client.security) as other:
+        pool = other.pool(tag="b")
+        futures = [pool.submit(nap, 5.0) for _ in range(10)]
+        results = pool.map(nap, [5.0] * 3)
+        time.sleep(0.3)
+    for future in futures:
+        with pytest.raises(ClusterError, match="client was closed"):
+            future.result(timeout=60)
+    with pytest.raises(ClusterError, match="client was closed"):
+        next(results)
+    with pytest.raises(RuntimeError, match="client was closed"):
+        pool.submit(nap, 1.0)
+    pool.shutdown()
+
+
 def test_nothing_is_left_behind(client, eventually):
     with client.pool(tag="a") as pool:
         list(pool.map(double, range(1000)))
@@ -382,7 +398,176 @@ def test_a_pool_of_a_closed_client_takes_no_calls():
     with ScalableSession.local({"a": 1}) as client:
         pool = client.pool(tag="a")
         assert pool.submit(double, 1).result(timeout=60) == 2
-    with pytest.raises(RuntimeError, match="client was closed"):
+    with pytest.raises(RuntimeError, match="client is closed"):
         pool.submit(double, 1)
-    with pytest.raises(RuntimeError, match="client was closed"):
+    with pytest.raises(RuntimeError, match="client is closed"):
         pool.map(double, [1])
+
+
+def keep_on(seconds):
+    """A call that does not let itself be interrupted, and ends before its worker is given up."""
+    try:
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            pass
+    except BaseException:  # noqa: BLE001 - that is what is tried
+        return "kept on"
+
+
+def change_error(seconds):
+    try:
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            pass
+    except BaseException as error:
+        raise ValueError("changed") from error
+
+
+@pytest.mark.parametrize("call", [keep_on, change_error])
+def test_a_call_that_swallows_its_interrupt_frees_its_worker(client, call):
+    with client.pool(tag="b") as pool:
+        pid = pool.submit(os.getpid).result(timeout=60)
+        future = pool.submit(call, 1000)
+        while not future.running():
+            time.sleep(0.01)
+        time.sleep(0.5)
+        assert future.cancel()
+        assert pool.submit(os.getpid).result(timeout=60) == pid
+
+
+# What calls might share, and what might keep futures from ending ------------------------------------
+
+
+class Stateful:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, _=None):
+        self.calls += 1
+        return self.calls
+
+
+def take_out(settings):
+    return settings.pop("depth")
+
+
+class Unloadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("cannot be shown")
+
+    __repr__ = __str__
+
+
+def raise_unprintable(_):
+    raise Unprintable
+
+
+def raise_in_a_circle(_):
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    raise first
+
+
+class NoName:
+    def __repr__(self):
+        raise RuntimeError("no name")
+
+    def __call__(self):
+        return "called"
+
+
+def test_calls_share_neither_function_nor_arguments(pool):
+    list(pool.map(double, range(2000)))  # many fit a bundle
+    function = Stateful()
+    assert list(pool.map(function, range(20))) == [1] * 20
+    function.calls = 10
+    assert pool.submit(function).result(timeout=60) == 11
+    settings = {"depth": 3}
+    futures = [pool.submit(take_out, settings) for _ in range(50)]
+    assert [f.result(timeout=60) for f in futures] == [3] * 50
+
+
+@pytest.mark.parametrize(
+    ("function", "argument", "error"),
+    [
+        (double, Unloadable(), ValueError),
+        (raise_unprintable, 0, RuntimeError),
+        (raise_in_a_circle, 0, ValueError),
+    ],
+)
+def test_what_cannot_come_or_be_told_fails_alone(pool, function, argument, error):
+    list(pool.map(double, range(2000)))
+    futures = [pool.submit(double, i) for i in range(20)]
+    bad = pool.submit(function, argument)
+    futures += [pool.submit(double, i) for i in range(20, 40)]
+    assert [f.result(timeout=60) for f in futures] == [2 * i for i in range(40)]
+    with pytest.raises(error):
+        bad.result(timeout=60)
+
+
+def test_what_has_no_name_runs(pool):
+    assert pool.submit(NoName()).result(timeout=60) == "called"
+
+
+def test_a_long_chain_ends_with_its_first_call(pool):
+    blockers = [pool.submit(nap, 0.3) for _ in range(6)]
+    chain = [pool.submit(int, "no number")]
+    for _ in range(1000):
+        chain.append(pool.submit(double, chain[-1]))
+    assert wait(chain, timeout=60).not_done == set()
+    assert wait(blockers, timeout=60).not_done == set()
+    assert isinstance(chain[-1].exception(), ValueError)
+
+
+def test_who_waits_hears_of_cancelled_calls(client, pool):
+    started = pool.submit(nap, 30)
+    after = pool.submit(double, started)
+    together = pool.map_async(nap, [0.5])
+    other = client.pool(tag="a")
+    waiting = [other.submit(nap, 0.2) for _ in range(12)]
+    futures = [after, together, *waiting]
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        waiter = threads.submit(wait, futures, timeout=30)
+        time.sleep(0.3)
+        after.cancel()
+        together.cancel()
+        other.shutdown(wait=False, cancel_futures=True)
+        assert waiter.result().not_done == set()
+    started.cancel()
+
+
+class SlowToSend:
+    def __reduce__(self):
+        time.sleep(0.5)
+        return int, ()
+
+
+def test_shutdown_waits_for_all_that_was_given(client, pool):
+    other = client.pool(tag="a")
+    futures = [other.submit(double, pool.submit(nap, 0.5)), other.submit(double, SlowToSend())]
+    time.sleep(0.1)
+    other.shutdown()
+    assert all(f.done() for f in futures)
+
+
+def kill_worker_of(client, reference):
+    pids = client.run(os.getpid)
+    for worker in client.who_has([reference])[reference.key]:
+        os.kill(pids[worker], signal.SIGKILL)
+
+
+def test_a_lost_object_fails_the_calls_that_take_it(client, pool):
+    blockers = [pool.submit(nap, 1.0) for _ in range(4)]
+    sent = client.send(bytes(1000))
+    futures = [pool.submit(len, sent) for _ in range(3)]
+    kill_worker_of(client, sent)
+    for future in futures:
+        with pytest.raises(Exception, match="lost"):
+            future.result(timeout=60)
+    wait(blockers, timeout=60)
+    assert pool.submit(double, 1).result(timeout=60) == 2

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 from distributed.scheduler import KilledWorker
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from scalable import ScalableClient, ScalableSession
@@ -73,6 +73,12 @@ STEPS = st.lists(
     min_size=3,
     max_size=12,
 )
+
+
+WITH_A_LOSS = [
+    ("nap", 6), ("quick", 200), ("kill", 1), ("map", 200), ("fail", 5), ("cancel", 5), ("wait", 2),
+    ("quick", 100), ("close", 1), ("map", 50),
+]  # fmt: skip
 
 
 class Storm:
@@ -188,7 +194,8 @@ def run_storm(clients, path, steps, seed, *, kills):
         pool.shutdown()
 
 
-@storms(6)
+@storms(4)
+@example(steps=WITH_A_LOSS, seed=1)
 @given(steps=STEPS, seed=st.integers(0, 10**6))
 def test_every_call_ends_once_whatever_happens(clients, tmp_path_factory, steps, seed):
     run_storm(clients, tmp_path_factory.mktemp("marks") / "runs", steps, seed, kills=1)

@@ -55,7 +55,7 @@ def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes"])
+@pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes", "1e-9", "1h-2"])
 def test_what_is_no_duration_is_refused(text):
     with pytest.raises(ValueError, match="length of time|walltime"):
         parse_duration(text)

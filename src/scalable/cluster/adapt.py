@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -152,13 +153,15 @@ class Adaptation:
             count = pool["wanted"] + change
             # Asking a pool anew that was given up would only start its crash loop again.
             hopeless = bool(pool["reason"]) and count > pool["running"]
-            if change and not hopeless:
-                reason = self._pools[tag].reason
+            # Other threads, and listeners of an earlier change, may have ended its following.
+            following = self._pools.get(tag)
+            if change and not hopeless and following is not None:
+                reason = following.reason
                 self._controller.scale({tag: count}, source="adaptive", reason=reason)
 
     def _allotted(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
         """Tag -> workers of the pools that have decided, within the common maximum."""
-        decided = {t: p for t, p in self._pools.items() if p.decision is not None and t in pools}
+        decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
             return wished
@@ -211,7 +214,7 @@ class PoolAdaptive:
         self.tag = tag
         self.minimum = minimum
         self.maximum = maximum
-        self.policy: PoolPolicy = policy or PoolScaler()
+        self.policy: PoolPolicy = PoolScaler() if policy is None else policy
         self.decision: PoolDecision | None = None
         self.busy = 0
         self.work_s = 0.0
@@ -220,6 +223,10 @@ class PoolAdaptive:
         self._adaptation = adaptation
         self._interval = parse_duration(interval)
         self._loop: Any = None
+        if not 0 < self._interval < math.inf:
+            raise ClusterError(f"interval {interval!r} is no time between two looks")
+        if not callable(getattr(self.policy, "decide", None)):
+            raise ClusterError(f"policy {policy!r} cannot decide")
 
     @property
     def wished(self) -> int:

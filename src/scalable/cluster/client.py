@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
 import logging
 import sys
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Final
+from contextlib import nullcontext
+from typing import Any
 
-from dask import annotate, get_annotations  # type: ignore[attr-defined]
+from dask import annotate  # type: ignore[attr-defined]
 from dask.base import tokenize
 from dask.core import flatten
-from dask.utils import funcname, key_split
+from dask.utils import funcname
 from distributed import Client, Future
 from distributed.client import futures_of
 
@@ -24,25 +21,18 @@ from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, T
 from scalable.cluster.calls.dispatcher import Dispatcher, Options
 from scalable.cluster.calls.interrupts import INTERRUPT
 from scalable.cluster.calls.pool import CallPool, check_timeout
-from scalable.cluster.calls.relay import BACKLOG, SLOTS
-from scalable.cluster.controller import Controller
-from scalable.cluster.demand import known_tags
+from scalable.cluster.calls.relay import BACKLOG, SLOTS, BundleRelay
 from scalable.cluster.graphs import is_raw, prepare
-from scalable.cluster.matching import fits
-from scalable.cluster.measured import PROFILE, TASK_ANNOTATION
+from scalable.cluster.measured import PROFILE
 from scalable.cluster.nesting import made_calls, slot_lent
-from scalable.cluster.waiting import TAG_ANNOTATION, WAITING_TOPIC
+from scalable.cluster.profiles import Profiles
+from scalable.cluster.routing import ONE_SLOT, Routing
+from scalable.cluster.waiting import WAITING_TOPIC
 from scalable.errors import ClusterError
 
 logger = logging.getLogger("scalable.cluster")
 
 
-class _DefaultSlots(int):
-    """The 1 of a signature, to tell ``n=1`` that was written from one that was not."""
-
-
-ONE_SLOT: Final[int] = _DefaultSlots(1)
-_ROUTING = ("tag", "n", "task")
 #: Dask's coroutines that end when calls do.
 _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
@@ -54,7 +44,8 @@ def _is_worth_saying(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("asyncio").addFilter(_is_worth_saying)
-_parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
+# It tells of each connection that ends with something unsent: at the end of a session, mostly.
+logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
 class ScalableClient(Client):
@@ -89,15 +80,12 @@ class ScalableClient(Client):
         tags: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
-        self._tasks = dict(tasks or {})
-        self._labels = {label: tuple(carriers) for label, carriers in (labels or {}).items()}
-        self._tags = tuple(tags)
-        self._slots: dict[str, int] = {}
-        self._has_workers = False
-        self._said_untagged = False
+        self._routing = Routing(self, tasks or {}, labels or {}, tags)
         self._pool_slots: dict[str, int] | None = None
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
         self._bundles: dict[str, Dispatcher] = {}
+        #: Whether the scheduler can end calls that run; None before it was asked.
+        self._interrupts: bool | None = None
         super().__init__(address, *args, **kwargs)
         self._stream_handlers |= {
             OUTCOMES: self._hear_of_bundle("outcomes"),
@@ -152,7 +140,7 @@ class ScalableClient(Client):
         TypeError
             When the function itself has a parameter named ``tag``, ``n`` or ``task``.
         """
-        tag, route, notes = self._route(func, tag, n, task, kwargs)
+        tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = tag is None if pure is None else pure
         if key is None:
             name = task or funcname(func)
@@ -188,7 +176,7 @@ class ScalableClient(Client):
         list of Future
             In the order of the elements.
         """
-        tag, route, notes = self._route(func, tag, n, task, kwargs)
+        tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = tag is None if pure is None else pure
         key = task if key is None else key
         made_calls()
@@ -266,10 +254,10 @@ class ScalableClient(Client):
         if not is_raw(dsk):
             if tags:
                 raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
-            with annotate(**self._annotations(tag, resources)):
+            with annotate(**self._routing.annotations(tag, resources)):
                 return super().get(dsk, keys, sync=sync, **options)
         graph = prepare(dsk, keys, tag, tags)
-        routes = {t: self._annotations(t, resources) for t in {tag, *(tags or {}).values()}}
+        routes = {t: self._routing.annotations(t, resources) for t in {tag, *(tags or {}).values()}}
         options["actors"] = graph.actors(options.get("actors"))
         futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
         if not sync:
@@ -317,10 +305,14 @@ class ScalableClient(Client):
         ------
         ValueError
             When the call has not ended.
+        ClusterError
+            When the scheduler is not one of ours.
         """
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
-        row = self._ask("scalable_profile", key=key.key)
+        if not self.ask("get_metadata", keys=[Profiles.name], default=False):
+            raise ClusterError("the scheduler of this cluster keeps no profiles of calls")
+        row = self.ask("scalable_profile", key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:
@@ -329,7 +321,7 @@ class ScalableClient(Client):
 
     def worker_count(self, tag: str | None = None) -> int:
         """Connected workers of a tag, 0 for an unknown one; all of them without a tag."""
-        workers = self._ask("identity", n_workers=-1)["workers"].values()
+        workers = self.ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -372,10 +364,13 @@ class ScalableClient(Client):
         check_timeout(timeout)
         if self.asynchronous:
             raise ClusterError("a pool of calls needs a client that is not asynchronous")
-        tag, route, _ = self._route(_of_no_name, tag, n, task, {})
+        tag, route, _ = self._routing.route(None, tag, n, task, {})
         if self._pool_slots is None:
+            if not self.ask("get_metadata", keys=[BundleRelay.name], default=False):
+                # A scheduler that is not ours can learn it.
+                self.register_plugin(BundleRelay())
             self._pool_slots = {}
-            self._pool_slots = self._ask("scalable_follow_slots", client=self.id)
+            self._pool_slots = self.ask("scalable_follow_slots", client=self.id)
         options = Options(timeout, stream_output, record_calls)
         dispatcher = Dispatcher(
             self, task or tag or "call", tag or "", int(n), route.get("resources"), task, options
@@ -447,9 +442,49 @@ class ScalableClient(Client):
 
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         """Cancel calls; one that runs and that nobody else waits for is ended."""
-        for future in futures_of(futures):
-            self.interrupt(future.key)
+        assert self.scheduler is not None
+        if self._interrupts is None:
+            self._interrupts = await self.scheduler.get_metadata(
+                keys=[BundleRelay.name], default=False
+            )
+        if self._interrupts:
+            for future in futures_of(futures):
+                self.interrupt(future.key)
         await super()._cancel(futures, *args, **kwargs)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        """Close; calls of pools that have not ended never will."""
+        for dispatcher in list(self._dispatchers):
+            dispatcher.close()
+        await super()._close(*args, **kwargs)
+
+    def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
+        super()._handle_cancelled_keys(keys, *args, **kwargs)
+        for key in keys:
+            self._lose_bundle(key)
+
+    def _handle_lost_data(self, key: Any = None) -> None:
+        super()._handle_lost_data(key)
+        if key in self._bundles:
+            self._bundles[key].lost(key)
+
+    def _handle_restart(self) -> None:
+        super()._handle_restart()
+        for key in list(self._bundles):
+            self._lose_bundle(key)
+
+    async def _reconnect(self) -> None:
+        for key in list(self._bundles):  # Dask forgets its futures then
+            self._lose_bundle(key)
+        await super()._reconnect()
+
+    def _lose_bundle(self, key: Any) -> None:
+        if key in self._bundles:
+            error = ClusterError(
+                "the call was lost: the cluster was restarted, or lost an object that was sent",
+                hint="send large objects again, and make the call again",
+            )
+            self._bundles[key].erred(key, error)
 
     def _handle_key_in_memory(
         self,
@@ -468,128 +503,10 @@ class ScalableClient(Client):
         if key in self._bundles:
             self._bundles[key].erred(key, self.futures[key].exception)
 
-    # Routing ------------------------------------------------------------------------------------
-
-    def _route(
-        self,
-        func: Callable[..., Any],
-        tag: str | None,
-        n: int,
-        task: str | None,
-        kwargs: dict[str, Any],
-    ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """The tag in force, the keywords for Dask, and what to annotate the call with."""
-        given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
-        _refuse_hidden(func, [name for name in _ROUTING if given[name]])
-        if task is not None:
-            tag = self._tag_of_task(task, tag)
-        annotations: dict[str, Any] = {}
-        route: dict[str, Any] = {}
-        if tag is None:
-            if n is not ONE_SLOT:
-                raise ClusterError("n= counts slots of a pool: give the tag too")
-        else:
-            known = self._check(tag, n)
-            if not known:
-                annotations[TAG_ANNOTATION] = tag
-            if known is not None:
-                route["resources"] = {**(kwargs.pop("resources", None) or {}), tag: int(n)}
-
-        def notes(key: Any) -> AbstractContextManager[Any]:
-            if task is not None and key_split(key) != task:
-                annotations[TASK_ANNOTATION] = task
-            return annotate(**annotations) if annotations else nullcontext()
-
-        return tag, route, notes
-
-    def _annotations(self, tag: str | None, resources: dict[str, Any] | None) -> dict[str, Any]:
-        """What Dask is to be told of calls of a tag that come in a graph."""
-        given: dict[str, Any] = {"resources": resources} if resources else {}
-        _, route, notes = self._route(_of_no_name, tag, ONE_SLOT, None, given)
-        with notes(None):
-            return {**get_annotations(), **given, **route}
-
-    def _tag_of_task(self, task: str, tag: str | None) -> str | None:
-        """The tag of a call that names a task: a slip would run it on workers of another shape."""
-        known = self._tasks.get(task)
-        if known is None and tag is None and self._tasks:
-            close = difflib.get_close_matches(task, self._tasks, 1)
-            raise ClusterError(
-                f"no task {task!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
-                hint=f"known tasks: {', '.join(map(repr, self._tasks))}; or give tag=",
-            )
-        if known is not None and tag is not None and tag != known:
-            raise ClusterError(f"task {task!r} belongs to component {known!r}, not to {tag!r}")
-        return tag or known
-
-    def _check(self, tag: str, n: int) -> bool | None:
-        """Whether the tag is known; None where it is, but the cluster's workers carry no tags.
-
-        Raises
-        ------
-        ClusterError
-            When no pool has the tag, or no worker of it can hold ``n`` slots.
-        """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ClusterError(f"n={n!r}: a call takes a positive whole number of slots")
-        if self._slots.get(tag, 0) < n:
-            if self.asynchronous:
-                # A coroutine cannot wait here: the scheduler judges the call by its annotation.
-                return False
-            self._slots = self._known_slots()
-        if tag not in self._slots:
-            if tag in self._tags and not self._slots:
-                if not self._has_workers:
-                    return False  # it has no manager yet: the scheduler judges, and says so
-                self._say_untagged(tag)
-                return None
-            raise self._unknown(tag)
-        if not fits({tag: n}, tag, self._slots[tag]):
-            raise ClusterError(
-                f"n={n} slots of tag {tag!r}: its workers have {self._slots[tag]}",
-                hint="known tags: "
-                + ", ".join(f"{t!r} ({s} slots)" for t, s in sorted(self._slots.items())),
-            )
-        return True
-
-    def _known_slots(self) -> dict[str, int]:
-        """Tag -> slots of its largest worker, from the pools and from the connected workers."""
-        slots: dict[str, int] = {}
-        workers = self._ask("identity", n_workers=-1)["workers"].values()
-        self._has_workers = bool(workers)
-        for worker in workers:
-            for tag, amount in worker["resources"].items():
-                slots[tag] = max(slots.get(tag, 0), int(amount))
-        declared: dict[str, int] = {}
-        if self._ask("get_metadata", keys=[Controller.name], default=False):
-            declared = {t: p["slots"] for t, p in self._ask("scalable_pools").items() if t}
-        # A pool that was added just now may not have been reported to the scheduler yet.
-        declared |= {t: p.slots for t, p in getattr(self.cluster, "pools", {}).items()}
-        for tag, amount in declared.items():
-            slots[tag] = max(slots.get(tag, 0), amount)
-        return slots
-
-    def _ask(self, operation: str, **arguments: Any) -> Any:
+    def ask(self, operation: str, **arguments: Any) -> Any:
+        """What the scheduler answers."""
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
-
-    def _unknown(self, tag: str) -> ClusterError:
-        known = known_tags(self._slots)
-        carriers = self._labels.get(tag)
-        if carriers:
-            named = ", ".join(repr(carrier) for carrier in carriers)
-            return ClusterError(
-                f"{tag!r} is a label, not a tag; it is carried by {named}",
-                hint=f"submit to one of these; known tags: {known}",
-            )
-        return ClusterError(f"no pool has the tag {tag!r}; known tags: {known}")
-
-    def _say_untagged(self, tag: str) -> None:
-        if not self._said_untagged:
-            self._said_untagged = True
-            logger.warning(
-                "the workers of this cluster carry no tags: calls for %r run on any of them", tag
-            )
 
     # Failed calls -------------------------------------------------------------------------------
 
@@ -618,43 +535,5 @@ def _print(key: str, text: str, **_: Any) -> None:
     sys.stdout.flush()
 
 
-def _of_no_name() -> None:
-    """In place of the function of a pool, which is not known yet."""
-
-
 def _log_words(event: tuple[float, Any]) -> None:
     logger.warning("%s", event[1])
-
-
-def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:
-    """Refuse routing keywords that the function itself would have wanted."""
-    hidden = [name for name in given if name in _parameters_of(func)]
-    if hidden:
-        name = hidden[0]
-        shown = funcname(func)
-        raise TypeError(
-            f"{shown}() has a parameter {name!r} of its own, and {name}= is also a keyword of the "
-            f"client: write client.submit(functools.partial({shown}, {name}=...), ..., tag=...)"
-        )
-
-
-def _parameters_of(func: Callable[..., Any]) -> frozenset[str]:
-    try:
-        return _parameters[func]
-    except (KeyError, TypeError):
-        pass
-    # What a partial binds by keyword is settled; what is left may still clash.
-    bound = frozenset(func.keywords) if isinstance(func, functools.partial) else frozenset[str]()
-    try:
-        found = frozenset(
-            name
-            for name, parameter in inspect.signature(func).parameters.items()
-            if parameter.kind is not parameter.VAR_KEYWORD
-            and parameter.kind is not parameter.VAR_POSITIONAL
-        )
-    except (ValueError, TypeError):  # builtins without a signature
-        found = frozenset()
-    names = found - bound
-    with suppress(TypeError):  # not everything callable can be remembered
-        _parameters[func] = names
-    return names

@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.cluster.adapt import Adaptation, PoolAdaptive
 from scalable.cluster.demand import Demand, check_count, known_tags
 from scalable.cluster.departures import Departures
 from scalable.cluster.events import Event
@@ -25,6 +24,9 @@ from scalable.cluster.pools import UNTAGGED
 from scalable.cluster.waiting import WaitingCalls
 from scalable.errors import ClusterError
 from scalable.scaling.decisions import ScaleDecision
+
+if TYPE_CHECKING:
+    from scalable.cluster.adapt import Adaptation, PoolAdaptive
 
 logger = logging.getLogger("scalable.cluster")
 
@@ -81,7 +83,7 @@ class Controller(SchedulerPlugin):
         self._end_by = 0.0
         self._was_ready = False
         self._waiting = WaitingCalls(scheduler)
-        self.adaptation = Adaptation(self)
+        self._adaptation: Adaptation | None = None
         self._differences: set[str] = set()
         self._offer_handlers()
         # Clients look here first: asking a scheduler without us would put a traceback in its log.
@@ -107,10 +109,21 @@ class Controller(SchedulerPlugin):
         handlers = {f"scalable_{verb}": handler for verb, handler in own.items()}
         self.scheduler.handlers.update(handlers)
 
+    @property
+    def adaptation(self) -> Adaptation:
+        """The pools that follow their load."""
+        if self._adaptation is None:
+            # What decides is loaded where it is needed: most clusters keep their counts.
+            from scalable.cluster.adapt import Adaptation
+
+            self._adaptation = Adaptation(self)
+        return self._adaptation
+
     async def close(self) -> None:
         """Stop with the scheduler."""
         self._check.stop()
-        self.adaptation.end(*self.adaptation.pools)
+        if self._adaptation is not None:
+            self._adaptation.end(*self._adaptation.pools)
         self.departures.abandon()
 
     # For managers -------------------------------------------------------------------------------
@@ -236,7 +249,7 @@ class Controller(SchedulerPlugin):
                 raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
             check_count(tag, count)
         if source in ("manual", "decision"):
-            self.adaptation.end(*counts, why="it was scaled")
+            self.keep_counts(*counts, why="it was scaled")
         before = {t: self.demand.totals.get(t, pools.get(t, {}).get("wanted", 0)) for t in counts}
         for tag, count in counts.items():
             self.demand.want(tag, count, before=before[tag], reason=reason, source=source)
@@ -274,8 +287,13 @@ class Controller(SchedulerPlugin):
         """Let a pool follow its load, or no more; see :meth:`PoolCluster.adapt`."""
         if enabled:
             return self.adaptation.begin(tag, minimum, maximum, **options)
-        self.adaptation.end(tag, why="it was told so")
+        self.keep_counts(tag, why="it was told so")
         return None
+
+    def keep_counts(self, *tags: str, why: str) -> None:
+        """Let pools follow their load no more."""
+        if self._adaptation is not None:
+            self._adaptation.end(*tags, why=why)
 
     def _adapt_from_afar(self, **arguments: Any) -> None:
         self.adapt(**arguments)
@@ -422,7 +440,8 @@ class Controller(SchedulerPlugin):
         ws = scheduler.workers[worker]
         self._compare_versions(str(ws.name), ws.versions)
         self.departures.connected(ws)
-        self.adaptation.connected(ws)
+        if self._adaptation is not None:
+            self._adaptation.connected(ws)
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002

@@ -16,7 +16,6 @@ from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 from distributed.utils import NoOpAwaitable, import_term
 
-from scalable.cluster.adapt import PoolAdaptive
 from scalable.cluster.controller import Controller
 from scalable.cluster.demand import Demand, ScalingListener
 from scalable.cluster.entries import EntryLauncher
@@ -32,6 +31,7 @@ from scalable.liveness import identify_process
 from scalable.scaling.decisions import ScaleDecision
 
 if TYPE_CHECKING:
+    from scalable.cluster.adapt import PoolAdaptive
     from scalable.cluster.attached import AttachedCluster
 
 logger = logging.getLogger("scalable.cluster")
@@ -248,7 +248,7 @@ class PoolCluster(SpecCluster):
         before = {tag: self.reconciler.check(tag, count) for tag, count in counts.items()}
         controller = self.controller
         if controller is not None:
-            controller.adaptation.end(*counts, why="it was scaled")
+            controller.keep_counts(*counts, why="it was scaled")
         for tag, count in counts.items():
             told = self.demand.totals.get(tag, before[tag])
             self.demand.want(tag, count, before=told, reason=reason, source=source)

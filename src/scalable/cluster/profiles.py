@@ -28,6 +28,16 @@ class Profiles(SchedulerPlugin):
         self._rows: dict[Any, tuple[Any, ...]] = {}
         scheduler.handlers["scalable_profile"] = self.profile
 
+    async def start(self, scheduler: Scheduler) -> None:
+        """Say that profiles are kept."""
+        self.restart(scheduler)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Say so again: a scheduler that restarts forgets what it was told."""
+        self._ready_at.clear()
+        self._rows.clear()
+        scheduler.set_metadata(keys=[self.name], value=True)
+
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         """Take note of what became of a call."""
         if finish in ("processing", "no-worker", "queued"):

@@ -26,12 +26,6 @@ LISTED_TASKS = 20
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-#: What is told of a bundle that was taken back before it began.
-_NO_CALLS: Mapping[str, Any] = {
-    "calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": (), "rows": (),
-}  # fmt: skip
-
-
 class RunWriter(Protocol):
     """Where rows go: a run directory, or a list in a test."""
 
@@ -42,13 +36,13 @@ class RunWriter(Protocol):
 class _Pending:
     """A task between its submission and its end."""
 
-    __slots__ = ("head", "is_bundle", "ready_at", "running", "silent")
+    __slots__ = ("bundled", "head", "ready_at", "running", "silent")
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
         self.ready_at = ready_at
+        self.bundled = bundle is not None
         # The calls of a bundle may have rows of their own: then it has none.
-        self.is_bundle = bundle is not None
         self.running = self.silent = bundle is not None and bundle["rows"]
 
 
@@ -184,12 +178,11 @@ class Recorder(SchedulerPlugin):
                 )
         if bundle is not None:
             self._failures_within(key, bundle, details)
-        elif entry.is_bundle and state == "cancelled" and not entry.running:
-            bundle = _NO_CALLS  # taken back: they run in another one
         if entry.silent:
             for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
                 self._lines.append(_call_row(entry, worker, number, succeeded, row))
             return
+        counts = entry.bundled and (bundle is not None or state == "cancelled")
         nbytes = details.get("nbytes")
         task = self.scheduler.tasks.get(key)
         size = "null" if task is None else input_bytes(task)
@@ -198,7 +191,7 @@ class Recorder(SchedulerPlugin):
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
             f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{size}'
-            f"{'' if bundle is None else _calls(bundle)}}}"
+            f"{_calls(bundle or NO_CALLS) if counts else ''}}}"
         )
 
     def _annotations(self, key: Any) -> Mapping[str, Any]:
@@ -330,6 +323,10 @@ class Recorder(SchedulerPlugin):
 def input_bytes(task: TaskState) -> int:
     """Bytes of the results that a call takes; 0 for one that takes none."""
     return sum(max(0, other.nbytes) for other in task.dependencies) if task.dependencies else 0
+
+
+#: Of a bundle that was taken back, cancelled, or lost with its worker.
+NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 
 def _calls(bundle: Mapping[str, Any]) -> str:

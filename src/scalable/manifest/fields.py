@@ -50,6 +50,9 @@ __all__ = [
     "parse_port_range",
 ]
 
+#: Amounts of seconds and bytes are less: sums and products of them stay numbers.
+MOST = 1e18
+
 
 @dataclass(frozen=True)
 class Written:
@@ -80,8 +83,8 @@ def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
             amount = parse(text)
         except OverflowError:
             amount = math.inf
-        if not 0 < amount < math.inf:
-            raise ValueError(f"{text!r} must be more than 0, and finite")
+        if not 0 < amount < MOST:
+            raise ValueError(f"{text!r} must be more than 0, and less than {MOST:g}")
         return text
 
     return check

@@ -6,6 +6,7 @@ by the work that their tasks are expected to bring.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
@@ -79,6 +80,9 @@ def _share(
 ) -> None:
     """Hand out the rest, one worker at a time, to the pool with the most work for each worker."""
     order = {tag: position for position, tag in enumerate(counts)}
+    given = _first_handed_out(counts, ranges, rest, weights)
+    rest -= sum(given.values()) - sum(counts.values())
+    counts.update(given)
     for _ in range(rest):
         able = [t for t in counts if (high := ranges[t][1]) is None or counts[t] < high]
         if not able:
@@ -86,6 +90,38 @@ def _share(
         # An empty pool comes first, whatever the others have to do.
         best = max(able, key=lambda t: (counts[t] == 0, weights[t] / (counts[t] or 1), -order[t]))
         counts[best] += 1
+
+
+def _first_handed_out(
+    counts: Mapping[str, int],
+    ranges: Mapping[str, tuple[int, int | None]],
+    rest: int,
+    weights: Mapping[str, float],
+) -> dict[str, int]:
+    """Most of a large rest at once: counts that handing it out one by one comes by.
+
+    That leaves no pool with more work for each worker than any amount before it goes below it; this
+    finds the least such amount. Rounding may be off by a worker or two.
+    """
+    target = sum(counts.values()) + rest
+
+    def counts_by(amount: float, beyond: int) -> dict[str, int]:
+        found = {}
+        for tag, least in counts.items():
+            count = max(1, int(min(weights[tag] / amount, target)) + beyond)
+            most = ranges[tag][1]
+            found[tag] = max(least, count if most is None else min(count, most))
+        return found
+
+    if sum(counts_by(math.inf, 1).values()) > target:
+        return dict(counts)
+    low, high = min(weights.values()) / (target + 1), max(weights.values())
+    while low < (middle := math.sqrt(low) * math.sqrt(high)) < high:
+        if sum(counts_by(middle, 2).values()) > target:
+            low = middle
+        else:
+            high = middle
+    return counts_by(high, -2) if sum(counts_by(high, 2).values()) <= target else dict(counts)
 
 
 def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:

@@ -18,6 +18,8 @@ from scalable.units import format_amount, format_bytes, format_duration, parse_b
 #: A prediction holds where the actual value lies within these multiples of it.
 _BAND = (0.8, 1.25)
 _MISSING = "-"
+#: Recorded numbers beyond this are none: no product of them survives.
+_MOST = 1e100
 
 Pair = tuple[float | None, float | None]
 
@@ -293,4 +295,4 @@ def _moment(row: Mapping[str, Any]) -> float | None:
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value)
+    return float(value) if abs(value) < _MOST else None

@@ -18,6 +18,8 @@ from scalable.scaling.decisions import ScaleDecision
 TARGET_S = 5.0
 #: Running times that are remembered for each tag, the latest ones.
 KEPT_DURATIONS = 200
+#: No call takes longer, in seconds; beyond it sums of running times are no numbers any more.
+LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
 
 
@@ -94,11 +96,11 @@ class AdaptiveScaler:
                 f"scale_down_threshold {scale_down_threshold} .. scale_up_threshold "
                 f"{scale_up_threshold} is no range above 0"
             )
-        if cooldown_seconds < 0:
+        if not cooldown_seconds >= 0:
             raise ValueError(f"cooldown_seconds cannot be {cooldown_seconds}")
         for tag in self.min_workers.keys() | self.max_workers.keys():
             low, high = self._bounds(tag)
-            if not 0 <= low <= high:
+            if not (_whole(low) and (_whole(high) or high == math.inf) and 0 <= low <= high):
                 raise ValueError(f"{tag!r}: minimum {low} .. maximum {high} is no range")
         self.scale_up_threshold = scale_up_threshold
         self.scale_down_threshold = scale_down_threshold
@@ -175,7 +177,7 @@ class AdaptiveScaler:
         ended: Sequence[Mapping[str, Any]],
     ) -> list[_Load]:
         for tag, count in active.items():
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            if not _whole(count) or count < 0:
                 raise ValueError(f"{tag!r} cannot have {count!r} active workers")
         rows = [(_tag(task, "pending task"), _seconds(task, "duration")) for task in pending]
         lengths = [(_tag(row, "completion"), _seconds(row, "duration_s")) for row in ended]
@@ -236,10 +238,14 @@ def _sign(change: float) -> int:
     return 1 if change > 0 else -1
 
 
+def _whole(count: object) -> bool:
+    return isinstance(count, int) and not isinstance(count, bool)
+
+
 def _tag(row: Mapping[str, Any], what: str) -> str:
-    tag = row.get("tag")
+    tag = row.get("tag") if isinstance(row, Mapping) else None
     if not isinstance(tag, str):
-        raise ValueError(f"a {what} needs a 'tag': {dict(row)!r}")  # noqa: TRY004 - of a mapping
+        raise ValueError(f"a {what} needs a 'tag': {row!r}")  # noqa: TRY004 - of a mapping
     return tag
 
 
@@ -247,6 +253,7 @@ def _seconds(row: Mapping[str, Any], key: str) -> float | None:
     value = row.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= LONGEST_CALL_S:
         raise ValueError(f"{key} cannot be {value!r} seconds: {dict(row)!r}")
     return float(value)

@@ -18,6 +18,10 @@ from scalable.spec import DeploymentSpec
 
 #: What tells calls of one type apart, at the end of their names.
 _NUMBER = re.compile(r"_?(ID)?\d+$")
+#: So many calls, and waits of calls for others, are held in memory.
+MOST_CALLS, MOST_WAITS = 1_000_000, 20_000_000
+#: Recorded numbers beyond this are none.
+_MOST = 1e100
 
 
 class Call(NamedTuple):
@@ -141,9 +145,17 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
     Raises
     ------
     ValueError
-        When a task comes after one that is not there, or has calls without any duration.
+        When a task comes after one that is not there, or has calls without any duration; or there
+        are more calls, or waits for others, than can be replayed.
     """
     table = list(rows)
+    counts = {row.name: row.count for row in table}
+    waits = sum(row.count * counts.get(other, 0) for row in table for other in row.after)
+    if sum(counts.values()) > MOST_CALLS or waits > MOST_WAITS:
+        raise ValueError(
+            f"{sum(counts.values())} calls that wait {waits} times for others are too many to "
+            f"replay: at most {MOST_CALLS} and {MOST_WAITS}; smaller counts compare policies too"
+        )
     places: dict[str, tuple[int, ...]] = {}
     first = 0
     for row in table:
@@ -214,7 +226,8 @@ def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Wor
 def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Terms]) -> Workload:
     """A workload of what a run recorded: calls that succeeded, when they were submitted.
 
-    What waited for what is not recorded; a call that was submitted with others still to come is
+    Rows that lack what is needed, or hold something else there, are passed over. What waited for
+    what is not recorded; a call that was submitted with others still to come is
     replayed at the time of its submission.
 
     Parameters
@@ -234,15 +247,20 @@ def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Ter
     submitted: dict[str, float] = {}
     calls: list[Call] = []
     for row in rows:
+        task, moment = str(row.get("task_id")), _number(row.get("timestamp"))
+        if moment is None:
+            continue
         if row.get("state") == "submitted":
-            submitted.setdefault(str(row.get("task_id")), float(row["timestamp"]))
-        elif row.get("state") == "succeeded" and row.get("tag") in pools:
-            duration = row.get("duration_s")
-            if duration is None:
+            submitted.setdefault(task, moment)
+        elif row.get("state") == "succeeded" and (tag := str(row.get("tag"))) in pools:
+            duration, memory = _number(row.get("duration_s")), _number(row.get("peak_memory"))
+            if duration is None or duration < 0:
                 continue
-            began = submitted.get(str(row.get("task_id")), float(row["timestamp"]) - duration)
-            kind = Kind(str(row["tag"]), str(row.get("task_name") or ""))
-            calls.append(Call(kind, float(duration), began, memory=row.get("peak_memory")))
+            kind = Kind(tag, str(row.get("task_name") or ""))
+            began = submitted.get(task, moment - duration)
+            calls.append(
+                Call(kind, duration, began, memory=None if memory is None else int(memory))
+            )
     if not calls:
         raise ValueError(f"{name}: no call succeeded in any of the pools {', '.join(pools)}")
     first = min(call.arrival_s for call in calls)
@@ -250,6 +268,13 @@ def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Ter
     calls.sort(key=lambda call: call.arrival_s)
     last = calls[-1].arrival_s
     return Workload(name, tuple(calls), pools, stream=last > 0)
+
+
+def _number(value: object) -> float | None:
+    """A recorded number; None for anything else, also for what no sum survives."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < _MOST else None
 
 
 #: Type of task -> name of a pool, told the mean seconds and the total seconds of each type.
@@ -280,9 +305,9 @@ def of_wfformat(
         tasks = workflow["specification"]["tasks"]
         ran = {task["id"]: task for task in workflow["execution"]["tasks"]}
         lengths = {task["id"]: float(ran[task["id"]]["runtimeInSeconds"]) for task in tasks}
-        parents = {task["id"]: tuple(task.get("parents") or ()) for task in tasks}
+        parents = {task["id"]: tuple(dict.fromkeys(task.get("parents") or ())) for task in tasks}
         types = {task["id"]: _NUMBER.sub("", task["name"]) for task in tasks}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"no workflow in WfFormat 1.5: {error!r} is missing or wrong in it"
         ) from error

@@ -5,11 +5,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest, ProviderOptions
-from scalable.manifest.fields import Record, Text, TextMap, parse_port_range
+from scalable.manifest.fields import Duration, Record, Text, TextMap, parse_port_range
 
 # Target blocks of published tutorials and of the provider pages.
 PUBLISHED = {
@@ -297,3 +297,9 @@ def test_port_ranges(text, ports):
 def test_no_port_ranges(text):
     with pytest.raises(ValueError, match="40000:41000"):
         parse_port_range(text)
+
+
+@pytest.mark.parametrize("text", ["9" * 300, "9" * 400])
+def test_a_length_of_time_that_no_sum_survives_is_refused(text):
+    with pytest.raises(ValidationError, match="more than 0, and less than 1e[+]18"):
+        TypeAdapter(Duration).validate_python(text)

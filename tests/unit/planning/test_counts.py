@@ -65,6 +65,43 @@ def test_the_range_of_a_component_bounds_its_share():
     assert worker_counts(spec([narrow], total=10)) == {"a": 2}
 
 
+def shared_one_by_one(pools, total):
+    counts = {tag: low for tag, (low, _, _) in pools.items()}
+    for _ in range(total - sum(counts.values())):
+        able = [tag for tag, (_, high, _) in pools.items() if high is None or counts[tag] < high]
+        if able:
+            # The first of equals, as max() has it.
+            best = max(able, key=lambda t: (counts[t] == 0, pools[t][2] / (counts[t] or 1)))
+            counts[best] += 1
+    return counts
+
+
+POOLS = st.lists(
+    st.tuples(
+        st.integers(0, 9),
+        st.none() | st.integers(9, 60),
+        st.sampled_from([1.0, 7.0, 10.0, 10.0, 3600.0]) | st.floats(1e-6, 1e9),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(POOLS, st.integers(0, 500))
+def test_a_large_total_is_shared_out_as_one_by_one(rows, beyond):
+    pools = {f"p{i}": row for i, row in enumerate(rows)}
+    total = sum(low for low, _, _ in rows) + beyond
+    components = [ComponentSpec(t, workers=WorkerRange(*row[:2])) for t, row in pools.items()]
+    tasks = [TaskSpec(f"of-{t}", t, count=1, duration_s=row[2]) for t, row in pools.items()]
+    assert worker_counts(spec(components, tasks, total=total)) == shared_one_by_one(pools, total)
+
+
+def test_a_total_without_end_is_shared_out_at_once():
+    tasks = [TaskSpec("x", "a", count=3, duration_s=10), TaskSpec("y", "b", count=1, duration_s=10)]
+    counts = worker_counts(spec([A, B], tasks, total=10**9))
+    assert counts == {"a": 750_000_000, "b": 250_000_000}
+
+
 def test_adaptive_bounds_are_totals_over_pools():
     assert worker_counts(spec([A, B], adaptive=WorkerRange(5, 8))) == {"a": 3, "b": 2}
     assert worker_counts(spec([A, B], total=10, adaptive=WorkerRange(1, 4))) == {"a": 2, "b": 2}

@@ -64,6 +64,11 @@ def test_what_took_far_longer_did_not_hold(record):
     assert (found.time_s, found.within) == ((40.0, 120.0), False)
 
 
+def test_numbers_that_no_product_survives_are_none(record):
+    found = compare(record(plan=PLAN | {"predicted_time_s": 10**400, "confidence": 1e300}))
+    assert (found.time_s[0], found.confidence, found.worker_seconds[0]) == (None, None, None)
+
+
 def test_a_comparison_as_text_and_as_json(record):
     found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
     text = render_comparison(found)

@@ -151,6 +151,9 @@ def test_every_decision_is_in_the_history():
         ([{"name": "x"}], {}, "needs a 'tag'"),
         (pending(1, duration=-1), {}, "cannot be -1 seconds"),
         (pending(1, duration=math.nan), {}, "cannot be nan seconds"),
+        (pending(1, duration=10**400), {}, "seconds"),
+        (pending(2, duration=1e308), {}, "cannot be 1e[+]308 seconds"),
+        ([None], {}, "needs a 'tag'"),
         ([], {"a": -1}, "cannot have -1 active workers"),
     ],
 )
@@ -166,6 +169,11 @@ def test_bad_input_decides_nothing(tasks, active, words):
     [
         {"min_workers": {"a": 3}, "max_workers": {"a": 2}},
         {"min_workers": {"a": -1}},
+        {"min_workers": {"a": 1.5}},
+        {"min_workers": {"a": math.inf}},
+        {"max_workers": {"a": 2.5}},
+        {"max_workers": {"a": None}},
+        {"cooldown_seconds": math.nan},
         {"scale_up_threshold": 0.2, "scale_down_threshold": 0.8},
         {"cooldown_seconds": -1},
     ],

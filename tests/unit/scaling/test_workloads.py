@@ -67,6 +67,17 @@ def test_what_is_no_wfformat_is_refused(wrong: object) -> None:
         of_wfformat(wrong, POOLS)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("part", "at", "value"), [
+    ("specification", "parents", [["align_ID0000001"]]),
+    ("execution", "runtimeInSeconds", 10**400),
+])  # fmt: skip
+def test_a_broken_task_of_a_workflow_is_refused(part: str, at: str, value: object) -> None:
+    broken = document()
+    broken["workflow"][part]["tasks"][0][at] = value
+    with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
+        of_wfformat(broken, POOLS)
+
+
 def test_tasks_after_others() -> None:
     rows = [
         TaskRow("simulate", "run", 3, (1.0, 2.0)),
@@ -76,6 +87,16 @@ def test_tasks_after_others() -> None:
     assert [(call.duration_s, call.after) for call in calls] == [
         (1.0, ()), (2.0, ()), (1.0, ()), (4.0, (0, 1, 2)),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("counts", [(10**9, 1), (20_000, 20_000)])
+def test_more_than_can_be_replayed_is_refused(counts: tuple[int, int]) -> None:
+    rows = [
+        TaskRow("simulate", "run", counts[0], (1.0,)),
+        TaskRow("write", "sum", counts[1], (4.0,), ("simulate",)),
+    ]
+    with pytest.raises(ValueError, match="too many to replay"):
+        of_tasks("table", rows, POOLS)
 
 
 def test_a_recorded_run() -> None:
@@ -101,6 +122,19 @@ def test_a_recorded_run() -> None:
     assert workload.stream
     with pytest.raises(ValueError, match="no call succeeded"):
         of_run("run-1", rows[:4], POOLS)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"timestamp": None}, {"timestamp": "noon"}, {"duration_s": {}}, {"duration_s": "3"},
+        {"duration_s": -1}, {"duration_s": 10**400}, {"tag": {}}, {"timestamp": True},
+    ],
+)  # fmt: skip
+def test_a_broken_row_of_a_run_is_passed_over(broken: dict) -> None:
+    whole = {"task_id": "a", "state": "succeeded", "tag": "run", "timestamp": 9.0, "duration_s": 3}
+    rows = [{"state": "submitted"}, whole, {**whole, "task_id": "b", **broken}]
+    assert len(of_run("run-1", rows, POOLS).calls) == 1
 
 
 def spec(*tasks: TaskSpec) -> DeploymentSpec:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
 #: Of a start no more than this is paid for, in seconds, unless something else is said.
 _BILLED_S = 60.0
+#: Policies look about so often at most, however long the work takes: each look costs time.
+_LOOKS = 100_000
 
 
 class Duration(click.ParamType[float]):
@@ -123,7 +125,10 @@ def command(  # noqa: PLR0913 - what users may give
         work = _of_run((runs_dir or settings.runs_dir()).absolute(), run_id, maximum)
     else:
         work = _of_manifest(manifest, target, maximum)
-    output.show(_compared(work, names, Startup(startup, billed), seed))
+    try:
+        output.show(_compared(work, names, Startup(startup, billed), seed))
+    except (ValueError, ArithmeticError) as error:
+        raise PlanError(f"no policy can be simulated: {error}") from error
     return 0
 
 
@@ -134,7 +139,7 @@ def _of_workflow(path: Path, maximum: int) -> Workload:
         return of_wfformat(json.loads(path.read_bytes()), {"workers": Terms(0, maximum)})
     except OSError as error:
         raise ScalableError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScalableError(f"{path}: {error}", hint="a trace in WfFormat 1.5 is needed") from error
 
 
@@ -162,7 +167,7 @@ def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Wor
     try:
         return of_spec(spec, maximum, total_maximum(spec))
     except ValueError as error:
-        hint = "give each task its count and duration in the manifest, or run it once"
+        hint = "each task needs its count and duration, in the manifest or from an earlier run"
         raise PlanError(f"{path}: {error}", hint=hint) from error
 
 
@@ -185,6 +190,7 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
     from scalable.units import counted, format_duration
 
     best = clairvoyant(work, startup)
+    reach = max(best.time_s, *(call.arrival_s for call in work.calls))
     rows, values = [], {}
     for name in names:
         rule = RULES[name]
@@ -193,7 +199,7 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
             _each(rule.make),
             startup,
             _known(work),
-            every_s=rule.every_s or look_every_s(startup.delay_s),
+            every_s=max(rule.every_s or look_every_s(startup.delay_s), reach / _LOOKS),
             seed=seed,
         )
         score = math.sqrt(outcome.time_s * outcome.cost / best.product) if best.product else None

@@ -20,10 +20,12 @@ from scalable.cluster.calls.interrupts import (
     give_up,
     interrupt_task,
     raise_in,
+    take_back,
     too_long,
 )
 from scalable.cluster.calls.messages import (
     LARGE,
+    arguments,
     dump,
     dump_error,
     load_calls,
@@ -93,15 +95,16 @@ def run_bundle(
     """
     worker = get_worker()
     worker.stream_handlers.setdefault(INTERRUPT, partial(interrupt, worker))
-    run = BundleRun(worker, header, load_calls(payload, references))
-    if not header["confirm"]:
-        run.tell_begun()
-    else:
-        told = worker.scheduler.scalable_begun(key=header["key"], client=header["client"])
-        loop: Any = worker.loop
-        asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(TOLD_S)
+    run = BundleRun(worker, header, load_calls(payload, references), references)
     _running[run.key] = run
     try:
+        run.skip(_unwanted.pop(run.key, set()))  # from here on it is told itself
+        if not header["confirm"]:
+            run.tell_begun()
+        else:
+            told = worker.scheduler.scalable_begun(key=header["key"], client=header["client"])
+            loop: Any = worker.loop
+            asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(TOLD_S)
         return run.run() or None
     finally:
         del _running[run.key]
@@ -139,15 +142,24 @@ class BundleRun:
     ----------
     worker
         The Dask worker.
-    header, calls
+    header, references
         As in :func:`run_bundle`.
+    calls
+        Numbers of their functions, and their arguments as they came.
     """
 
-    def __init__(self, worker: Any, header: Mapping[str, Any], calls: Calls) -> None:
+    def __init__(
+        self,
+        worker: Any,
+        header: Mapping[str, Any],
+        calls: tuple[Sequence[int] | None, Sequence[Any]],
+        references: Mapping[Any, Any],
+    ) -> None:
         self.key: str = header["key"]
         self._client: str = header["client"]
         self._functions = [_loaded(*pair) for pair in header["functions"]]
-        self._indexes, self._args, self._kwargs = calls
+        self._indexes, self._rows = calls
+        self._references = references
         self._timeout_s: float | None = header["timeout_s"]
         self._profile: bool = header["profile"]
         self._record: bool = header["record"]
@@ -156,10 +168,8 @@ class BundleRun:
         self._worker = worker
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
-        self._next, self._end = 0, len(self._args)
-        self._skipped = _unwanted.pop(self.key, set())
-        if EVERY in self._skipped:
-            self._end = 0
+        self._next, self._end = 0, len(self._rows)
+        self._skipped: set[int] = set()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._told_at = 0.0
         self._kept: dict[int, Any] = {}
@@ -167,6 +177,12 @@ class BundleRun:
         self._tally = Tally()
 
     # In the thread that runs the calls --------------------------------------------------------
+
+    def skip(self, numbers: set[int]) -> None:
+        """Leave out calls that nobody waits for."""
+        self._skipped |= numbers
+        if EVERY in numbers:
+            self._end = 0
 
     def tell_begun(self) -> None:
         """Tell the client, soon."""
@@ -202,29 +218,41 @@ class BundleRun:
 
     def _run_call(self, number: int) -> None:
         function = self._functions[self._indexes[number] if self._indexes else 0]
-        args = self._args[number]
-        kwargs = self._kwargs[number] if self._kwargs else None
         measures = self._measures
         cpu, stamp = (time.thread_time(), time.time()) if measures else (0.0, 0.0)
         self._began = began = time.perf_counter()
+        value: Any = None
+        error: BaseException | None = None
         try:
             self._current = number
-            value = function(*args, **kwargs) if kwargs else function(*args)
+            if number not in self._skipped:  # cancelled since that was looked at, perhaps
+                try:
+                    args, kwargs = arguments(self._rows[number], self._references)
+                    value = function(*args, **kwargs)
+                except CallInterrupted:
+                    raise
+                except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
+                    error = raised
             self._current = _NOBODY
-            if self._interrupting == number:
-                self._await_interrupt(number)
+            if number in self._skipped:
+                # An interrupt that is on its way, or that the call kept to itself: none is left
+                # for the next call.
+                with self._lock:
+                    take_back(self._thread)
         except CallInterrupted as interrupted:
-            self._current = self._interrupting = _NOBODY
-            if self._timed_out == number:
-                error = too_long(function, self._timeout_s or 0.0)
-                self._tally.failed(error.with_traceback(interrupted.__traceback__))
-                self._tally.durations.append(time.perf_counter() - began)
-            return
-        except BaseException as raised:  # noqa: BLE001 - one failing call fails that call alone
+            error = interrupted
             self._current = _NOBODY
-            if not self._survives(number):
-                return
-            self._fail(number, raised)
+        if number in self._skipped:
+            self._interrupting = _NOBODY
+            if self._timed_out == number:
+                late = too_long(function, self._timeout_s or 0.0)
+                self._tally.failed(late.with_traceback(error.__traceback__ if error else None))
+                self._tally.durations.append(time.perf_counter() - began)
+            value = error = None
+            return
+        if error is not None:
+            self._fail(number, error)
+            error = None  # no cycle by the traceback
         else:
             kind = type(value)
             if kind in _SMALL_TYPES or (kind in _TEXTS and len(value) <= LARGE):
@@ -239,19 +267,6 @@ class BundleRun:
     def _fail(self, number: int, error: BaseException) -> None:
         self._tally.failed(error)
         self._untold.add(number, _failure(error), ERROR)
-
-    def _survives(self, number: int) -> bool:
-        try:
-            self._await_interrupt(number)
-        except CallInterrupted:
-            self._interrupting = _NOBODY
-            return False
-        return True
-
-    def _await_interrupt(self, number: int) -> None:
-        """An interrupt that is on its way must not reach the next call."""
-        while self._interrupting == number:
-            time.sleep(0.0005)
 
     def _add_object(self, number: int, value: Any) -> None:
         try:
@@ -322,10 +337,10 @@ class BundleRun:
     def interrupt(self, number: int) -> None:
         """End one call: it is not begun, or is left at its next step of Python."""
         with self._lock:
-            if number >= self._next:
-                self._skipped.add(number)
+            if self._interrupting == number:
+                return  # it was told
+            self._skipped.add(number)
             if self._current != number:
-                self._skipped.add(number)  # claimed, perhaps
                 return
             self._interrupting = number
             if self._current != number:  # it has just ended
@@ -386,4 +401,8 @@ def _failure(error: BaseException) -> bytes:
     try:
         raise error  # noqa: TRY301 - Dask takes the traceback of what is handled
     except Exception as raised:  # noqa: BLE001 - whatever it is
-        return dump_error(raised)
+        try:
+            return dump_error(raised)
+        except BaseException as other:  # noqa: BLE001 - the error's own code
+            said = f"the call raised {type(error).__name__}, which cannot be sent: {type(other)}"
+            return dump_error(RuntimeError(said))

@@ -107,7 +107,9 @@ class Dispatcher:
 
     def wake(self) -> None:
         """There may be something to send."""
-        if not self._awake:
+        if self.closed:
+            self.close()  # what was given in the same moment
+        elif not self._awake:
             self._awake = True
             self.client.in_loop(self._dispatch)
 
@@ -116,12 +118,12 @@ class Dispatcher:
         self.lots.append(lot)
         self.wake()
 
+    # In the client's loop -------------------------------------------------------------------------
+
     @property
     def idle(self) -> bool:
         """Whether nothing waits or runs, and the records have heard of the end of what ran."""
-        return not self._bundles and not self._ending and not any(len(lot) for lot in self.lots)
-
-    # In the client's loop -------------------------------------------------------------------------
+        return not self._bundles and not self._ending and not self._backlog()
 
     def _dispatch(self) -> None:
         # First: whatever is added from here on wakes us again.
@@ -133,7 +135,7 @@ class Dispatcher:
             self.client.in_loop_after(TELL_BACKLOG_S, self._tell_backlog)
 
     def _backlog(self) -> int:
-        return 0 if self.closed else sum(len(lot) for lot in self.lots)
+        return 0 if self.closed else sum(map(len, list(self.lots)))  # others add to them
 
     def _tell_backlog(self) -> None:
         """Tell the scheduler what waits here: pools that follow their load count it."""
@@ -155,9 +157,9 @@ class Dispatcher:
             numbers = lot.take(self.pace.size(self._backlog(), slots))
             suspects = [number for number in numbers if lot.suspects(number)]
             for number in suspects:
-                self._send(lot, [number])
+                self._try_to_send(lot, [number])
             if others := [n for n in numbers if not lot.suspects(n)] if suspects else numbers:
-                self._send(lot, others)
+                self._try_to_send(lot, others)
 
     def _recall(self) -> None:
         """Take back what waits while a slot is free."""
@@ -184,15 +186,27 @@ class Dispatcher:
             if len(self.lots) == 1:
                 return None
             self.lots.rotate(-1) if lot.profile else self.lots.popleft()
-            if all(not len(other) for other in self.lots):
+            if not self._backlog():
                 return None
         return None
 
+    def _try_to_send(self, lot: Lot, numbers: list[Any]) -> None:
+        """Send calls off; those fail that cannot be sent."""
+        try:
+            self._send(lot, numbers)
+        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
+            error = ClusterError(f"the call could not be sent: {raised!r}")
+            lot.settle(numbers, [(None, error)] * len(numbers))
+
     def _send(self, lot: Lot, numbers: list[Any]) -> None:
         functions: dict[tuple[bytes, bytes], int] = {}
+        known: dict[int, int] = {}
 
         def index(function: Callable[..., Any]) -> int:
-            return functions.setdefault(dump_function(function), len(functions))
+            if (place := known.get(id(function))) is None:
+                place = functions.setdefault(dump_function(function), len(functions))
+                known[id(function)] = place
+            return place
 
         sent, calls = lot.calls(numbers, index)
         if not sent:
@@ -301,7 +315,10 @@ class Dispatcher:
         )
 
     def _named(self, function: Callable[..., Any]) -> str:
-        return self._task or str(funcname(function))
+        try:
+            return self._task or str(funcname(function))
+        except Exception:  # noqa: BLE001 - the object's own code
+            return type(function).__name__
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
         """A bundle takes too long, and has given back what it had not begun."""
@@ -366,11 +383,18 @@ class Dispatcher:
             return
         values = kept or {}
         for position in bundle.kept:
-            bundle.open.discard(position)
-            outcome: Outcome = (values.get(position), None)
-            bundle.lot.settle([bundle.numbers[position]], [outcome])
+            if position in values:
+                bundle.open.discard(position)
+                bundle.lot.settle([bundle.numbers[position]], [(values[position], None)])
         bundle.kept.clear()
         self._release(bundle.key)
+
+    def lost(self, key: str) -> None:
+        """Results that were to be fetched went with their worker: their calls alone run again."""
+        bundle = self._bundles.get(key)
+        if bundle is not None:
+            bundle.kept.clear()
+            self._release(key)
 
     def erred(self, key: str, error: BaseException) -> None:
         """A bundle has failed as a whole, or its worker was lost."""
@@ -438,7 +462,7 @@ class Dispatcher:
             bundle.lot.settle(left, [(None, error)] * len(left))
             self._bundles.pop(bundle.key, None)
         self._ending.clear()
-        for lot in self.lots:
+        for lot in list(self.lots):
             numbers = lot.take(len(lot) or 1)
             lot.settle(numbers, [(None, error)] * len(numbers))
 
@@ -451,4 +475,6 @@ def _outcome(kind: int, value: Any) -> Outcome:
             return load(value), None
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             return None, error
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            return None, RuntimeError(f"the result cannot be loaded: {ended!r}")
     return value, None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
-from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any
 
 from scalable.cluster.measured import PROFILE
@@ -15,7 +16,12 @@ from scalable.cluster.nesting import slot_lent
 #: What a call took: name and tag, the worker's name, seconds that the arguments took to come,
 #: when it began (seconds since 1970), its seconds and CPU seconds, and the worker's peak memory.
 Measures = tuple[str, str, str, float, float, float, float, int | None]
-_OVER = (CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED)
+#: Whoever waits looks up so often, in seconds: only then an interrupt gets through.
+LOOK_S = 0.25
+_OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
+
+
+_here = threading.local()
 
 
 class CallFuture(Future[Any]):
@@ -84,7 +90,8 @@ class CallFuture(Future[Any]):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                self._condition.wait(left)
+                # Not for ever at once: where this is within a call, that may be interrupted.
+                self._condition.wait(LOOK_S if left is None else min(left, LOOK_S))
 
     def get(self, timeout: float | None = None) -> Any:
         """The result, as ``multiprocessing.pool.AsyncResult`` names it."""
@@ -154,10 +161,9 @@ class CallFuture(Future[Any]):
             if self._state in _OVER:
                 return self._state != FINISHED
             was_running = self._state == RUNNING
-            self._state = CANCELLED_AND_NOTIFIED if was_running else CANCELLED
-            if was_running:
-                for waiter in self._waiters:
-                    waiter.add_cancelled(self)
+            self._state = CANCELLED_AND_NOTIFIED
+            for waiter in self._waiters:
+                waiter.add_cancelled(self)
             self._condition.notify_all()
         self.call = None
         if was_running and self._on_cancel is not None:
@@ -168,14 +174,10 @@ class CallFuture(Future[Any]):
     def begin(self) -> bool:
         """Mark as running; False where it was cancelled."""
         with self._condition:
-            if self._state == PENDING:
-                self._state = RUNNING
-                return True
-            if self._state == CANCELLED:
-                self._state = CANCELLED_AND_NOTIFIED
-                for waiter in self._waiters:
-                    waiter.add_cancelled(self)
-            return False
+            if self._state != PENDING:
+                return False
+            self._state = RUNNING
+            return True
 
 
 def settle(
@@ -204,5 +206,17 @@ def settle(
             if future._done_callbacks:
                 ended.append(future)
         condition.notify_all()
-    for future in ended:
-        future._invoke_callbacks()  # type: ignore[attr-defined]
+    _call_back(ended)
+
+
+def _call_back(ended: Iterable[CallFuture]) -> None:
+    """Tell who waits for futures. One after another: each may end the next of a long chain."""
+    if getattr(_here, "ended", None) is not None:
+        _here.ended.extend(ended)
+        return
+    _here.ended = waiting = deque(ended)
+    try:
+        while waiting:
+            waiting.popleft()._invoke_callbacks()  # type: ignore[attr-defined]
+    finally:
+        _here.ended = None

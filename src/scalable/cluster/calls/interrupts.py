@@ -34,6 +34,11 @@ def raise_in(thread: int) -> None:
     )
 
 
+def take_back(thread: int) -> None:
+    """Have a thread go on in peace that was to raise :class:`CallInterrupted` and has not."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+
 def interrupt_task(worker: Worker, key: Any) -> None:
     """End a call that is a Dask task of its own; nothing where it has ended."""
     with worker.active_threads_lock:

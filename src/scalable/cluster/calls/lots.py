@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from scalable.cluster.calls.bundles import Calls
-from scalable.cluster.calls.futures import CallFuture, Measures, settle
+from scalable.cluster.calls.futures import LOOK_S, CallFuture, Measures, settle
 from scalable.cluster.nesting import slot_lent
 
 #: One outcome: result and exception, one of which is None.
@@ -149,10 +149,13 @@ class SingleCalls:
         return number.done()
 
     def cancel_all(self) -> None:
-        """Cancel what waits."""
-        for future in list(self._waiting):
+        """Cancel what waits, also what was put back meanwhile."""
+        while True:
+            try:
+                future = self._waiting.popleft()
+            except IndexError:  # the dispatcher takes from it, too
+                return
             future.cancel()
-        self._waiting.clear()
 
 
 def _nothing() -> None:
@@ -324,7 +327,7 @@ class ManyCalls:
                 left = timeout_at()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                self._condition.wait(left)
+                self._condition.wait(LOOK_S if left is None else min(left, LOOK_S))
 
     def collect(self) -> list[Any]:
         """All results; raises the error of the first call that failed. Only once all have ended."""

@@ -12,11 +12,12 @@ import pickle
 import threading
 import traceback
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copyreg import dispatch_table as known_reducers
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import chain, repeat
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -77,17 +78,55 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)  # noqa: S301
 
 
+#: Types of arguments that no call can change.
+_UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes, Future})
+#: Types of functions that are the same for each call.
+_STATELESS = (FunctionType, BuiltinFunctionType, type)
+#: Functions of more bytes are not remembered.
+MOST_REMEMBERED = 1 << 16
+
+
+def _are_unchanging(values: Iterable[Any]) -> bool:
+    return _UNCHANGING.issuperset(map(type, values))
+
+
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, dict[Any, Future[Any]]]:
-    """Calls as bytes, and the Dask futures within their arguments by key."""
+    """Calls as bytes, and the Dask futures within their arguments by key.
+
+    Arguments that a call might change are bytes of their own among these: calls do not share them,
+    and what cannot be loaded fails its call alone.
+    """
+    indexes, rows, named = calls
     _open.found = found = dict[Any, Future[Any]]()
     try:
-        return dump(calls), found
+        if named is not None or not _are_unchanging(chain.from_iterable(rows)):
+            rows = list(map(_apart, rows, repeat(None) if named is None else named))
+        return dump((indexes, rows)), found
     finally:
         _open.found = None
 
 
+def _apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    return args if not kwargs and _are_unchanging(args) else dump((args, kwargs))
+
+
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """The calls; ``values`` has what the futures within them stood for."""
+    """The calls: numbers of functions, and for each call what :func:`arguments` takes.
+
+    ``values`` has what the futures within them stood for.
+    """
+    return _load_with(data, values)
+
+
+def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Positional and keyword arguments of a call."""
+    if type(row) is not bytes:
+        return row, {}
+    args, kwargs = _load_with(row, values)
+    return args, kwargs or {}
+
+
+def _load_with(data: bytes, values: Mapping[Any, Any]) -> Any:
     _open.values = values
     try:
         return load(data)
@@ -100,27 +139,43 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
     """A digest of a function, and the function as bytes."""
-    try:
-        return _functions[function]
-    except (KeyError, TypeError):
-        pass
+    # Others may have changed since they were seen last, as may what goes by value.
+    plain = type(function) is FunctionType
+    if plain and (known := _functions.get(function)) is not None:
+        return known
     data = dump(function)
     pair = blake2b(data, digest_size=16).digest(), data
-    with suppress(TypeError):  # builtins and bound methods cannot be remembered
+    if plain and function.__module__ != "__main__" and _is_by_name(function, data):
         _functions[function] = pair
     return pair
 
 
-@lru_cache(maxsize=1000)
+def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
+    try:
+        return _dump(function, _Quick) == data
+    except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
+        return False
+
+
 def load_function(digest: bytes, data: bytes) -> Callable[..., Any]:
-    """The function; the same bytes give the same object."""
+    """The function; each call of an object with a state gets an object of its own."""
+    function = _load_function(digest, data) if len(data) <= MOST_REMEMBERED else load(data)
+    return function if isinstance(function, _STATELESS) else partial(_call_anew, data)
+
+
+@lru_cache(maxsize=1000)
+def _load_function(digest: bytes, data: bytes) -> Any:
     del digest
-    function: Callable[..., Any] = load(data)
-    return function
+    return load(data)
+
+
+def _call_anew(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
+    return load(data)(*args, **kwargs)
 
 
 def dump_error(error: BaseException) -> bytes:
     """An exception with its traceback; one that cannot travel becomes one that says as much."""
+    _break_cycles(error)
     # Dask's own: it knows how to carry tracebacks, and truncates what is too long.
     message = error_message(error)
     traceback_ = message["traceback"]
@@ -131,6 +186,17 @@ def dump_error(error: BaseException) -> bytes:
             "text": "".join(traceback.format_exception(error)),
         }
     )
+
+
+def _break_cycles(error: BaseException) -> None:
+    """Dask follows causes to their end, which a circle has not."""
+    seen = {id(error)}
+    while (following := error.__cause__ or error.__context__) is not None:
+        if id(following) in seen:
+            error.__cause__ = error.__context__ = None
+            return
+        seen.add(id(following))
+        error = following
 
 
 def load_error(data: bytes) -> BaseException:

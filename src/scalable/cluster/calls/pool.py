@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from scalable.cluster.calls.dispatcher import Dispatcher
@@ -19,6 +20,10 @@ from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
     from scalable.cluster.client import ScalableClient
+
+
+#: Whether calls still run is looked at so often by who shuts a pool down, in seconds.
+IDLE_LOOK_S = 0.02
 
 
 class CallPool(Executor):
@@ -44,6 +49,8 @@ class CallPool(Executor):
         self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
         self._uploads = Uploads(client.send)
         self._shut = False
+        #: Futures of calls that wait for others to end.
+        self.later: set[CallFuture] = set()
 
     # As in concurrent.futures ---------------------------------------------------------------------
 
@@ -60,7 +67,7 @@ class CallPool(Executor):
         RuntimeError
             When the pool was shut down.
         """
-        self._check_open()
+        self._refuse_when_over()
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
@@ -71,6 +78,12 @@ class CallPool(Executor):
         else:
             self.begin(future)
         return future
+
+    def _refuse_when_over(self) -> None:
+        if self._shut:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if self._dispatcher.closed:
+            raise RuntimeError("cannot schedule new futures: the client is closed")
 
     def begin(self, future: CallFuture) -> None:
         """Put a call in the queue, once what it takes is there."""
@@ -124,9 +137,19 @@ class CallPool(Executor):
             for many in list(self._many):
                 many.cancel()
         if wait:
-            with slot_lent(), self.condition:
-                while not self._dispatcher.idle and not self._dispatcher.closed:
-                    self.condition.wait(0.05)
+            over = threading.Event()
+            with slot_lent():
+                if not self._dispatcher.closed:
+                    self._client.in_loop(self._set_when_idle, over)
+                while not self._dispatcher.closed and not over.wait(IDLE_LOOK_S):
+                    pass
+
+    def _set_when_idle(self, over: threading.Event) -> None:
+        # Those that wait for others first: from there they go to the dispatcher.
+        if all(future.done() for future in list(self.later)) and self._dispatcher.idle:
+            over.set()
+        else:
+            self._client.in_loop_after(IDLE_LOOK_S, partial(self._set_when_idle, over))
 
     # As in multiprocessing ------------------------------------------------------------------------
 
@@ -206,7 +229,7 @@ class CallPool(Executor):
     def _start(
         self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
     ) -> ManyCalls:
-        self._check_open()
+        self._refuse_when_over()
         arguments = self._uploads.replaced_in_all(arguments)
         many = ManyCalls(self.condition, fn, arguments, ordered=ordered)
         if arguments:
@@ -236,6 +259,7 @@ class CallPool(Executor):
         callback: Callable[[Any], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
     ) -> CallFuture:
+        self._refuse_when_over()
         future = CallFuture(self.condition)
         _call_back(future, callback, error_callback)
         many = ManyCalls(self.condition, fn, self._uploads.replaced_in_all(arguments))
@@ -252,7 +276,6 @@ class CallPool(Executor):
 
         many.on_end = end
         future.add_done_callback(ended)
-        self._check_open()
         if arguments:
             made_calls()
             self._many.add(many)
@@ -286,12 +309,6 @@ class CallPool(Executor):
         else:
             self.terminate()
 
-    def _check_open(self) -> None:
-        if self._shut:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-        if self._dispatcher.closed:
-            raise RuntimeError("cannot schedule new futures: the pool's client was closed")
-
     def __repr__(self) -> str:
         tag = self._dispatcher.tag
         return f"<CallPool {f'tag={tag!r}' if tag else 'of any worker'}>"
@@ -304,6 +321,7 @@ class _AfterOthers:
         self._pool, self._future = pool, future
         self._left = len(waits_for)
         self._lock = threading.Lock()
+        pool.later.add(future)
         for other in waits_for:
             other.add_done_callback(self._ended)
 
@@ -312,7 +330,12 @@ class _AfterOthers:
             self._left -= 1
             if self._left:
                 return
-        future = self._future
+        try:
+            self._begin(self._future)
+        finally:
+            self._pool.later.discard(self._future)
+
+    def _begin(self, future: CallFuture) -> None:
         if future.call is None:
             return  # cancelled meanwhile
         function, args, kwargs = future.call

@@ -45,12 +45,17 @@ class BundleRelay(SchedulerPlugin):
     def install(self, scheduler: Scheduler) -> None:
         """Offer what clients and workers ask for."""
         self._scheduler = scheduler
+        self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             scheduler.stream_handlers[operation] = self._forwarder(operation)
         scheduler.stream_handlers[INTERRUPT] = self.interrupt
         scheduler.stream_handlers[BACKLOG] = self.take_backlog
         scheduler.handlers["scalable_begun"] = self.begun
         scheduler.handlers["scalable_follow_slots"] = self.follow
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Say that this is here: a scheduler that restarts forgets what it was told."""
+        scheduler.set_metadata(keys=[self.name], value=True)
 
     def _forwarder(self, operation: str) -> Any:
         def forward(client: str, worker: str, **message: Any) -> None:

@@ -1,0 +1,44 @@
+"""Our client on a scheduler and workers that are Dask's own."""
+
+import pytest
+from distributed import LocalCluster
+
+from scalable import ClusterError, ScalableClient
+
+
+@pytest.fixture(params=[True, False], ids=["processes", "threads"])
+def client(request):
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        LocalCluster(processes=request.param, resources={"a": 1}, **options) as cluster,
+        ScalableClient(cluster) as client,
+    ):
+        yield client
+
+
+def double(x):
+    return 2 * x
+
+
+def test_calls_of_pools(client):
+    with client.pool(tag="a") as pool:
+        assert list(pool.map(double, range(500))) == [2 * i for i in range(500)]
+        future = pool.submit(double, 4)
+        assert future.result(timeout=60) == 8
+        assert future.profile()["duration_s"] >= 0
+    with client.pool() as pool:
+        assert list(pool.map(double, range(50))) == [2 * i for i in range(50)]
+
+
+def test_cancelling_leaves_the_connection_as_it_is(client):
+    done = client.submit(double, 1, tag="a")
+    client.cancel([client.submit(double, 2, tag="a")])
+    assert done.result(timeout=60) == 2
+    assert client.submit(double, 3, tag="a").result(timeout=60) == 6
+
+
+def test_profiles_are_said_to_be_missing(client):
+    future = client.submit(double, 1)
+    future.result(timeout=60)
+    with pytest.raises(ClusterError, match="keeps no profiles"):
+        client.profile(future)

@@ -1,0 +1,35 @@
+"""Pools that share a look, without a scheduler."""
+
+from scalable.cluster.adapt import Adaptation, PoolAdaptive
+from scalable.scaling.pools import PoolDecision
+
+
+class Told:
+    """Stands for a controller: it remembers what it is told to scale."""
+
+    def __init__(self):
+        self.scaled = {}
+        self.listener = None
+
+    def pools(self):
+        return {tag: {"wanted": 0, "running": 0, "reason": None} for tag in "ab"}
+
+    def scale(self, counts, source, reason):
+        self.scaled |= counts
+        if self.listener is not None:
+            self.listener()
+
+
+def test_a_pool_whose_following_ends_during_a_look_is_left_alone(monkeypatch):
+    monkeypatch.setattr(PoolAdaptive, "decide", lambda *_: None)
+    controller = Told()
+    adaptation = Adaptation(controller)
+    adaptation._views = object()
+    for tag, count in (("a", 1), ("b", 2)):  # the smaller change comes first
+        adaptation._pools[tag] = PoolAdaptive(adaptation, tag, 0, None)
+        adaptation._pools[tag].decision = PoolDecision(count, "load")
+    adaptation.look(adaptation.pools["a"])
+    assert controller.scaled == {"a": 1, "b": 2}
+    controller.scaled, controller.listener = {}, lambda: adaptation.end("b")
+    adaptation.look(adaptation.pools["a"])
+    assert controller.scaled == {"a": 1}
