@@ -81,7 +81,16 @@ def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
     assert recalls.looks_again
     assert recalls.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
     third.recalled = True
-    assert recalls.wanted(bundles, 2, 10.0 + 4 * FREE_S) == [second]
+    assert recalls.wanted(bundles, 2, 10.0 + 5 * FREE_S) == [second]
+
+
+def test_slots_that_others_have_are_not_asked_for_again_and_again():
+    recalls = Recalls()
+    asked = 0
+    for step in range(40_000):  # a hundred seconds
+        bundles = [bundle(Lot(), [0])]
+        asked += len(recalls.wanted(bundles, 2, step * FREE_S / 10))
+    assert asked < 40
 
 
 def test_no_bundle_is_taken_back_while_all_slots_work():

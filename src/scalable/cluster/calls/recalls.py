@@ -14,6 +14,9 @@ from scalable.cluster.calls.losses import SentBundle
 #: For so many seconds a slot has to be free before a bundle is taken back for it: between two
 #: bundles it is free for a moment, too.
 FREE_S = 0.025
+#: What seems free may be taken by another client: the next time it is waited for twice as long, up
+#: to so many seconds.
+LONGEST_S = 5.0
 
 
 class Recalls:
@@ -21,6 +24,7 @@ class Recalls:
 
     def __init__(self) -> None:
         self._free_since: float | None = None
+        self._patience_s = FREE_S
 
     def wanted(self, bundles: Iterable[SentBundle], slots: int, now: float) -> list[SentBundle]:
         """Bundles to take back: no more than slots are free, those sent last first.
@@ -37,13 +41,14 @@ class Recalls:
         waiting = [bundle for bundle in bundles if not bundle.begun]
         free = slots - sum(bundle.begun for bundle in bundles)
         if free <= 0 or not waiting:
-            self._free_since = None
+            self._free_since, self._patience_s = None, FREE_S
             return []
         if self._free_since is None:
             self._free_since = now
-        if now - self._free_since < FREE_S:
+        if now - self._free_since < self._patience_s:
             return []
         self._free_since = now
+        self._patience_s = min(2 * self._patience_s, LONGEST_S)
         return list(islice((b for b in reversed(waiting) if not b.recalled), free))
 
     @property
