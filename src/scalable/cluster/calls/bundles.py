@@ -32,6 +32,7 @@ from scalable.cluster.calls.messages import (
 )
 from scalable.cluster.calls.output import PROCESS, Lines, heard
 from scalable.cluster.calls.tally import Tally
+from scalable.cluster.nesting import take_slot_back
 
 #: What has ended is told at least so often while a bundle goes on: that much would be run again if
 #: the worker were lost.
@@ -243,6 +244,7 @@ class BundleRun:
         if number in self._skipped:
             self._interrupting = _NOBODY
             value = error = None
+            take_slot_back()  # for the next call
             return
         if error is not None:
             self._fail(number, error)

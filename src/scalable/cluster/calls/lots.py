@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from scalable.cluster.calls.bundles import Calls
-from scalable.cluster.calls.futures import LOOK_S, CallFuture, Measures, settle
-from scalable.cluster.nesting import slot_lent
+from scalable.cluster.calls.futures import CallFuture, Measures, settle
+from scalable.cluster.nesting import INTERRUPTIBLE_S, slot_lent
 
 #: One outcome: result and exception, one of which is None.
 Outcome = tuple[Any, BaseException | None]
@@ -327,7 +327,9 @@ class ManyCalls:
                 left = timeout_at()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                self._condition.wait(LOOK_S if left is None else min(left, LOOK_S))
+                self._condition.wait(
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                )
 
     def collect(self) -> list[Any]:
         """All results; raises the error of the first call that failed. Only once all have ended."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
+from scalable.cluster.calls.interrupts import CallInterrupted
 from scalable.cluster.calls.lots import ManyCalls, SingleCalls
 from scalable.cluster.calls.uploads import Uploads
 from scalable.cluster.nesting import made_calls, slot_lent
@@ -256,6 +257,11 @@ class CallPool(Executor):
 
     def __enter__(self) -> Self:
         return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # A call that is to end does not wait for those that it has made.
+        interrupted = kind is not None and issubclass(kind, CallInterrupted)
+        self.shutdown(wait=not interrupted, cancel_futures=interrupted)
 
     def __repr__(self) -> str:
         tag = self._dispatcher.tag
