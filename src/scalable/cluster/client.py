@@ -451,20 +451,16 @@ class ScalableClient(Client):
         for key in keys:
             self._lose_bundle(key)
 
-    def _handle_lost_data(self, key: Any = None) -> None:
-        super()._handle_lost_data(key)
-        if key in self._bundles:
-            self._bundles[key].lost(key)
-
     def _handle_restart(self) -> None:
         super()._handle_restart()
         for key in list(self._bundles):
             self._lose_bundle(key)
 
     async def _reconnect(self) -> None:
-        for key in list(self._bundles):  # Dask forgets its futures then
-            self._lose_bundle(key)
+        sent = list(self._bundles)  # Dask forgets its futures then
         await super()._reconnect()
+        for key in sent:
+            self._lose_bundle(key)
 
     def _lose_bundle(self, key: Any) -> None:
         if key in self._bundles:

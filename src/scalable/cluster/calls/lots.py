@@ -292,8 +292,8 @@ class ManyCalls:
 
     # For whoever iterates -----------------------------------------------------------------------
 
-    def results(self, timeout_at: Callable[[], float | None]) -> Iterator[Any]:
-        """The results, as they become available in their order; an error is raised in its place.
+    def outcomes(self, timeout_at: Callable[[], float | None]) -> Iterator[Outcome]:
+        """Result and error of each call, as they become available in their order.
 
         Parameters
         ----------
@@ -310,9 +310,10 @@ class ManyCalls:
                 error = self._errors.pop(number, None)
                 if error is not None:
                     results[number] = None
-                    raise error
+                    yield None, error
+                    continue
             value, results[number] = results[number], None
-            yield value
+            yield value, None
 
     def _await(self, position: int, timeout_at: Callable[[], float | None]) -> int:
         with self._condition:

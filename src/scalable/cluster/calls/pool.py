@@ -11,10 +11,12 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from distributed.utils import in_async_call
+
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
 from scalable.cluster.calls.interrupts import CallInterrupted
-from scalable.cluster.calls.lots import ManyCalls, SingleCalls
+from scalable.cluster.calls.lots import ManyCalls, Outcome, SingleCalls
 from scalable.cluster.calls.uploads import Uploads
 from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.errors import ClusterError
@@ -48,7 +50,7 @@ class CallPool(Executor):
         self._single = SingleCalls(self.condition)
         dispatcher.lots.append(self._single)
         self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
-        self._uploads = Uploads(client.send)
+        self._uploads = Uploads(self._upload)
         self._shut = False
         #: Futures of calls that wait for others to end.
         self.later: set[CallFuture] = set()
@@ -80,6 +82,10 @@ class CallPool(Executor):
             self.begin(future)
         return future
 
+    def _upload(self, value: Any) -> Any:
+        # Callbacks run in the event loop, which cannot wait: the value goes with its call then.
+        return value if in_async_call(self._client.loop) else self._client.send(value)
+
     def begin(self, future: CallFuture) -> None:
         """Put a call in the queue, once what it takes is there."""
         made_calls()
@@ -109,7 +115,19 @@ class CallPool(Executor):
             Without effect: bundles find their own size.
         """
         del chunksize
-        return self._iterate(self._start(fn, list(zip(*iterables, strict=False))), timeout)
+        many = self._start(fn, list(zip(*iterables, strict=False)))
+        outcomes = self._outcomes(many, timeout)
+
+        def results() -> Iterator[Any]:
+            try:
+                for value, error in outcomes:
+                    if error is not None:
+                        raise error
+                    yield value
+            finally:
+                many.cancel()
+
+        return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls.
@@ -167,14 +185,20 @@ class CallPool(Executor):
         """A future of the list of results of a function on each element."""
         return self._collect(fn, [(item,) for item in iterable], callback, error_callback)
 
-    def imap(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
-        """Results in their order, as they become available."""
-        return self.map(fn, iterable)
+    def imap(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Results in their order, as they become available; after an error the others come."""
+        del chunksize
+        return _Each(self._outcomes(self._start(fn, [(item,) for item in iterable]), None))
 
-    def imap_unordered(self, fn: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
-        """Results as they come."""
+    def imap_unordered(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Results as they come; after an error the others come."""
+        del chunksize
         many = self._start(fn, [(item,) for item in iterable], ordered=False)
-        return self._iterate(many, None)
+        return _Each(self._outcomes(many, None))
 
     def apply(
         self,
@@ -212,19 +236,19 @@ class CallPool(Executor):
             self._dispatcher.offer(many)
         return many
 
-    def _iterate(self, many: ManyCalls, timeout: float | None) -> Iterator[Any]:
+    def _outcomes(self, many: ManyCalls, timeout: float | None) -> Iterator[Outcome]:
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def left() -> float | None:
             return None if deadline is None else deadline - time.monotonic()
 
-        def results() -> Iterator[Any]:
+        def outcomes() -> Iterator[Outcome]:
             try:
-                yield from many.results(left)
+                yield from many.outcomes(left)
             finally:
                 many.cancel()
 
-        return results()
+        return outcomes()
 
     def _collect(
         self,
@@ -266,6 +290,19 @@ class CallPool(Executor):
     def __repr__(self) -> str:
         tag = self._dispatcher.tag
         return f"<CallPool {f'tag={tag!r}' if tag else 'of any worker'}>"
+
+
+class _Each(Iterator[Any]):
+    """Results one by one; an error is raised in its place and does not end them."""
+
+    def __init__(self, outcomes: Iterator[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def __next__(self) -> Any:
+        value, error = next(self._outcomes)
+        if error is not None:
+            raise error
+        return value
 
 
 class _AfterOthers:
