@@ -121,6 +121,15 @@ def test_the_verbs_of_multiprocessing(pool):
     assert pool.map_async(double, range(5)).get(timeout=60) == [0, 2, 4, 6, 8]
     assert list(pool.imap(double, range(5))) == [0, 2, 4, 6, 8]
     assert sorted(pool.imap_unordered(double, range(5))) == [0, 2, 4, 6, 8]
+    for verb in pool.imap, pool.imap_unordered:  # an error does not end them
+        results, kinds = verb(fail_at_three, range(6), chunksize=2), []
+        for _ in range(6):
+            try:
+                kinds.append(type(next(results)))
+            except KeyError as error:
+                kinds.append(type(error))
+        assert sorted(map(str, kinds)) == sorted(map(str, [int] * 5 + [KeyError]))
+        assert list(results) == []
     told = []
     pool.apply_async(double, (4,), callback=told.append).wait(60)
     pool.apply_async(fail_at_three, (3,), error_callback=told.append).wait(60)
@@ -561,3 +570,14 @@ def test_a_lost_object_fails_the_calls_that_take_it(client, pool):
             future.result(timeout=60)
     wait(blockers, timeout=60)
     assert pool.submit(double, 1).result(timeout=60) == 2
+
+
+def test_a_callback_may_submit_what_is_large(pool):
+    lengths = concurrent.futures.Future()
+
+    def go_on(_):
+        again = pool.submit(len, bytes(3_000_000))
+        again.add_done_callback(lambda f: lengths.set_result(f.result()))
+
+    pool.submit(double, 1).add_done_callback(go_on)
+    assert lengths.result(timeout=60) == 3_000_000

@@ -113,3 +113,38 @@ def counted_with_a_wait(path):
 def test_no_more_calls_run_than_there_are_slots(client, tmp_path):
     counts = client.gather(client.map(counted_with_a_wait, [tmp_path] * 6, tag="a"))
     assert counts == [1] * 6
+
+
+def nap(seconds):
+    time.sleep(seconds)
+    return 1
+
+
+def by_long_gather(count, seconds):
+    client = get_client()
+    return sum(client.gather([client.submit(nap, seconds, tag="a") for _ in range(count)]))
+
+
+def by_long_pool(count, seconds):
+    with get_client().pool(tag="a") as pool:
+        return sum(f.result() for f in [pool.submit(nap, seconds) for _ in range(count)])
+
+
+@pytest.mark.parametrize("function", [by_long_gather, by_long_pool])
+@pytest.mark.parametrize("as_task", [True, False], ids=["task", "call"])
+def test_a_waiting_call_is_cancelled_and_its_slot_given_back(client, function, as_task, eventually):
+    def start(*args):
+        return client.submit(function, *args, tag="a") if as_task else pool.submit(function, *args)
+
+    def slots(dask_worker):
+        free = dask_worker.state.available_resources
+        return dict(free), dask_worker.executors["default"]._max_workers
+
+    workers = list(client.run(slots))
+    with client.pool(tag="a") as pool:
+        cancelled, other = start(10, 1.0), start(4, 0.3)
+        time.sleep(0.7)
+        cancelled.cancel()
+        assert other.result(timeout=60) == 4
+        assert pool.submit(nap, 0).result(timeout=60) == 1
+    eventually(lambda: client.run(slots) == {worker: ({"a": 1}, 1) for worker in workers})

@@ -7,7 +7,6 @@ import sys
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
@@ -24,7 +23,7 @@ from scalable.cluster.calls.pool import CallPool, check_timeout
 from scalable.cluster.calls.relay import BACKLOG, SLOTS, BundleRelay
 from scalable.cluster.graphs import is_raw, prepare
 from scalable.cluster.measured import PROFILE
-from scalable.cluster.nesting import made_calls, slot_lent
+from scalable.cluster.nesting import in_call, made_calls, slot_lent, sync_in_call
 from scalable.cluster.profiles import Profiles
 from scalable.cluster.routing import ONE_SLOT, Routing
 from scalable.cluster.waiting import WAITING_TOPIC
@@ -327,8 +326,13 @@ class ScalableClient(Client):
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait; a call that waits for others lends them its slot meanwhile."""
         waits = getattr(func, "__name__", "") in _WAITS
-        with slot_lent() if waits and not self.asynchronous else nullcontext():
+        if not waits or self.asynchronous or not in_call():
             return super().sync(func, *args, **kwargs)
+        options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
+        with slot_lent():
+            if any(options.values()):
+                return super().sync(func, *args, **options, **kwargs)
+            return sync_in_call(self.loop, func, *args, **kwargs)
 
     # Many calls ---------------------------------------------------------------------------------
 
@@ -463,20 +467,16 @@ class ScalableClient(Client):
         for key in keys:
             self._lose_bundle(key)
 
-    def _handle_lost_data(self, key: Any = None) -> None:
-        super()._handle_lost_data(key)
-        if key in self._bundles:
-            self._bundles[key].lost(key)
-
     def _handle_restart(self) -> None:
         super()._handle_restart()
         for key in list(self._bundles):
             self._lose_bundle(key)
 
     async def _reconnect(self) -> None:
-        for key in list(self._bundles):  # Dask forgets its futures then
-            self._lose_bundle(key)
+        sent = list(self._bundles)  # Dask forgets its futures then
         await super()._reconnect()
+        for key in sent:
+            self._lose_bundle(key)
 
     def _lose_bundle(self, key: Any) -> None:
         if key in self._bundles:

@@ -7,8 +7,9 @@ a tagged call which waits for another of its tag would wait for ever on a pool o
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,11 +17,15 @@ from distributed import Worker
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
 
+from scalable.cluster.calls.interrupts import CallInterrupted
+
 #: A call that made others and still runs after so many seconds may wait for them in a way that
 #: cannot be seen (``as_completed``, an event): its slot is lent as well.
 UNSEEN_WAIT_S = 1.0
 #: Looks for a free slot are so far apart.
 LOOK_S = 0.01
+#: Whoever waits within a call looks up so often, in seconds: only then an interrupt gets through.
+INTERRUPTIBLE_S = 0.25
 
 
 class SlotLender:
@@ -43,6 +48,10 @@ class SlotLender:
     def loop(self) -> Any:
         """The worker's event loop."""
         return self._worker.loop
+
+    def lends(self, key: Any) -> bool:
+        """Whether a call waits for others."""
+        return key in self._lent
 
     def lend_later(self, key: Any, since: float) -> None:
         """Lend the slot of a call that made others, if it still runs after a while."""
@@ -126,12 +135,44 @@ def slot_lent() -> Iterator[None]:
         yield
         return
     lender, key, since = here
-    loop = lender.loop
-    loop.add_callback(lender.lend, key, time.time() - since)
+    lender.loop.add_callback(lender.lend, key, time.time() - since)
     try:
         yield
-    finally:
-        asyncio.run_coroutine_threadsafe(lender.take_back(key), loop.asyncio_loop).result()
+    except CallInterrupted:
+        raise  # it ends, rather than to wait for its turn
+    except BaseException:
+        take_slot_back()
+        raise
+    take_slot_back()
+
+
+def take_slot_back() -> None:
+    """Wait until the call of this thread has its slot again, if it was lent."""
+    here = _here()
+    if here is not None:
+        lender, key, _ = here
+        asyncio.run_coroutine_threadsafe(lender.take_back(key), lender.loop.asyncio_loop).result()
+
+
+def sync_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a coroutine and wait, as Dask does, but so that an interrupt gets through soon."""
+
+    async def run() -> Any:
+        return await func(*args, **kwargs)
+
+    future = asyncio.run_coroutine_threadsafe(run(), loop.asyncio_loop)
+    try:
+        while not future.done():
+            concurrent.futures.wait([future], INTERRUPTIBLE_S)
+    except BaseException:
+        future.cancel()
+        raise
+    return future.result()
+
+
+def in_call() -> bool:
+    """Whether this thread runs a call on a worker that lends slots."""
+    return _here() is not None
 
 
 def made_calls() -> None:

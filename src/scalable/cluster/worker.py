@@ -22,7 +22,7 @@ from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent
 
 from scalable.cluster.calls.bundles import interrupt
-from scalable.cluster.calls.interrupts import INTERRUPT
+from scalable.cluster.calls.interrupts import INTERRUPT, CallInterrupted
 from scalable.cluster.managers import MANAGER_KEY
 from scalable.cluster.measured import USAGE_ACTION
 from scalable.cluster.nesting import SlotLender
@@ -68,7 +68,7 @@ class PoolWorker(QuietHttp, Worker):
         try:
             with context_meter.add_callback(usage.observe):
                 event = await super().execute(key, stimulus_id=stimulus_id)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Left alone it would end the event loop: the worker, and with threads the session.
             failure = RuntimeError(f"the call ended with {error!r}")
             event = ExecuteFailureEvent.from_exception(
@@ -164,7 +164,7 @@ class ProcessWorker(PoolWorker):
                 "stimulus_id": f"call-does-not-end-{time.time()}",
             }
         )
-        while len(self.state.executing | self.state.long_running) > 1:  # noqa: ASYNC110
+        while self._others_run(key):  # noqa: ASYNC110
             await asyncio.sleep(MEMORY_INTERVAL_S)
         with suppress(OSError, TimeoutError):
             retiring = self.scheduler.retire_workers(
@@ -172,6 +172,13 @@ class ProcessWorker(PoolWorker):
             )
             await asyncio.wait_for(retiring, RETIRE_TIMEOUT_S)
         os._exit(CALL_DID_NOT_END)
+
+    def _others_run(self, key: str) -> bool:
+        """Whether calls run but for one, and those that wait: what for may have to run here."""
+        return any(
+            str(task.key) != key and not self.slot_lender.lends(task.key)
+            for task in self.state.executing | self.state.long_running
+        )
 
 
 class _ProcessUsage(_ThreadUsage):

@@ -33,6 +33,7 @@ from scalable.cluster.calls.messages import (
 )
 from scalable.cluster.calls.output import PROCESS, Lines, heard
 from scalable.cluster.calls.tally import Tally
+from scalable.cluster.nesting import take_slot_back
 
 #: What has ended is told at least so often while a bundle goes on: that much would be run again if
 #: the worker were lost.
@@ -249,6 +250,7 @@ class BundleRun:
                 self._tally.failed(late.with_traceback(error.__traceback__ if error else None))
                 self._tally.durations.append(time.perf_counter() - began)
             value = error = None
+            take_slot_back()  # for the next call
             return
         if error is not None:
             self._fail(number, error)

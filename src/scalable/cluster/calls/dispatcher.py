@@ -389,13 +389,6 @@ class Dispatcher:
         bundle.kept.clear()
         self._release(bundle.key)
 
-    def lost(self, key: str) -> None:
-        """Results that were to be fetched went with their worker: their calls alone run again."""
-        bundle = self._bundles.get(key)
-        if bundle is not None:
-            bundle.kept.clear()
-            self._release(key)
-
     def erred(self, key: str, error: BaseException) -> None:
         """A bundle has failed as a whole, or its worker was lost."""
         bundle = self._bundles.get(key)

@@ -11,13 +11,11 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, 
 from typing import Any
 
 from scalable.cluster.measured import PROFILE
-from scalable.cluster.nesting import slot_lent
+from scalable.cluster.nesting import INTERRUPTIBLE_S, slot_lent
 
 #: What a call took: name and tag, the worker's name, seconds that the arguments took to come,
 #: when it began (seconds since 1970), its seconds and CPU seconds, and the worker's peak memory.
 Measures = tuple[str, str, str, float, float, float, float, int | None]
-#: Whoever waits looks up so often, in seconds: only then an interrupt gets through.
-LOOK_S = 0.25
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 
 
@@ -91,7 +89,9 @@ class CallFuture(Future[Any]):
                 if left is not None and left <= 0:
                     raise TimeoutError
                 # Not for ever at once: where this is within a call, that may be interrupted.
-                self._condition.wait(LOOK_S if left is None else min(left, LOOK_S))
+                self._condition.wait(
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                )
 
     def get(self, timeout: float | None = None) -> Any:
         """The result, as ``multiprocessing.pool.AsyncResult`` names it."""

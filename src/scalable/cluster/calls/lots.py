@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from scalable.cluster.calls.bundles import Calls
-from scalable.cluster.calls.futures import LOOK_S, CallFuture, Measures, settle
-from scalable.cluster.nesting import slot_lent
+from scalable.cluster.calls.futures import CallFuture, Measures, settle
+from scalable.cluster.nesting import INTERRUPTIBLE_S, slot_lent
 
 #: One outcome: result and exception, one of which is None.
 Outcome = tuple[Any, BaseException | None]
@@ -292,8 +292,8 @@ class ManyCalls:
 
     # For whoever iterates -----------------------------------------------------------------------
 
-    def results(self, timeout_at: Callable[[], float | None]) -> Iterator[Any]:
-        """The results, as they become available in their order; an error is raised in its place.
+    def outcomes(self, timeout_at: Callable[[], float | None]) -> Iterator[Outcome]:
+        """Result and error of each call, as they become available in their order.
 
         Parameters
         ----------
@@ -310,9 +310,10 @@ class ManyCalls:
                 error = self._errors.pop(number, None)
                 if error is not None:
                     results[number] = None
-                    raise error
+                    yield None, error
+                    continue
             value, results[number] = results[number], None
-            yield value
+            yield value, None
 
     def _await(self, position: int, timeout_at: Callable[[], float | None]) -> int:
         with self._condition:
@@ -327,7 +328,9 @@ class ManyCalls:
                 left = timeout_at()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                self._condition.wait(LOOK_S if left is None else min(left, LOOK_S))
+                self._condition.wait(
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                )
 
     def collect(self) -> list[Any]:
         """All results; raises the error of the first call that failed. Only once all have ended."""

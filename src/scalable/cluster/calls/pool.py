@@ -11,9 +11,11 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from distributed.utils import in_async_call
+
 from scalable.cluster.calls.dispatcher import Dispatcher
 from scalable.cluster.calls.futures import CallFuture, settle
-from scalable.cluster.calls.lots import ManyCalls, SingleCalls
+from scalable.cluster.calls.lots import ManyCalls, Outcome, SingleCalls
 from scalable.cluster.calls.uploads import Uploads
 from scalable.cluster.nesting import made_calls, slot_lent
 from scalable.errors import ClusterError
@@ -47,7 +49,7 @@ class CallPool(Executor):
         self._single = SingleCalls(self.condition)
         dispatcher.lots.append(self._single)
         self._many: weakref.WeakSet[ManyCalls] = weakref.WeakSet()
-        self._uploads = Uploads(client.send)
+        self._uploads = Uploads(self._upload)
         self._shut = False
         #: Futures of calls that wait for others to end.
         self.later: set[CallFuture] = set()
@@ -85,6 +87,10 @@ class CallPool(Executor):
         if self._dispatcher.closed:
             raise RuntimeError("cannot schedule new futures: the client is closed")
 
+    def _upload(self, value: Any) -> Any:
+        # Callbacks run in the event loop, which cannot wait: the value goes with its call then.
+        return value if in_async_call(self._client.loop) else self._client.send(value)
+
     def begin(self, future: CallFuture) -> None:
         """Put a call in the queue, once what it takes is there."""
         made_calls()
@@ -119,7 +125,19 @@ class CallPool(Executor):
                 "what follows the function is iterables, as in concurrent.futures; "
                 "chunksize is given by its name"
             )
-        return self._iterate(self._start(fn, list(zip(*iterables, strict=False))), timeout)
+        many = self._start(fn, list(zip(*iterables, strict=False)))
+        outcomes = self._outcomes(many, timeout)
+
+        def results() -> Iterator[Any]:
+            try:
+                for value, error in outcomes:
+                    if error is not None:
+                        raise error
+                    yield value
+            finally:
+                many.cancel()
+
+        return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls.
@@ -191,16 +209,17 @@ class CallPool(Executor):
     def imap(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Results in their order, as they become available."""
-        return self.map(fn, iterable, chunksize=chunksize)
+        """Results in their order, as they become available; after an error the others come."""
+        del chunksize
+        return _Each(self._outcomes(self._start(fn, [(item,) for item in iterable]), None))
 
     def imap_unordered(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Results as they come."""
+        """Results as they come; after an error the others come."""
         del chunksize
         many = self._start(fn, [(item,) for item in iterable], ordered=False)
-        return self._iterate(many, None)
+        return _Each(self._outcomes(many, None))
 
     def apply(
         self,
@@ -238,19 +257,19 @@ class CallPool(Executor):
             self._dispatcher.offer(many)
         return many
 
-    def _iterate(self, many: ManyCalls, timeout: float | None) -> Iterator[Any]:
+    def _outcomes(self, many: ManyCalls, timeout: float | None) -> Iterator[Outcome]:
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def left() -> float | None:
             return None if deadline is None else deadline - time.monotonic()
 
-        def results() -> Iterator[Any]:
+        def outcomes() -> Iterator[Outcome]:
             try:
-                yield from many.results(left)
+                yield from many.outcomes(left)
             finally:
                 many.cancel()
 
-        return results()
+        return outcomes()
 
     def _collect(
         self,
@@ -312,6 +331,19 @@ class CallPool(Executor):
     def __repr__(self) -> str:
         tag = self._dispatcher.tag
         return f"<CallPool {f'tag={tag!r}' if tag else 'of any worker'}>"
+
+
+class _Each(Iterator[Any]):
+    """Results one by one; an error is raised in its place and does not end them."""
+
+    def __init__(self, outcomes: Iterator[Outcome]) -> None:
+        self._outcomes = outcomes
+
+    def __next__(self) -> Any:
+        value, error = next(self._outcomes)
+        if error is not None:
+            raise error
+        return value
 
 
 class _AfterOthers:

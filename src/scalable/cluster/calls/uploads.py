@@ -43,7 +43,10 @@ class Uploads:
             return self._send(value)
         known = self._sent.get(id(value))
         if known is None:
-            known = self._sent[id(value)] = value, self._send(value)
+            known = value, self._send(value)
+            if known[1] is value:
+                return value
+            self._sent[id(value)] = known
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
         return known[1]
