@@ -146,17 +146,17 @@ class ProcessWorker(PoolWorker):
         """Bytes at most since the running call began."""
         return self.memory_watch.end()
 
-    def give_up_on_call(self, key: str) -> None:
+    def give_up_on_call(self, key: str, shown: str) -> None:
         """End this process because a call that was to end does not: results are moved first.
 
         Nothing more is begun, and other calls that run here are waited for.
         """
         if not self._gives_up:
             self._gives_up = True
-            self.loop.add_callback(self._give_up_on_call, key)
+            self.loop.add_callback(self._give_up_on_call, key, shown)
 
-    async def _give_up_on_call(self, key: str) -> None:
-        logger.warning("a call of %s was to end and does not: this worker ends itself", key)
+    async def _give_up_on_call(self, key: str, shown: str) -> None:
+        logger.warning("a call of %s was to end and does not: this worker ends itself", shown)
         self.batched_stream.send(
             {
                 "op": "worker-status-change",

@@ -354,7 +354,7 @@ class BundleRun:
     def _give_up(self, number: int) -> None:
         if _running.get(self.key) is self and self._current == number:
             function = self._functions[self._indexes[number] if self._indexes else 0]
-            give_up(self._worker, getattr(function, "__qualname__", self.key))
+            give_up(self._worker, self.key, getattr(function, "__qualname__", self.key))
 
 
 class _Outcomes:

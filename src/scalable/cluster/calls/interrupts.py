@@ -50,15 +50,23 @@ def interrupt_task(worker: Worker, key: Any) -> None:
 
     def look() -> None:
         if worker.active_threads.get(thread) == key:
-            give_up(worker, key)
+            give_up(worker, key, str(key))
 
     worker.loop.call_later(INTERRUPT_GRACE_S, look)
 
 
-def give_up(worker: Any, key: Any) -> None:
-    """Have the worker replaced: a call that does not come back to Python holds its slot."""
+def give_up(worker: Any, key: Any, shown: str) -> None:
+    """Have the worker replaced: a call that does not come back to Python holds its slot.
+
+    Parameters
+    ----------
+    worker, key
+        Where the call runs, and the task that it is or belongs to.
+    shown
+        What people know it by.
+    """
     ends_itself = getattr(worker, "give_up_on_call", None)
     if ends_itself is None:
-        logger.warning("a call of %s was to end and does not", key)
+        logger.warning("a call of %s was to end and does not", shown)
     else:
-        ends_itself(str(key))
+        ends_itself(str(key), shown)
