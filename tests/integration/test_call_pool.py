@@ -331,6 +331,28 @@ def test_calls_end_with_their_client(client):
     pool.shutdown()
 
 
+def test_bundles_are_not_stolen(client):
+    """What its client has taken back must not begin elsewhere."""
+    with client.pool(tag="a") as pool:
+        futures = [pool.submit(nap, 0.3) for _ in range(6)]
+        time.sleep(0.2)
+
+        def stealable(dask_scheduler):
+            kept = dask_scheduler.extensions["stealing"].key_stealable
+            return [str(task.key) for task in kept if "-bundle-" in str(task.key)]
+
+        assert client.run_on_scheduler(stealable) == []
+        wait(futures, timeout=60)
+
+
+def test_large_arguments_wait_for_the_first_worker(client):
+    session = ScalableSession.local({"c": 0}, processes=True)
+    with session as other, other.pool(tag="c") as pool:
+        future = pool.submit(len, bytes(3_000_000))
+        session.cluster.scale({"c": 1})
+        assert future.result(timeout=60) == 3_000_000
+
+
 def test_nothing_is_left_behind(client, eventually):
     with client.pool(tag="a") as pool:
         list(pool.map(double, range(1000)))

@@ -7,7 +7,7 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.cluster.calls.losses import LOSSES, SentBundle, judge_loss
-from scalable.cluster.calls.pace import BUNDLE_S, LARGEST_BUNDLE, Pace
+from scalable.cluster.calls.pace import BUNDLE_S, LARGEST_BUNDLE, LARGEST_BYTES, Pace
 from scalable.cluster.calls.recalls import FREE_S, Recalls
 from scalable.cluster.calls.uploads import REMEMBERED, Uploads
 
@@ -34,6 +34,12 @@ def test_the_first_call_goes_alone():
 )
 def test_bundles_are_short_and_leave_work_for_the_other_slots(mean_s, backlog, expected):
     assert paced(mean_s).size(backlog, 2) == expected
+
+
+def test_bundles_of_heavy_calls_are_small():
+    pace = paced(1e-6)
+    pace.sent(1, 2_000_000)
+    assert pace.size(10_000, 2) == LARGEST_BYTES // 2_000_000
 
 
 def test_a_pace_follows_what_calls_take():
@@ -141,6 +147,19 @@ def test_large_arguments_are_sent_once():
     rows = uploads.replaced_in_all([(mutable, 1), (mutable, 2)])
     assert rows[0][0] == rows[1][0]
     assert uploads.replaced_in_all([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
+
+
+def test_what_was_lost_is_sent_again():
+    sent = []
+
+    def send(value):
+        sent.append(SimpleNamespace(status="finished"))
+        return sent[-1]
+
+    uploads, large = Uploads(send), b"x" * 2_000_000
+    uploads.replaced((large,))
+    sent[0].status = "cancelled"
+    assert uploads.replaced((large,)) == (sent[1],)
 
 
 def test_uploads_do_not_hold_everything_that_was_sent():

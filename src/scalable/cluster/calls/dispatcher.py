@@ -230,6 +230,7 @@ class Dispatcher:
         payload: bytes,
         references: dict[Any, Future[Any]],
     ) -> None:
+        self.pace.sent(len(numbers), len(payload))
         key = f"{self.name}-bundle-{uuid.uuid4()}"
         suspected = lot.suspects(numbers[0])
         opened = set(range(len(numbers)))

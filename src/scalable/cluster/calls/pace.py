@@ -5,6 +5,8 @@ from __future__ import annotations
 #: A bundle is to take so long: long against what sending one costs, short against a wait.
 BUNDLE_S = 0.05
 LARGEST_BUNDLE = 4096
+#: A bundle is to have no more bytes: one message.
+LARGEST_BYTES = 16_000_000
 #: Bundles for each slot that may be on their way or run: the next one is there when one ends.
 AHEAD = 2
 
@@ -14,6 +16,11 @@ class Pace:
 
     def __init__(self) -> None:
         self.mean_s: float | None = None
+        self._bytes_per_call = 0.0
+
+    def sent(self, calls: int, nbytes: int) -> None:
+        """A bundle of so many calls had so many bytes."""
+        self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
 
     def observe(self, calls: int, seconds: float) -> None:
         """Calls have taken so long together."""
@@ -30,4 +37,5 @@ class Pace:
         if self.mean_s is None:
             return 1
         quick = int(BUNDLE_S / max(self.mean_s, 1e-7))
-        return max(1, min(quick, backlog // (2 * slots), LARGEST_BUNDLE))
+        light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
+        return max(1, min(quick, light, backlog // (2 * slots), LARGEST_BUNDLE))

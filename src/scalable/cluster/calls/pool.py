@@ -88,8 +88,10 @@ class CallPool(Executor):
             raise RuntimeError("cannot schedule new futures: the client is closed")
 
     def _upload(self, value: Any) -> Any:
-        # Callbacks run in the event loop, which cannot wait: the value goes with its call then.
-        return value if in_async_call(self._client.loop) else self._client.send(value)
+        # Callbacks run in the event loop, which cannot wait, and without a worker nobody can take
+        # it: the value goes with its call then.
+        here = in_async_call(self._client.loop) or not self._client.slots_of("")
+        return value if here else self._client.send(value)
 
     def begin(self, future: CallFuture) -> None:
         """Put a call in the queue, once what it takes is there."""

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
+from distributed.stealing import fast_tasks
 
 from scalable.cluster.calls.bundles import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.cluster.calls.interrupts import INTERRUPT
@@ -131,6 +132,9 @@ class BundleRelay(SchedulerPlugin):
             task = scheduler.tasks.get(key)
             if task is not None and BUNDLE_ANNOTATION in (task.annotations or ()):
                 task.suspicious = scheduler.allowed_failures
+                # Nor is it stolen: its client takes back what waits while a slot is free, and what
+                # was taken back must not begin elsewhere.
+                fast_tasks.add(task.prefix.name)
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         """More slots."""

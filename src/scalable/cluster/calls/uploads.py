@@ -42,7 +42,7 @@ class Uploads:
         if not isinstance(value, _UNCHANGING):
             return self._send(value)
         known = self._sent.get(id(value))
-        if known is None:
+        if known is None or getattr(known[1], "status", "finished") != "finished":  # or was lost
             known = value, self._send(value)
             if known[1] is value:
                 return value
