@@ -331,6 +331,34 @@ def test_calls_end_with_their_client(client):
     pool.shutdown()
 
 
+def heavy(path, x):
+    note(path, x)
+    return bytes(3_000_000)
+
+
+def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, monkeypatch):
+    path, fetched = tmp_path / "runs", client.fetched
+
+    async def fetch_late(future):
+        monkeypatch.setattr(client, "fetched", fetched)
+        os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(2)
+        return await fetched(future)
+
+    with client.pool(tag="b") as pool:
+        pid = pool.submit(os.getpid).result(timeout=60)
+        pool.submit(nap, 0.3)  # what follows waits, and goes in one bundle
+        [pool.submit(double, i) for i in range(200)]
+        monkeypatch.setattr(client, "fetched", fetch_late)
+        others = [pool.submit(note, path, i) for i in range(20)]
+        large = pool.submit(heavy, path, 99)
+        assert len(large.result(timeout=60)) == 3_000_000
+        wait(others, timeout=60)
+    runs = path.read_text().split()
+    assert [runs.count(str(i)) for i in range(20)] == [1] * 20
+    assert runs.count("99") == 2
+
+
 def test_bundles_are_not_stolen(client):
     """What its client has taken back must not begin elsewhere."""
     with client.pool(tag="a") as pool:

@@ -480,6 +480,8 @@ class ScalableClient(Client):
 
     def _lose_bundle(self, key: Any) -> None:
         if key in self._bundles:
+            self._bundles[key].lost(key)
+        if key in self._bundles:
             error = ClusterError(
                 "the call was lost: the cluster was restarted, or lost an object that was sent",
                 hint="send large objects again, and make the call again",

@@ -406,6 +406,11 @@ class Dispatcher:
         bundle.open.clear()
         self._release(key)
 
+    def lost(self, key: str) -> None:
+        """What is too large to be told was lost with its worker: those calls are run again."""
+        if key in self._bundles and self._bundles[key].kept:
+            self._release(key)
+
     def begun(self, key: str) -> None:
         """A bundle of which that was asked begins."""
         if key in self._bundles:

@@ -136,6 +136,13 @@ class BundleRelay(SchedulerPlugin):
                 # was taken back must not begin elsewhere.
                 fast_tasks.add(task.prefix.name)
 
+    def transition(self, key: Any, start: str, finish: str, *_: Any, **__: Any) -> None:
+        """What a bundle holds may be lost with its worker: it is not run again for that either."""
+        if finish == "memory" and start == "processing":
+            task = self._scheduler.tasks[key]
+            if BUNDLE_ANNOTATION in (task.annotations or ()):
+                task.run_spec = None
+
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         """More slots."""
         self._tell_soon()
