@@ -12,7 +12,7 @@ from distributed.scheduler import KilledWorker
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from scalable import ScalableClient, ScalableSession
+from scalable import ClusterError, ScalableClient, ScalableSession
 
 MANIFEST = """\
 version: 1
@@ -146,6 +146,11 @@ class Storm:
             key = self.chance.choice(sorted(self.pools))
             self.pools.pop(key).shutdown(wait=False, cancel_futures=self.chance.random() < 0.5)
 
+    def check_given_up(self, error):
+        """A pool whose workers end again and again is given up, and its calls are told so."""
+        assert "is degraded" in str(error)
+        assert self.killed >= 3
+
     def check(self):
         wait([future for future, _ in self.futures.values()], timeout=120)
         for number, (future, fails) in self.futures.items():
@@ -160,6 +165,8 @@ class Storm:
                 assert (fails, str(error)) == (True, str(number))  # noqa: PT017
             except KilledWorker:
                 assert self.killed >= 3
+            except ClusterError as error:
+                self.check_given_up(error)
         for _, numbers, results in self.maps:
             try:
                 assert [number for number, _ in results] == numbers
@@ -167,6 +174,8 @@ class Storm:
                 pass  # its pool was closed so
             except KilledWorker:
                 assert self.killed >= 3
+            except ClusterError as error:
+                self.check_given_up(error)
         runs = Counter(int(line) for line in self.path.read_text().split())
         assert all(runs[number] <= 1 for number in self.done_before_a_loss)
         if not self.killed:
@@ -185,6 +194,7 @@ def storms(examples):
 
 def run_storm(clients, path, steps, seed, *, kills):
     path.touch()
+    clients[0].cluster.scale({"a": 2, "b": 1})  # what was given up is tried again
     storm = Storm(clients, path, seed)
     for what, count in steps:
         if what != "kill" or storm.killed < kills:

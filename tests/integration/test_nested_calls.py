@@ -50,6 +50,18 @@ def by_as_completed(n):
     return sum(future.result() for future in as_completed(client.map(double, range(n), tag="a")))
 
 
+def slow_double(x):
+    time.sleep(0.3)
+    return 2 * x
+
+
+def by_slow_as_completed(n):
+    """The slot that was taken back for a result is lent again for the next one."""
+    client = get_client()
+    futures = client.map(slow_double, range(n), tag="a")
+    return sum(future.result() for future in as_completed(futures))
+
+
 def by_pool_map(n):
     with get_client().pool(tag="a") as pool:
         return sum(pool.map(double, range(n)))
@@ -65,7 +77,15 @@ def by_depth(depth):
     return 1 if depth == 0 else 1 + get_client().submit(by_depth, depth - 1, tag="a").result()
 
 
-WAYS = [by_result, by_gather, by_wait, by_as_completed, by_pool_map, by_pool_futures]
+WAYS = [
+    by_result,
+    by_gather,
+    by_wait,
+    by_as_completed,
+    by_slow_as_completed,
+    by_pool_map,
+    by_pool_futures,
+]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -41,6 +41,8 @@ class SlotLender:
         self._worker = worker
         self._lent: set[Any] = set()
         self._watched: set[Any] = set()
+        #: Calls that wait in a way that cannot be seen; they may do so again.
+        self._unseen: set[Any] = set()
         #: In the order in which their waiting has ended.
         self._returning: list[TaskState] = []
 
@@ -63,6 +65,7 @@ class SlotLender:
     def _lend_watched(self, key: Any, seconds: float) -> None:
         if key in self._watched:
             self._watched.discard(key)
+            self._unseen.add(key)
             self.lend(key, seconds)
 
     def lend(self, key: Any, seconds: float) -> None:
@@ -94,6 +97,8 @@ class SlotLender:
                 await asyncio.sleep(LOOK_S)
         finally:
             self._returning.remove(task)
+        if key in self._unseen:
+            self.lend_later(key, time.time())
 
     def _has_turn(self, task: TaskState) -> bool:
         """Whether a call that waits no more has a slot: all that return have claimed theirs."""
@@ -105,8 +110,13 @@ class SlotLender:
             for name in task.resource_restrictions or ()
         )
 
+    def ended(self, key: Any) -> None:
+        """A call has ended: its slot is its worker's to give."""
+        self._unseen.discard(key)
+        self.settle(key)
+
     def settle(self, key: Any) -> bool:
-        """Count a call's slot as taken again, also when it has ended. Whether it was lent."""
+        """Count a call's slot as taken again. Whether it was lent."""
         self._watched.discard(key)
         if key not in self._lent:
             return False

@@ -74,7 +74,7 @@ class PoolWorker(QuietHttp, Worker):
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
-        self.slot_lender.settle(key)
+        self.slot_lender.ended(key)
         if task is not None:
             now = time.time()
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
