@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalable import ScalableSession
-from scalable.scaling.outcome import Startup
 from scalable.scaling.policy import PoolScaler
-from scalable.scaling.simulator import simulate
 from scalable.scaling.task_model import Kind
-from scalable.scaling.workloads import Call, Terms, Workload
+from scalable.simulation.outcome import Startup
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Call, Terms, Workload
 
 AIM = 0.15
 TICK_BAR_MS = 5.0

@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from scalable.scaling.memory import FAILED_SHARE, Use, first_allocation, next_allocation
-from scalable.scaling.workloads import Terms, of_wfformat
+from scalable.simulation.memory import FAILED_SHARE, Use, first_allocation, next_allocation
+from scalable.simulation.workloads import Terms, of_wfformat
 
 #: Types of tasks with fewer samples are left out, and of others no more than so many are taken.
 LEAST, MOST = 15, 400

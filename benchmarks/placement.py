@@ -16,7 +16,7 @@ import time
 from distributed.core import Status
 from distributed.scheduler import Scheduler, WorkerState
 
-from scalable.cluster.scheduler import PoolScheduler
+from scalable.scheduler.pool_scheduler import PoolScheduler
 
 WORKERS = (10, 100, 1000, 5000)
 FLAT, UNRESTRICTED = 1.5, 2.0

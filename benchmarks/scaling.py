@@ -6,7 +6,7 @@
     python benchmarks/scaling.py --quick
 
 Simulated, on one core. The score of a cell (workload, start-up, seed) is the square root of time
-times cost over that of the clairvoyant schedule (``scalable.scaling.reference``). Four workloads
+times cost over that of the clairvoyant schedule (``scalable.simulation.reference``). Four workloads
 are graphs made by wfcommons, which has to be installed: ``pip install wfcommons``.
 """
 
@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from scalable.scaling.outcome import Startup
 from scalable.scaling.policy import PoolScaler, look_every_s
-from scalable.scaling.pools import PoolPolicy
-from scalable.scaling.reference import Reference, clairvoyant, lower_bounds
-from scalable.scaling.rules import (
+from scalable.scaling.pool_policy import PoolPolicy
+from scalable.scaling.task_model import Kind, TaskModel
+from scalable.simulation.outcome import Startup
+from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
+from scalable.simulation.rules import (
     DaskAdaptive,
     Fixed,
     HyperQueue,
@@ -37,9 +38,8 @@ from scalable.scaling.rules import (
     OpenGris,
     Parsl,
 )
-from scalable.scaling.simulator import simulate
-from scalable.scaling.task_model import Kind, TaskModel
-from scalable.scaling.workloads import Call, Terms, Workload, long_types_in, of_wfformat
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Call, Terms, Workload, long_types_in, of_wfformat
 
 #: Start-ups: a local worker, a cloud machine that is paid for while it boots, a batch queue.
 STARTUPS = (Startup(1.0, 1.0), Startup(60.0, 60.0), Startup(600.0, 30.0))

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable.cluster.client import ScalableClient
-    from scalable.cluster.pool_cluster import PoolCluster
+    from scalable.client.client import ScalableClient
+    from scalable.embedded.pool_cluster import PoolCluster
     from scalable.errors import (
         ClusterError,
         ManifestError,
@@ -52,11 +52,11 @@ _SOURCES = {
     "ManifestError": "scalable.errors",
     "Plan": "scalable.spec",
     "PlanError": "scalable.errors",
-    "PoolCluster": "scalable.cluster.pool_cluster",
+    "PoolCluster": "scalable.embedded.pool_cluster",
     "ProviderError": "scalable.errors",
     "ResourceRequest": "scalable.spec",
     "RunError": "scalable.errors",
-    "ScalableClient": "scalable.cluster.client",
+    "ScalableClient": "scalable.client.client",
     "ScalableError": "scalable.errors",
     "ScalableSession": "scalable.session",
     "ScaleDecision": "scalable.scaling",

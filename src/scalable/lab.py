@@ -19,7 +19,7 @@ from scalable.lifecycle.creation import DetachOptions, default_name, wait_until_
 from scalable.session import ScalableSession
 
 if TYPE_CHECKING:
-    from scalable.cluster.attached import AttachedCluster
+    from scalable.client.attached import AttachedCluster
 
 READY_TIMEOUT_S = 600.0
 
@@ -50,7 +50,7 @@ async def lab_cluster(
         It has ``id``, ``scheduler_info``, ``scheduler_address``, ``dashboard_link``, ``scale``,
         ``adapt`` and ``close``.
     """
-    from scalable.cluster.attached import AttachedCluster
+    from scalable.client.attached import AttachedCluster
     from scalable.records import Bundle, all_directories
 
     session = ScalableSession.from_yaml(manifest, target)

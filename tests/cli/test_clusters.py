@@ -436,7 +436,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
         given.append((cluster, manager, spec.target_name, more["limits"], more["priority"]))
         return 7
 
-    monkeypatch.setattr("scalable.lifecycle.manager_process.attach_manager", attach)
+    monkeypatch.setattr("scalable.lifecycle.managing.attach_manager", attach)
     file = project / "scalable.yaml"
     file.write_text(file.read_text().replace("max_workers: 3", "processes: true"))
     attach = ("manager", "attach", "one", "--id", "more")
@@ -457,7 +457,7 @@ def test_a_manager_that_is_refused(invoke, project, monkeypatch):
     def refuse(*_, **__):
         raise ClusterError("cluster 'one' does not take manager 'more': it is there already")
 
-    monkeypatch.setattr("scalable.lifecycle.manager_process.attach_manager", refuse)
+    monkeypatch.setattr("scalable.lifecycle.managing.attach_manager", refuse)
     result = invoke("manager", "attach", "one", "--target", "cluster", "--id", "more")
     assert result.code == 5
     assert "it is there already" in result.err

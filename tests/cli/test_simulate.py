@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scalable.scaling.rules import RULES
+from scalable.simulation.rules import RULES
 from scalable.telemetry import RunDirectory
 
 

@@ -18,7 +18,7 @@ from distributed import Client
 from distributed.security import Security
 
 import scalable
-from scalable.cluster.attached import AttachedCluster
+from scalable.client.attached import AttachedCluster
 from scalable.errors import ClusterError
 from scalable.lab import lab_cluster
 from scalable.lifecycle.creation import DetachOptions, wait_until_ready

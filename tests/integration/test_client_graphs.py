@@ -14,7 +14,7 @@ from dask.task_spec import Task, TaskRef
 from distributed import Future, get_worker
 
 from scalable import ScalableSession
-from scalable.cluster.client import ScalableClient
+from scalable.client.client import ScalableClient
 from scalable.errors import ClusterError
 
 MANIFEST = """\

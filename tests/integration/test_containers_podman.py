@@ -17,9 +17,6 @@ import distributed
 import pytest
 
 from scalable import ScalableClient, ScalableSession, SlurmCluster
-from scalable.cluster.launcher import UnitState
-from scalable.cluster.site import ManagerSite
-from scalable.cluster.worker_process import WorkerConfig
 from scalable.containers import (
     ContainerRequest,
     check_image,
@@ -32,11 +29,14 @@ from scalable.containers import (
     render_removal,
 )
 from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
+from scalable.manager.site import ManagerSite
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.processes import programs
 from scalable.providers.local.scratch import find_scratch
 from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.worker.program import WorkerConfig
 
 INSTALL = "apt-get install --no-install-recommends podman runc catatonit"
 INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini")
@@ -206,7 +206,7 @@ def test_a_worker_computes_inside(request_for, start, tmp_path):
     scratch = tmp_path / "cluster" / "worker"
     scratch.mkdir(parents=True)
     request = request_for({str(tmp_path): str(tmp_path)}, env={"PLACE": "inside"})
-    command = [request.python, "-m", "scalable.cluster.worker_process"]
+    command = [request.python, "-m", "scalable.worker.program"]
 
     async def compute():
         async with (

@@ -16,13 +16,13 @@ import pytest
 from distributed import Client, SpecCluster
 from distributed.security import Security
 
-from scalable.cluster.launcher import UnitState
-from scalable.cluster.scheduler import PoolScheduler
-from scalable.cluster.site import ManagerSite
+from scalable.manager.launcher import UnitState
+from scalable.manager.site import ManagerSite
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.processes import programs
 from scalable.providers.local.scratch import find_scratch
+from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ComponentSpec, DeploymentSpec
 
 PEM = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
@@ -120,7 +120,7 @@ PROGRAM = """
 import json, sys, time
 from pathlib import Path
 from distributed.security import Security
-from scalable.cluster.site import ManagerSite
+from scalable.manager.site import ManagerSite
 sys.path.insert(0, {tests!r})
 from test_local_detached import Manager
 said = json.load(open({file!r}))

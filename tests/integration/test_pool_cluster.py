@@ -11,7 +11,7 @@ from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
-from scalable.cluster.worker import PoolWorker
+from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
 

@@ -8,8 +8,8 @@ import pytest
 from distributed import Scheduler
 
 from scalable import PoolCluster, ScalableClient
-from scalable.cluster.worker import PoolWorker
-from scalable.scaling.pools import PoolDecision
+from scalable.scaling.pool_policy import PoolDecision
+from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
 GATE = threading.Event()

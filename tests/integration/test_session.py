@@ -656,7 +656,7 @@ def test_an_asynchronous_client_fails_unknown_tags_too(eventually):
     import asyncio
 
     from scalable import PoolCluster
-    from scalable.cluster.worker import PoolWorker
+    from scalable.worker.pool_worker import PoolWorker
 
     async def run():
         scheduler = {

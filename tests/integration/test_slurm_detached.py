@@ -10,12 +10,12 @@ import pytest
 from distributed import Client, SpecCluster
 from distributed.security import Security
 
-from scalable.cluster.launcher import UnitState
-from scalable.cluster.scheduler import PoolScheduler
-from scalable.cluster.site import ManagerSite
 from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
+from scalable.manager.site import ManagerSite
 from scalable.providers.slurm import SlurmProvider
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ComponentSpec, DeploymentSpec
 
 OPTIONS = {"queue": "batch", "walltime": "00:30:00", "interface": "lo"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.scaling.policy import PoolScaler
-from scalable.scaling.pools import PoolView
+from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
 
 KINDS = [Kind("run", "a"), Kind("run", "b")]

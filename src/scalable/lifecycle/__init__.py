@@ -4,8 +4,8 @@ What a session adds (manifest, plan, client) is in ``session``; how a place star
 ``providers``.
 """
 
-from scalable.lifecycle.attachment import Attachment
+from scalable.lifecycle.attached_deployment import AttachedDeployment
 from scalable.lifecycle.deployment import Deployment
 from scalable.lifecycle.record import SessionRecord
 
-__all__ = ["Attachment", "Deployment", "SessionRecord"]
+__all__ = ["AttachedDeployment", "Deployment", "SessionRecord"]

@@ -12,7 +12,7 @@ from scalable.records import ClusterDirectory, all_directories, find
 if TYPE_CHECKING:
     from distributed import Security
 
-    from scalable.cluster.client import ScalableClient
+    from scalable.client.client import ScalableClient
 
 LOADER = "scalable.lifecycle.connecting.load_security"
 LOADER_SETTING = "distributed.client.security-loader"
@@ -41,9 +41,9 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         When there is none, several are meant, it does not answer, or others could have read its
         credentials.
     """
-    from scalable.cluster.attached import bundle_of
-    from scalable.cluster.client import ScalableClient
-    from scalable.cluster.credentials import security_of
+    from scalable.client.attached import bundle_of
+    from scalable.client.client import ScalableClient
+    from scalable.protocol.credentials import security_of
 
     with suppress(UnknownClusterError):  # the path of a bundle
         refuse_gone(find(name))
@@ -77,7 +77,7 @@ def load_security(info: dict[str, Any]) -> Security | None:
     info
         Holds ``address``, as Dask gives it.
     """
-    from scalable.cluster.credentials import security_of
+    from scalable.protocol.credentials import security_of
 
     for directory in all_directories()[0]:
         scheduler = directory.scheduler()

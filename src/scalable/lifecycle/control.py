@@ -31,7 +31,7 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
 
     from distributed.core import rpc
 
-    from scalable.cluster.credentials import security_of
+    from scalable.protocol.credentials import security_of
 
     known = directory.scheduler()
     name = directory.record().name

@@ -12,7 +12,7 @@ from typing import Any
 
 async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
     """Name and class of each cluster that can be connected to."""
-    from scalable.cluster.attached import AttachedCluster
+    from scalable.client.attached import AttachedCluster
     from scalable.records import all_directories
 
     for directory in all_directories()[0]:

@@ -108,7 +108,7 @@ class Deployment:
                 cluster.name,
             )
             return
-        from scalable.cluster.recorder import Recorder
+        from scalable.scheduler.recorder import Recorder
 
         tags = self._spec.tags
 

@@ -35,13 +35,13 @@ _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
     """Start the scheduler of a cluster."""
-    program = [sys.executable, "-m", "scalable.lifecycle.scheduler_process", str(directory.path)]
+    program = [sys.executable, "-m", "scalable.programs.scheduler", str(directory.path)]
     _start(directory, SCHEDULER, program, spec)
 
 
 def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
     """Start one of a cluster's managers."""
-    program = [sys.executable, "-m", "scalable.lifecycle.manager_process"]
+    program = [sys.executable, "-m", "scalable.programs.manager"]
     _start(directory, manager, [*program, str(directory.path), manager], spec)
 
 

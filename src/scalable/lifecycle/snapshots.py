@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from scalable.cluster.controller import Controller
 from scalable.records import ClusterDirectory
+from scalable.scheduler.controller import Controller
 
 logger = logging.getLogger("scalable.lifecycle")
 

@@ -22,8 +22,8 @@ from scalable.spec import (
 )
 
 if TYPE_CHECKING:
-    from scalable.cluster.pools import Pool
-    from scalable.cluster.site import ManagerSite
+    from scalable.manager.pools import Pool
+    from scalable.manager.site import ManagerSite
 
 __all__ = [
     "ClusterHandle",

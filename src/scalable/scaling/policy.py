@@ -13,7 +13,7 @@ from typing import Literal
 
 from scalable.scaling.capacity import Capacity, finish_s
 from scalable.scaling.pool_load import Load, delays_s, load_of
-from scalable.scaling.pools import PoolDecision, PoolView
+from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
 from scalable.scaling.task_model import TaskModel
 
@@ -93,7 +93,7 @@ class PoolScaler:
         self._surplus_since: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """How many workers the pool is to have; see :class:`scalable.scaling.pools.PoolPolicy`."""
+        """Return the wanted count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         load = load_of(view, model)
         self._remember(view, load)
         on_way = delays_s(view)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalable.scaling.capacity import Portion, merged
-from scalable.scaling.pools import PoolView
+from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Kind, TaskModel
 
 

@@ -1,7 +1,7 @@
 """Pools that share a look, without a scheduler."""
 
-from scalable.cluster.adapt import Adaptation, PoolAdaptive
-from scalable.scaling.pools import PoolDecision
+from scalable.scaling.pool_policy import PoolDecision
+from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
 
 
 class Told:

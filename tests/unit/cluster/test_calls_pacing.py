@@ -6,20 +6,20 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.cluster.calls.losses import LOSSES, SentBundle, judge_loss
-from scalable.cluster.calls.pace import BUNDLE_S, LARGEST_BUNDLE, LARGEST_BYTES, Pace
-from scalable.cluster.calls.recalls import FREE_S, Recalls
-from scalable.cluster.calls.uploads import REMEMBERED, Uploads
+from scalable.client.calls.bundle_size import BUNDLE_S, LARGEST_BUNDLE, LARGEST_BYTES, BundleSizing
+from scalable.client.calls.losses import LOSSES, SentBundle, judge_loss
+from scalable.client.calls.uploads import REMEMBERED, Uploads
+from scalable.client.calls.withdrawals import FREE_S, Withdrawals
 
 
 def paced(mean_s):
-    pace = Pace()
+    pace = BundleSizing()
     pace.observe(1, mean_s)
     return pace
 
 
 def test_the_first_call_goes_alone():
-    assert Pace().size(10_000, 2) == 1
+    assert BundleSizing().size(10_000, 2) == 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_pace_follows_what_calls_take():
 
 
 @dataclass
-class Lot:
+class PendingCalls:
     losses: dict = field(default_factory=dict)
     settled: dict = field(default_factory=dict)
 
@@ -70,19 +70,19 @@ class Lot:
         self.settled |= dict(zip(numbers, outcomes, strict=True))
 
 
-def bundle(lot, numbers, *, begun=False, suspected=False):
+def bundle(pending, numbers, *, begun=False, suspected=False):
     opened = set(range(len(numbers)))
-    return SentBundle("key", lot, numbers, opened, 0.0, suspected, begun=begun)
+    return SentBundle("key", pending, numbers, opened, 0.0, suspected, begun=begun)
 
 
 ERROR = KilledWorker("key", SimpleNamespace(address="tcp://here"), 3)
 
 
 def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
-    lot = Lot()
-    running, second, third = (bundle(lot, [i], begun=i == 0) for i in range(3))
+    pending = PendingCalls()
+    running, second, third = (bundle(pending, [i], begun=i == 0) for i in range(3))
     bundles = [running, second, third]
-    recalls = Recalls()
+    recalls = Withdrawals()
     assert recalls.wanted(bundles, 2, 10.0) == []  # it may be free for a moment only
     assert recalls.looks_again
     assert recalls.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
@@ -91,45 +91,49 @@ def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
 
 
 def test_slots_that_others_have_are_not_asked_for_again_and_again():
-    recalls = Recalls()
+    recalls = Withdrawals()
     asked = 0
     for step in range(40_000):  # a hundred seconds
-        bundles = [bundle(Lot(), [0])]
+        bundles = [bundle(PendingCalls(), [0])]
         asked += len(recalls.wanted(bundles, 2, step * FREE_S / 10))
     assert asked < 40
 
 
 def test_no_bundle_is_taken_back_while_all_slots_work():
-    lot = Lot()
-    bundles = [bundle(lot, [0], begun=True), bundle(lot, [1], begun=True), bundle(lot, [2])]
-    recalls = Recalls()
+    pending = PendingCalls()
+    bundles = [
+        bundle(pending, [0], begun=True),
+        bundle(pending, [1], begun=True),
+        bundle(pending, [2]),
+    ]
+    recalls = Withdrawals()
     for moment in range(5):
         assert recalls.wanted(bundles, 2, float(moment)) == []
     assert not recalls.looks_again
 
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():
-    lot = Lot()
-    assert judge_loss(bundle(lot, list("abcd")), ERROR, 1.0) == [0, 1, 2, 3]
-    assert lot.losses == {"a": 1}
-    assert judge_loss(bundle(lot, list("efgh")), ERROR, 0.001) == [0, 1, 2, 3]
-    assert lot.losses.keys() == set("aefgh")
+    pending = PendingCalls()
+    assert judge_loss(bundle(pending, list("abcd")), ERROR, 1.0) == [0, 1, 2, 3]
+    assert pending.losses == {"a": 1}
+    assert judge_loss(bundle(pending, list("efgh")), ERROR, 0.001) == [0, 1, 2, 3]
+    assert pending.losses.keys() == set("aefgh")
 
 
 def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
-    lot = Lot()
+    pending = PendingCalls()
     for _ in range(2 * LOSSES):
-        assert judge_loss(bundle(lot, ["a"], suspected=True), ERROR, 1.0) == [0]
-    assert lot.losses == {}
+        assert judge_loss(bundle(pending, ["a"], suspected=True), ERROR, 1.0) == [0]
+    assert pending.losses == {}
 
 
 def test_a_call_that_ends_its_workers_is_given_up():
-    lot = Lot()
-    assert judge_loss(bundle(lot, ["a"]), ERROR, 1.0) == [0]
+    pending = PendingCalls()
+    assert judge_loss(bundle(pending, ["a"]), ERROR, 1.0) == [0]
     for _ in range(LOSSES - 2):
-        assert judge_loss(bundle(lot, ["a"], begun=True, suspected=True), ERROR, 1.0) == [0]
-    assert judge_loss(bundle(lot, ["a"], begun=True, suspected=True), ERROR, 1.0) == []
-    _, error = lot.settled["a"]
+        assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0) == [0]
+    assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0) == []
+    _, error = pending.settled["a"]
     assert "abs" in str(error)
 
 

@@ -12,7 +12,7 @@ from dask.utils import key_split
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.cluster.graphs import is_raw, prepare
+from scalable.client.graphs import is_raw, prepare
 from scalable.errors import ClusterError
 
 GRAPH = {"a": 1, "b": (add, "a", 10), "c": (add, "a", "b"), "d": (add, "c", "b"), "e": (int, "7")}

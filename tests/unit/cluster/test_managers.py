@@ -2,10 +2,10 @@
 
 import pytest
 
-from scalable.cluster.demand import Demand
-from scalable.cluster.managers import LEASE_S, UNKNOWN_GRACE_S, Attachment, Managers
-from scalable.cluster.matching import Shape, difference, fits, slots_of
 from scalable.errors import ClusterError
+from scalable.protocol.matching import Shape, difference, fits, slots_of
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Attachment, Managers
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
 

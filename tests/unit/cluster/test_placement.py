@@ -8,9 +8,9 @@ import pytest
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.cluster import scheduler as scheduler_module
-from scalable.cluster.placement import difference
-from scalable.cluster.scheduler import PoolScheduler
+from scalable.scheduler import pool_scheduler as scheduler_module
+from scalable.scheduler.placement import difference
+from scalable.scheduler.pool_scheduler import PoolScheduler
 
 
 def in_loop(test):

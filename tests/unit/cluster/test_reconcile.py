@@ -1,7 +1,6 @@
 """What the reconciler decides, without any process."""
 
-from scalable.cluster.launcher import Observation, UnitState
-from scalable.cluster.reconcile import (
+from scalable.manager.decisions import (
     LOST_WORKER_GRACE_S,
     Phase,
     Unit,
@@ -12,6 +11,7 @@ from scalable.cluster.reconcile import (
     in_crash_loop,
     refresh,
 )
+from scalable.manager.launcher import Observation, UnitState
 
 RUNNING = Observation(UnitState.RUNNING)
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.cluster.measured import USAGE_ACTION
-from scalable.cluster.pool_views import Starts
-from scalable.cluster.workload import Workload
+from scalable.protocol.measured import USAGE_ACTION
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
+from scalable.scheduler.pool_views import Starts
+from scalable.scheduler.workload import Workload
 
 
 class Task(SimpleNamespace):
@@ -119,7 +119,7 @@ def test_calls_that_were_there_before_are_counted_too(calls):
 
 
 def test_what_runs_is_what_workers_name_and_what_fills_their_places(calls, monkeypatch):
-    monkeypatch.setattr("scalable.cluster.workload.time.time", lambda: 1000.0)
+    monkeypatch.setattr("scalable.scheduler.workload.time.time", lambda: 1000.0)
     for key in "uvwxyz":
         calls.add(key)
     calls.move(*"uvwxyz", "processing")

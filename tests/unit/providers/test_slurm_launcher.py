@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from scalable.cluster.launcher import UnitState
 from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import (
     FASTEST_POLL_S,

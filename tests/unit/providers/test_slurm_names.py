@@ -1,6 +1,5 @@
 """Names and comments of jobs, and what is read from them."""
 
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from scalable.providers.slurm.names import (
 )
 from scalable.providers.slurm.queue import Element, JobState
 
-ID = str(uuid.uuid4())
+ID = "529452be-7b19-4b31-99aa-1c7fc8f1d685"
 ELEMENT = Element(7, 2, "n", JobState.THERE, "", None, "RUNNING")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.memory import Use, expected_waste, first_allocation, next_allocation
+from scalable.simulation.memory import Use, expected_waste, first_allocation, next_allocation
 
 GB = 10**9
 

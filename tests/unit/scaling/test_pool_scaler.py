@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scalable.scaling.policy import PoolScaler
-from scalable.scaling.pools import PoolView
+from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
 
 RUN = Kind("run", "simulate")

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from scalable.scaling.outcome import Outcome, Startup
-from scalable.scaling.pools import PoolDecision, PoolView
-from scalable.scaling.reference import clairvoyant, lower_bounds
-from scalable.scaling.simulator import simulate
+from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
-from scalable.scaling.workloads import Call, Terms, Workload
+from scalable.simulation.outcome import Outcome, Startup
+from scalable.simulation.reference import clairvoyant, lower_bounds
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Call, Terms, Workload
 
 RUN = Kind("run", "simulate")
 EXACT = Startup(5.0, 2.0, spread=(1.0, 1.0))

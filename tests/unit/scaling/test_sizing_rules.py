@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from scalable.scaling.outcome import Startup
-from scalable.scaling.pools import PoolView
-from scalable.scaling.rules import (
+from scalable.scaling.pool_policy import PoolView
+from scalable.scaling.task_model import Kind, TaskModel
+from scalable.simulation.outcome import Startup
+from scalable.simulation.rules import (
     RULES,
     DaskAdaptive,
     Fixed,
@@ -17,9 +18,8 @@ from scalable.scaling.rules import (
     OpenGris,
     Parsl,
 )
-from scalable.scaling.simulator import simulate
-from scalable.scaling.task_model import Kind, TaskModel
-from scalable.scaling.workloads import Call, Terms, Workload
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Call, Terms, Workload
 
 RUN = Kind("run", "simulate")
 MODEL = TaskModel()

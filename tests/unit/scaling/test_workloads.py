@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scalable.scaling.task_model import Kind
-from scalable.scaling.workloads import (
+from scalable.simulation.workloads import (
     Call,
     TaskRow,
     Terms,

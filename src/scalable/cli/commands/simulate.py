@@ -16,11 +16,11 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import PlanError, RunError, ScalableError
 
 if TYPE_CHECKING:
-    from scalable.scaling.outcome import Outcome, Startup
-    from scalable.scaling.pools import PoolPolicy
-    from scalable.scaling.reference import Reference
+    from scalable.scaling.pool_policy import PoolPolicy
     from scalable.scaling.task_model import TaskModel
-    from scalable.scaling.workloads import Workload
+    from scalable.simulation.outcome import Outcome, Startup
+    from scalable.simulation.reference import Reference
+    from scalable.simulation.workloads import Workload
 
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
 #: Of a start no more than this is paid for, in seconds, unless something else is said.
@@ -109,8 +109,8 @@ def command(  # noqa: PLR0913 - what users may give
     Nothing is started. Time is until the last call has ended or, where calls came over time, the
     mean from a call's arrival to its end; cost is paid worker-seconds.
     """
-    from scalable.scaling.outcome import Startup
-    from scalable.scaling.rules import RULES
+    from scalable.simulation.outcome import Startup
+    from scalable.simulation.rules import RULES
 
     if sum(given is not None for given in (manifest, run_id, workflow)) > 1:
         raise click.UsageError("a manifest, --run and --workflow name different work; give one")
@@ -133,7 +133,7 @@ def command(  # noqa: PLR0913 - what users may give
 
 
 def _of_workflow(path: Path, maximum: int) -> Workload:
-    from scalable.scaling.workloads import Terms, of_wfformat
+    from scalable.simulation.workloads import Terms, of_wfformat
 
     try:
         return of_wfformat(json.loads(path.read_bytes()), {"workers": Terms(0, maximum)})
@@ -144,7 +144,7 @@ def _of_workflow(path: Path, maximum: int) -> Workload:
 
 
 def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
-    from scalable.scaling.workloads import Terms, of_run
+    from scalable.simulation.workloads import Terms, of_run
     from scalable.telemetry import each_call, find_run, read_run
 
     record = read_run(find_run(runs_dir, run_id))
@@ -159,8 +159,8 @@ def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
 def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Workload:
     from scalable.forecasting import with_history
     from scalable.planning import total_maximum
-    from scalable.scaling.workloads import of_spec
     from scalable.session import ScalableSession
+    from scalable.simulation.workloads import of_spec
 
     path = settings.manifest_path(manifest)
     spec = with_history(ScalableSession.from_yaml(path, target).spec)
@@ -184,9 +184,9 @@ def _known(work: Workload) -> TaskModel:
 def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> Result:
     from scalable.report.table import table
     from scalable.scaling.policy import look_every_s
-    from scalable.scaling.reference import clairvoyant
-    from scalable.scaling.rules import RULES
-    from scalable.scaling.simulator import simulate
+    from scalable.simulation.reference import clairvoyant
+    from scalable.simulation.rules import RULES
+    from scalable.simulation.simulator import simulate
     from scalable.units import counted, format_duration
 
     best = clairvoyant(work, startup)

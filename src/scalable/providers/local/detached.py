@@ -12,11 +12,10 @@ from typing import Any
 from distributed.comm.addressing import get_address_host
 from distributed.utils import get_ip
 
-from scalable.cluster.launcher import UnitName
-from scalable.cluster.site import ManagerSite
-from scalable.cluster.worker_process import SCRATCH, WorkerConfig
 from scalable.containers import ContainerRequest, container_name, render_removal
 from scalable.files import private_directory, write_private
+from scalable.manager.launcher import UnitName
+from scalable.manager.site import ManagerSite
 from scalable.providers.local.launcher import (
     PROGRAM,
     ProcessLauncher,
@@ -25,6 +24,7 @@ from scalable.providers.local.launcher import (
 )
 from scalable.providers.local.processes import Program, WorkerProcess, programs
 from scalable.providers.local.scratch import file_name, find_scratch
+from scalable.worker.program import SCRATCH, WorkerConfig
 
 
 class DetachedLauncher(ProcessLauncher):

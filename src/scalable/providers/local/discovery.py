@@ -20,8 +20,8 @@ from scalable.providers.local.processes import (
 )
 from scalable.providers.local.scratch import find_scratch
 
-WORKER = "scalable.cluster.worker_process"
-MANAGER = "scalable.lifecycle.manager_process"
+WORKER = "scalable.worker.program"
+MANAGER = "scalable.programs.manager"
 #: A manager may start a worker in the moment in which it is ended: then it is looked again.
 ROUNDS = 5
 

@@ -16,14 +16,6 @@ from typing import Any
 
 import psutil
 
-from scalable.cluster.launcher import Observation, UnitName, UnitState
-from scalable.cluster.site import ManagerSite
-from scalable.cluster.worker_process import (
-    WorkerConfig,
-    remove_scratch,
-    security_fields,
-    serialized_config,
-)
 from scalable.containers import (
     ContainerRequest,
     container_name,
@@ -32,11 +24,19 @@ from scalable.containers import (
     run_bounded,
 )
 from scalable.errors import ProviderError
+from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.site import ManagerSite
 from scalable.providers.local.processes import POLL_S, TERMINATE_S, WorkerProcess
 from scalable.providers.local.render import end_of
 from scalable.providers.local.scratch import file_name, make_scratch
+from scalable.worker.program import (
+    WorkerConfig,
+    remove_scratch,
+    security_fields,
+    serialized_config,
+)
 
-PROGRAM = ("-m", "scalable.cluster.worker_process")
+PROGRAM = ("-m", "scalable.worker.program")
 LOG_TAIL_BYTES = 8192
 STOPPED_GRACE_S = 10.0
 REMOVAL_S = 15.0

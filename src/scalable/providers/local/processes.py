@@ -33,7 +33,7 @@ class Program:
     process
         It; with its start, so that another of the same number is not taken for it.
     module
-        What it runs, such as ``scalable.cluster.worker_process``.
+        What it runs, such as ``scalable.worker.program``.
     arguments
         What the module was given; the first is a path.
     """

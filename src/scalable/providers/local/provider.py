@@ -17,9 +17,9 @@ from scalable.providers.local.render import own_paths, process_options, resolve,
 from scalable.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from scalable.cluster.pool_cluster import PoolCluster
-    from scalable.cluster.pools import Pool
-    from scalable.cluster.site import ManagerSite
+    from scalable.embedded.pool_cluster import PoolCluster
+    from scalable.manager.pools import Pool
+    from scalable.manager.site import ManagerSite
 
 
 class LocalProvider:
@@ -63,9 +63,9 @@ class LocalProvider:
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
-        from scalable.cluster.embedded import embedded_site
-        from scalable.cluster.pool_cluster import PoolCluster
-        from scalable.cluster.scheduler import PoolScheduler
+        from scalable.embedded.pool_cluster import PoolCluster
+        from scalable.embedded.site import embedded_site
+        from scalable.scheduler.pool_scheduler import PoolScheduler
 
         processes = bool(options["processes"])
         scheduler: dict[str, Any] = {
@@ -99,10 +99,10 @@ class LocalProvider:
         ProviderError
             When a component's container cannot be started.
         """
-        from scalable.cluster.pools import Pool
-        from scalable.cluster.worker import ProcessWorker
+        from scalable.manager.pools import Pool
         from scalable.providers.local.detached import DetachedLauncher
         from scalable.providers.local.launcher import ProcessLauncher
+        from scalable.worker.pool_worker import ProcessWorker
 
         slots = spec.options["threads_per_worker"]
         containers = _containers(spec, site.sys_path)
@@ -163,7 +163,7 @@ def _loopback(address: str | None) -> str | None:
 
 
 def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
-    from scalable.cluster.worker import PoolWorker
+    from scalable.worker.pool_worker import PoolWorker
 
     slots = spec.options["threads_per_worker"]
     for tag, component in spec.components.items():

@@ -10,7 +10,7 @@ from typing import Any
 from scalable.spec import ComponentSpec
 from scalable.units import format_bytes, parse_bytes
 
-#: Exit code of a worker that ended itself for its memory (scalable.cluster.worker).
+#: Exit code of a worker that ended itself for its memory (scalable.worker.pool_worker).
 OUT_OF_MEMORY = 71
 
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalable.cluster.embedded import embedded_site
-from scalable.cluster.pool_cluster import PoolCluster
-from scalable.cluster.scheduler import PoolScheduler
+from scalable.embedded.pool_cluster import PoolCluster
+from scalable.embedded.site import embedded_site
 from scalable.errors import ClusterError, ProviderError
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.jobs import Jobs
 from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ComponentSpec, DeploymentSpec
 
 logger = logging.getLogger("scalable.providers.slurm")

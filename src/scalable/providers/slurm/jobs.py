@@ -9,14 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scalable.cluster.pools import Pool
-from scalable.cluster.site import ManagerSite
-from scalable.cluster.worker import ProcessWorker
-from scalable.cluster.worker_process import WorkerConfig, security_fields, serialized_config
 from scalable.containers import prove
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.liveness import identify_process
+from scalable.manager.pools import Pool
+from scalable.manager.site import ManagerSite
 from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
@@ -25,6 +23,8 @@ from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.units import parse_bytes, parse_walltime
+from scalable.worker.pool_worker import ProcessWorker
+from scalable.worker.program import WorkerConfig, security_fields, serialized_config
 
 
 class Jobs:

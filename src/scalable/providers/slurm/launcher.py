@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalable.cluster.launcher import Observation, UnitName, UnitState
 from scalable.errors import ProviderError
+from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
 from scalable.providers.slurm.queue import FROM_OUTSIDE, Element, JobState

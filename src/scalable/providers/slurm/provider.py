@@ -16,8 +16,8 @@ from scalable.providers.slurm.worker import JobRequest, file_name, job_template
 from scalable.units import parse_walltime
 
 if TYPE_CHECKING:
-    from scalable.cluster.pools import Pool
-    from scalable.cluster.site import ManagerSite
+    from scalable.manager.pools import Pool
+    from scalable.manager.site import ManagerSite
     from scalable.providers.slurm.cluster import SlurmCluster
     from scalable.providers.slurm.services import SlurmServices
 

@@ -83,7 +83,7 @@ def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate
 def worker_command(request: JobRequest) -> str:
     """Shell text that becomes a worker, with :data:`UNIT` in place of its name."""
     config = str(request.config)
-    program = ["-m", "scalable.cluster.worker_process", config, UNIT, *request.preload]
+    program = ["-m", "scalable.worker.program", config, UNIT, *request.preload]
     container = container_of(request)
     if container is None:
         return f"exec {shlex.join([sys.executable, *program])}"

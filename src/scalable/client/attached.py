@@ -1,0 +1,250 @@
+"""A cluster that runs elsewhere, as its users hold it: closing it only disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from distributed.core import Status, rpc
+from distributed.deploy.cluster import Cluster
+from distributed.utils import NoOpAwaitable
+
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.protocol.credentials import security_of
+from scalable.protocol.pools import check_count
+from scalable.records import Bundle, find, read_bundle
+from scalable.scaling.decisions import ScaleDecision
+
+CONNECT_TIMEOUT_S = 15.0
+DELETE_TIMEOUT_S = 60.0
+POLL_S = 0.1
+
+
+class AttachedCluster(Cluster):
+    """A connection to a cluster that lives in processes of its own.
+
+    Parameters
+    ----------
+    bundle
+        Where it is, and its credentials.
+    asynchronous
+        Whether it is used with ``await`` inside a running event loop.
+    loop
+        Event loop to use.
+    owner
+        Whether ``close()`` ends the cluster too.
+    """
+
+    scheduler_comm: Any
+
+    def __init__(
+        self, bundle: Bundle, *, asynchronous: bool = False, loop: Any = None, owner: bool = False
+    ) -> None:
+        self.bundle = bundle
+        self.id = bundle.id
+        self.tasks, self.labels, self.tags = bundle.tasks, bundle.labels, bundle.tags
+        self._owner = owner
+        self._address = bundle.address
+        self._pools: dict[str, dict[str, Any]] = {}
+        super().__init__(asynchronous=asynchronous, loop=loop, name=bundle.name, quiet=True)
+        self.security = security_of(bundle.pem)
+        if not self.asynchronous:
+            self._loop_runner.start()
+            self.sync(self._start)
+
+    @classmethod
+    def from_name(cls, name: str, loop: Any = None, asynchronous: bool = False) -> Self:
+        """Connect to a running cluster.
+
+        Parameters
+        ----------
+        name
+            Its name, ``provider/name``, its id or the beginning of that, or a bundle's path.
+        loop, asynchronous
+            As in Dask's cluster classes.
+
+        Raises
+        ------
+        ClusterError
+            When there is none, several are meant, or it does not answer.
+        """
+        return cls(bundle_of(name), asynchronous=asynchronous, loop=loop)
+
+    async def _start(self) -> None:
+        # Not Cluster._start: that subscribes under a name which all managers would share.
+        arguments = self.security.get_connection_args("client")
+        self.scheduler_comm = rpc(self._address, connection_args=arguments)
+        try:
+            identity = await asyncio.wait_for(
+                self.scheduler_comm.identity(n_workers=-1), CONNECT_TIMEOUT_S
+            )
+        except (OSError, TimeoutError) as error:
+            await self.scheduler_comm.close_rpc()
+            self.status = Status.failed
+            raise ClusterError(
+                f"the scheduler of cluster {self.name!r} does not answer at {self._address}: "
+                f"{error or 'no answer in time'}",
+                hint=f"`scalable status {self.name}` says how it is",
+            ) from error
+        self.scheduler_info = identity
+        self.status = Status.running
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        async def started() -> Self:
+            if self.status == Status.created:
+                await self._start()
+            return self
+
+        return started().__await__()
+
+    @property
+    def scheduler_address(self) -> str:
+        """Where its scheduler listens."""
+        return self._address
+
+    @property
+    def dashboard_link(self) -> str:
+        """Address of its live page; empty where it has none."""
+        return ""
+
+    @property
+    def pools(self) -> dict[str, Any]:
+        """Tag -> counts, as the scheduler says now; with ``asynchronous=True`` as it said last."""
+        if not self.asynchronous:
+            self.sync(self.refresh)
+        return {tag: _Counts(pool) for tag, pool in self._pools.items()}
+
+    async def refresh(self) -> dict[str, dict[str, Any]]:
+        """Ask the scheduler for its pools."""
+        self._pools = {t: p for t, p in (await self.scheduler_comm.scalable_pools()).items() if t}
+        return self._pools
+
+    def scale(self, n: int | str | Mapping[str, int] = 0, count: int | None = None) -> Any:
+        """Set how many workers are wanted, as :meth:`PoolCluster.scale` does."""
+        if isinstance(n, Mapping):
+            counts = dict(n)
+        elif isinstance(n, str):
+            if count is None:
+                raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
+            counts = {n: count}
+        else:
+            if len(self.tags) != 1:
+                known = ", ".join(map(repr, self.tags))
+                raise ClusterError(f"which pool? this cluster has {known}: write scale(tag, n)")
+            counts = {self.tags[0]: n}
+        ordered = self.order(counts)
+        return ordered if self.asynchronous else None
+
+    def order(
+        self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
+    ) -> Any:
+        """Set wanted counts; the counts before and after.
+
+        Parameters
+        ----------
+        counts
+            Tag -> absolute count.
+        source, reason
+            ``plan``, ``manual`` or ``decision``, and why, for the record.
+        """
+        for tag, count in counts.items():
+            check_count(tag, count)
+        operation = self.scheduler_comm.scalable_scale
+        return self.sync(operation, counts=dict(counts), source=source, reason=reason)
+
+    def apply(self, decision: ScaleDecision) -> Any:
+        """Carry out what a scaler decided, as :meth:`PoolCluster.apply` does.
+
+        Returns
+        -------
+        dict
+            ``before`` and ``after``: tag -> count.
+        """
+        return self.sync(
+            self.scheduler_comm.scalable_apply,
+            add=dict(decision.workers_to_add),
+            remove=dict(decision.workers_to_remove),
+            active=dict(decision.active_workers),
+            reason=decision.reasoning,
+        )
+
+    def adapt(  # type: ignore[override]
+        self,
+        tag: str | None = None,
+        minimum: int = 0,
+        maximum: int | None = None,
+        *,
+        enabled: bool = True,
+    ) -> Any:
+        """Let a pool follow its load, as :meth:`PoolCluster.adapt` does.
+
+        The scheduler's side does it, also after this connection ends.
+        """
+        if tag is None:
+            if len(self.tags) != 1:
+                raise ClusterError("which pool? write adapt(tag, minimum, maximum)")
+            tag = self.tags[0]
+        operation = self.scheduler_comm.scalable_adapt
+        return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
+
+    def delete(self) -> Any:
+        """End the cluster for everybody: workers, managers, scheduler and record."""
+        return self.sync(self._delete)
+
+    async def _delete(self) -> None:
+        await self.scheduler_comm.scalable_end(reason="it was asked to")
+        deadline = time.monotonic() + DELETE_TIMEOUT_S
+        while await self._answers():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"cluster {self.name!r} has not ended in {DELETE_TIMEOUT_S:g} s")
+            await asyncio.sleep(POLL_S)
+        await self._close()
+
+    async def _answers(self) -> bool:
+        try:
+            await asyncio.wait_for(self.scheduler_comm.identity(n_workers=0), CONNECT_TIMEOUT_S)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    async def _close(self) -> None:
+        if self.status in (Status.closing, Status.closed):
+            return
+        if self._owner and self.status == Status.running:
+            self._owner = False
+            await self._delete()
+            return
+        self.status = Status.closing
+        if self.scheduler_comm is not None:
+            await self.scheduler_comm.close_rpc()
+        self.status = Status.closed
+
+    def close(self, timeout: float | None = None) -> Any:
+        """Disconnect; the cluster goes on."""
+        if self.status == Status.closed:
+            return NoOpAwaitable() if self.asynchronous else None
+        return super().close(timeout)
+
+
+class _Counts(dict[str, Any]):
+    """Counts of one pool, also as attributes, as a :class:`PoolStatus` has them."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def bundle_of(name: str) -> Bundle:
+    """Where a cluster is, by its name or a bundle's path."""
+    path = Path(name)
+    try:
+        return Bundle.of(find(name))
+    except UnknownClusterError:
+        if path.is_file():
+            return read_bundle(path)
+        raise

@@ -1,0 +1,38 @@
+"""Where the workers of a cluster belong that lives in this process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from scalable import settings
+from scalable.embedded.pool_cluster import EMBEDDED, PoolCluster
+from scalable.manager.site import ManagerSite
+
+
+def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
+    """The site of the manager in this process.
+
+    Parameters
+    ----------
+    cluster
+        The cluster; its scheduler runs.
+    log_dir
+        Directory for the workers' output, or None.
+
+    Returns
+    -------
+    ManagerSite
+        Its directory does not exist yet. It stands apart from those of detached clusters: there is
+        no record of it, and what looks for leftovers there must not take it for one.
+    """
+    return ManagerSite(
+        cluster_id=cluster.incarnation,
+        manager=EMBEDDED,
+        incarnation=cluster.incarnation,
+        scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
+        security=cluster.security,
+        directory=settings.state_dir() / "embedded" / cluster.incarnation,
+        log_dir=log_dir,
+        sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+    )

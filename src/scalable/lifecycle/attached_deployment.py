@@ -1,0 +1,86 @@
+"""A session's hold on a cluster that lives in processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ClusterError
+from scalable.lifecycle.connecting import install_loader
+from scalable.lifecycle.ending import end
+from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.records import ClusterDirectory
+from scalable.spec import ScalePlan
+from scalable.telemetry.streams import read_rows, stream_path
+
+
+class AttachedDeployment:
+    """A detached cluster, as a session holds it: closing only disconnects.
+
+    Parameters
+    ----------
+    directory
+        The cluster.
+
+    Attributes
+    ----------
+    cluster
+        An :class:`~scalable.client.attached.AttachedCluster`.
+    counts
+        Tag -> workers that are wanted, as far as is known here.
+    """
+
+    def __init__(self, directory: ClusterDirectory) -> None:
+        from scalable.client.attached import AttachedCluster
+
+        install_loader()
+        self.directory = directory
+        self.cluster: Any = AttachedCluster.from_name(directory.id)
+        self._asked: list[dict[str, Any]] = []
+        status = directory.status() or {"pools": {}}
+        self.counts: dict[str, int] = {t: p["wanted"] for t, p in status["pools"].items()}
+        self._run_path = self.run_path
+
+    @property
+    def run_path(self) -> Path | None:
+        """Directory of the cluster's run record, where it is on this machine."""
+        run = (self.directory.scheduler() or {}).get("run")
+        return Path(run) if run else None
+
+    @property
+    def scaling_history(self) -> list[dict[str, Any]]:
+        """Every change of a wanted count, oldest first.
+
+        Where the cluster's record is not on this machine, those that were asked for here.
+        """
+        if self._run_path is None or not self._run_path.is_dir():
+            return list(self._asked)
+        rows, _ = read_rows(stream_path(self._run_path, "scaling"))
+        return rows
+
+    @property
+    def wanted(self) -> dict[str, int]:
+        """Tag -> workers that are wanted now."""
+        return {tag: pool.wanted for tag, pool in self.cluster.pools.items()}
+
+    def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
+        """Bring pools to the plan's counts; the record says who and why."""
+        answer = self.cluster.order(dict(plan.workers_by_tag), source=source, reason=reason)
+        before: Mapping[str, int] = answer["before"]
+        for tag, count in plan.workers_by_tag.items():
+            if before[tag] != count:
+                self._asked.append(scaling_row(tag, before[tag], count, reason, source))
+        self.counts |= plan.workers_by_tag
+
+    def close(self) -> None:
+        """Disconnect; the cluster goes on."""
+        cluster, self.cluster = self.cluster, None
+        if cluster is not None:
+            cluster.close()
+
+    def delete(self) -> None:
+        """End the cluster and everything that belongs to it."""
+        self.close()
+        if not end(self.directory.id):
+            raise ClusterError("the cluster is gone already")

@@ -1,0 +1,351 @@
+"""Worker managers of clusters that live elsewhere: attach, provision, leave.
+
+A manager provisions workers for a cluster from one target, until it is told to leave or the cluster
+ends: in a program of its own (``scalable.programs.manager``), or in the foreground.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distributed.core import rpc
+
+from scalable import settings
+from scalable.client.attached import bundle_of
+from scalable.errors import ClusterError
+from scalable.files import private_directory, write_private
+from scalable.lifecycle.manifests import spec_for
+from scalable.lifecycle.services import SCHEDULER
+from scalable.liveness import identify_process, is_alive
+from scalable.manager.reconciler import Reconciler
+from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.site import ManagerSite
+from scalable.protocol.credentials import security_of
+from scalable.providers.registry import get_provider
+from scalable.records import ClusterDirectory
+from scalable.spec import DeploymentSpec
+
+logger = logging.getLogger("scalable.lifecycle")
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+ADDRESS_TIMEOUT_S = 120.0
+#: One that is gone is found out about soon.
+CONNECT_TIMEOUT_S = 10.0
+ADDRESS_POLL_S = 0.02
+ATTACH_TIMEOUT_S = 60.0
+#: A scheduler that does not answer for so long is gone: Dask's do not come back.
+SCHEDULER_LOST_S = 20.0
+LEAVE_POLL_S = 0.1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@dataclass(frozen=True)
+class ManagerConfig:
+    """What a manager needs to know.
+
+    Attributes
+    ----------
+    manager
+        Its id.
+    spec
+        What its target is asked for.
+    cluster_id, cluster_name, address
+        The cluster, and where its scheduler listens.
+    pem
+        Credentials: keyword of ``distributed.Security`` -> PEM text.
+    directory
+        Its own private directory.
+    log_dir
+        Where its workers write, or None.
+    sys_path
+        Where its workers look for modules.
+    priority
+        Lower numbers are filled first.
+    limits
+        Tag -> most workers that it provisions.
+    """
+
+    manager: str
+    spec: DeploymentSpec
+    cluster_id: str
+    cluster_name: str
+    address: str
+    pem: Mapping[str, str]
+    directory: Path
+    log_dir: Path | None
+    sys_path: tuple[str, ...]
+    priority: int = 0
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+
+def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
+    """The configuration of one of the managers that a cluster's record names.
+
+    Waits for the scheduler's address, which is started at the same time.
+    """
+    record = directory.record()
+    described = record.managers[manager]
+    spec = spec_for(directory, manager, described["target"])
+    known = wait_for_scheduler(directory)
+    return ManagerConfig(
+        manager=manager,
+        spec=spec,
+        cluster_id=directory.id,
+        cluster_name=record.name,
+        address=known["address"],
+        pem=directory.pem(),
+        directory=directory.manager_directory(manager),
+        log_dir=Path(known["log_dir"]),
+        sys_path=record.sys_path,
+        priority=described["priority"],
+        limits=described["limits"],
+    )
+
+
+def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
+    """What a cluster's scheduler says of itself, as soon as it listens."""
+    deadline = time.monotonic() + ADDRESS_TIMEOUT_S
+    while True:
+        known = directory.scheduler()
+        if known is not None:
+            return known
+        if not directory.path.exists():
+            raise ClusterError("the cluster was deleted while it started")
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"the scheduler of the cluster in {directory.path} was not there after "
+                f"{ADDRESS_TIMEOUT_S:g} s"
+            )
+        time.sleep(ADDRESS_POLL_S)
+
+
+class ManagerProcess:
+    """A manager, from its attaching to its leaving.
+
+    Parameters
+    ----------
+    config
+        What it needs to know.
+    """
+
+    def __init__(self, config: ManagerConfig) -> None:
+        self.config = config
+        self.nonce = secrets.token_hex(3)
+        self._reconciler = Reconciler(f"{config.manager}-{self.nonce}")
+        self._security = security_of(config.pem)
+        self._leaving = 0
+
+    async def run(self) -> int:
+        """Attach, provision, and leave; the program's exit code.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler does not let it in, or is gone.
+        """
+        config = self.config
+        arguments = self._security.get_connection_args("client")
+        async with rpc(
+            config.address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments
+        ) as comm:
+            await self._attach(comm)
+            try:
+                await self._begin(comm)
+            except BaseException:
+                # Let in, and of no use: without this it would count until its lease ends.
+                await _quietly(comm.scalable_leave, config.manager, self.nonce, gone=True)
+                raise
+            return await self._stay(comm)
+
+    async def _begin(self, comm: Any) -> None:
+        config = self.config
+        # Only now: of two that come at once, the one that is not let in must leave no trace.
+        private_directory(config.directory)
+        note = {**identify_process(), "target": config.spec.target_name, "nonce": self.nonce}
+        write_private(config.directory / "manager.json", json.dumps(note))
+        logger.info("manager %r is attached to cluster %r", config.manager, config.cluster_name)
+        for pool in get_provider(config.spec.provider_name).pools(config.spec, self._site()):
+            self._reconciler.add_pool(pool)
+        adopted = await self._reconciler.adopt()
+        if adopted:
+            logger.info("took over %d workers", len(adopted))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leave)
+        self._reconciler.start(RpcLink(comm, config.manager, self.nonce))
+        self._reconciler.wake()
+
+    def _site(self) -> ManagerSite:
+        config = self.config
+        return ManagerSite(
+            cluster_id=config.cluster_id,
+            manager=config.manager,
+            incarnation=f"{config.manager}-{self.nonce}",
+            scheduler=config.address,
+            security=self._security,
+            directory=config.directory,
+            log_dir=config.log_dir,
+            sys_path=config.sys_path,
+            detached=True,
+        )
+
+    async def _attach(self, comm: Any) -> None:
+        config, spec = self.config, self.config.spec
+        attachment = {
+            "manager": config.manager,
+            "nonce": self.nonce,
+            "identity": identify_process(),
+            "target": spec.target_name,
+            "provider": spec.provider_name,
+            "priority": config.priority,
+            "limits": dict(config.limits),
+            "pools": {tag: _shape(part) for tag, part in spec.components.items()},
+        }
+        try:
+            answer = await asyncio.wait_for(comm.scalable_attach(**attachment), ATTACH_TIMEOUT_S)
+            holder = answer["holder"]
+            if holder is not None and is_alive(holder["identity"]) is False:
+                answer = await asyncio.wait_for(
+                    comm.scalable_attach(**attachment, instead_of=holder["nonce"]),
+                    ATTACH_TIMEOUT_S,
+                )
+        except (OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"the scheduler of cluster {config.cluster_name!r} does not answer at "
+                f"{config.address}: {error}"
+            ) from error
+        if not answer["accepted"]:
+            raise ClusterError(
+                f"cluster {config.cluster_name!r} does not take manager {config.manager!r}: "
+                f"{answer['reason']}",
+                hint=_way_out(answer["holder"]),
+            )
+
+    def _leave(self) -> None:
+        self._leaving += 1
+        if self._leaving == 1:
+            logger.info("manager %r leaves: its workers finish what runs", self.config.manager)
+            self._reconciler.leave()
+        else:
+            logger.info("manager %r leaves at once", self.config.manager)
+
+    async def _stay(self, comm: Any) -> int:
+        reconciler, told = self._reconciler, False
+        while True:
+            await asyncio.sleep(LEAVE_POLL_S)
+            if self._leaving and not told:
+                told = True
+                await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=False)
+            if reconciler.replaced:
+                reconciler.abandon()
+                raise ClusterError(f"another process is manager {self.config.manager!r} now")
+            silent_s = reconciler.unreachable_s
+            if silent_s > SCHEDULER_LOST_S:
+                await reconciler.close()
+                raise ClusterError(
+                    f"the scheduler of cluster {self.config.cluster_name!r} has not answered for "
+                    f"{silent_s:.0f} s: it is gone, and the workers of this manager with it"
+                )
+            done = self._leaving and not reconciler.existing()
+            if reconciler.end_wanted:
+                logger.info("cluster %r ends", self.config.cluster_name)
+            if done or reconciler.end_wanted or self._leaving > 1:
+                await reconciler.close()
+                await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=True)
+                for file in self.config.directory.glob("*.json"):
+                    file.unlink(missing_ok=True)  # they hold credentials, and nobody needs them
+                return 0
+
+
+async def _quietly(leave: Any, manager: str, nonce: str, *, gone: bool) -> None:
+    """Tell the scheduler where it is still there."""
+    try:
+        await asyncio.wait_for(leave(manager=manager, nonce=nonce, gone=gone), ATTACH_TIMEOUT_S)
+    except (OSError, TimeoutError) as error:
+        logger.warning("the scheduler was not told that this manager leaves: %s", error)
+
+
+def _shape(component: Any) -> dict[str, Any]:
+    return {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
+
+
+def _way_out(holder: Mapping[str, Any] | None) -> str | None:
+    if holder is None:
+        return None
+    its = holder["identity"]
+    return (
+        f"it is process {its.get('pid')} on {its.get('host')}, heard of {holder['silent_s']:.0f} s "
+        "ago; choose another --id, or try again when that one is gone"
+    )
+
+
+def log_to_stderr() -> None:
+    """Show the manager's log, and Dask's warnings."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+
+
+def run_manager(config: ManagerConfig) -> int:
+    """Run a manager in this process until it leaves; the exit code."""
+    return asyncio.run(ManagerProcess(config).run())
+
+
+def attach_manager(
+    cluster: str,
+    manager: str,
+    spec: DeploymentSpec,
+    *,
+    limits: Mapping[str, int],
+    priority: int,
+    sys_path: tuple[str, ...],
+) -> int:
+    """Run a manager for a cluster that the caller names, in the foreground; the exit code.
+
+    Parameters
+    ----------
+    cluster
+        Its name, or the path of a bundle: that one may be on another machine.
+    manager
+        Id of the manager.
+    spec
+        What its target is asked for.
+    limits, priority, sys_path
+        As in :class:`ManagerConfig`.
+    """
+    bundle = bundle_of(cluster)
+    if not _ID.fullmatch(manager) or manager == SCHEDULER:
+        raise ClusterError(
+            f"{manager!r} cannot be the id of a manager",
+            hint="letters, digits, '_', '.' and '-', at most 63; 'scheduler' is taken",
+        )
+    home = ClusterDirectory(ClusterDirectory.parent() / bundle.id)
+    known = home.scheduler() if home.path.is_dir() else None
+    if known is None:
+        # The cluster lives on another machine: what this manager keeps is found under its own id.
+        home = ClusterDirectory(settings.state_dir() / "guests" / bundle.id)
+    directory = home.manager_directory(manager)
+    log_to_stderr()
+    config = ManagerConfig(
+        manager=manager,
+        spec=spec,
+        cluster_id=bundle.id,
+        cluster_name=bundle.name,
+        address=bundle.address,
+        pem=bundle.pem,
+        directory=directory,
+        log_dir=Path(known["log_dir"]) if known else directory / "logs",
+        sys_path=sys_path,
+        priority=priority,
+        limits=limits,
+    )
+    return run_manager(config)

@@ -1,0 +1,5 @@
+"""A worker manager: the launcher contract, the reconciler and what it decides.
+
+Not in here: how one place starts a worker (``providers``), the counts wanted of all managers
+(``scheduler``).
+"""

@@ -1,0 +1,130 @@
+"""Units that are Python objects: the entries of Dask's worker specifications.
+
+An entry is ``{"cls": class, "options": {...}}``. The class is called with the scheduler's address
+and the options, and honours Dask's ``ProcessInterface``: it can be awaited and closed. ``Worker``,
+``Nanny`` and the jobs of dask-jobqueue do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distributed import Nanny, Worker
+from distributed.core import Status
+from distributed.utils import import_term
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import Observation, UnitName, UnitState
+
+logger = logging.getLogger("scalable.manager")
+
+CLOSE_TIMEOUT_S = 10.0
+_ENDED = frozenset({Status.closed, Status.failed, Status.closing})
+
+
+class EntryLauncher:
+    """Starts the entries of a worker specification in the running event loop.
+
+    Attributes
+    ----------
+    scheduler_address
+        What each object is told to connect to.
+    security
+        Credentials for Dask's own classes where an entry brings none.
+    """
+
+    def __init__(self) -> None:
+        self.scheduler_address = ""
+        self.security: Any = None
+        self._objects: dict[UnitName, Any] = {}
+        self._starts: dict[UnitName, asyncio.Future[Any]] = {}
+
+    @property
+    def objects(self) -> dict[UnitName, Any]:
+        """Name -> object, of the units that are there or starting."""
+        return dict(self._objects)
+
+    async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Create the objects and begin to start them."""
+        for name, entry in entries.items():
+            if name in self._starts:
+                continue
+            try:
+                created = self._create(name, entry)
+            except (TypeError, ValueError, ImportError, AttributeError) as error:
+                shown = getattr(entry.get("cls"), "__name__", entry.get("cls"))
+                raise ProviderError(
+                    f"worker {name!r} cannot be made of {shown}: {error}",
+                    hint="look at the cls and options of its entry in worker_spec",
+                ) from error
+            self._objects[name] = created
+            self._starts[name] = asyncio.ensure_future(created)
+
+    def _create(self, name: UnitName, entry: Mapping[str, Any]) -> Any:
+        cls = entry["cls"]
+        if isinstance(cls, str):
+            cls = import_term(cls)
+        options = {"name": name, **entry.get("options", {})}
+        if isinstance(cls, type) and issubclass(cls, (Worker, Nanny)):
+            options.setdefault("security", self.security)
+        return cls(self.scheduler_address, **options)
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Nothing: these objects end with this process."""
+        return {}
+
+    async def started(self) -> None:
+        """Wait until every start that is under way has succeeded or failed."""
+        pending = [task for task in self._starts.values() if not task.done()]
+        if pending:
+            await asyncio.wait(pending)
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """Close the objects; one that does not close in time is left, with a word."""
+        await asyncio.gather(*(self._stop(name) for name in names))
+
+    async def _stop(self, name: UnitName) -> None:
+        created, task = self._objects.pop(name, None), self._starts.pop(name, None)
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+        if created is None or getattr(created, "status", None) is Status.closed:
+            return
+        closing = asyncio.ensure_future(created.close())
+        await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
+        if not closing.done():
+            logger.warning("worker %s did not close within %s s", name, CLOSE_TIMEOUT_S)
+        elif not closing.cancelled() and (error := closing.exception()) is not None:
+            logger.warning("worker %s did not close well: %r", name, error)
+
+    def observe(self) -> dict[UnitName, Observation]:
+        """State of each object."""
+        return {name: self._observe(name, created) for name, created in self._objects.items()}
+
+    def _observe(self, name: UnitName, created: Any) -> Observation:
+        start = self._starts[name]
+        if not start.done():
+            return Observation(UnitState.PENDING, "starting")
+        if not start.cancelled() and (error := start.exception()) is not None:
+            return Observation(UnitState.ENDED, f"it failed to start: {_root(error)!r}")
+        status = getattr(created, "status", Status.running)
+        if status in _ENDED:
+            return Observation(UnitState.ENDED, f"it is {status.name}")
+        return Observation(UnitState.RUNNING)
+
+    def look_soon(self) -> None:
+        """Nothing to do: every look is fresh."""
+
+    def logs(self, name: UnitName) -> str:  # noqa: ARG002 - objects write to their process's log
+        """Nothing: these objects share the log of their process."""
+        return ""
+
+
+def _root(error: BaseException) -> BaseException:
+    """What went wrong first: Dask wraps it in an error that only says that the start failed."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

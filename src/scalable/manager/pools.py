@@ -1,0 +1,144 @@
+"""Pools as their reconciler sees them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.manager.decisions import Phase, Unit, backoff_s
+from scalable.manager.launcher import Launcher, UnitName
+
+
+@dataclass
+class Pool:
+    """The workers of one tag, as their reconciler sees them.
+
+    Attributes
+    ----------
+    tag
+        Name of the component, :data:`UNTAGGED` for workers without one.
+    launcher
+        Provisions the units.
+    template
+        Entry of the worker specification that new units get, or None.
+    slots
+        Calls that one worker runs at once.
+    failures
+        Starts in a row that never connected.
+    retry_at
+        Monotonic seconds before which nothing is started.
+    degraded
+        Why the pool was given up, or None. Scaling the pool tries again.
+    walltime_s, task_s
+        Length of a unit's life, None without limit; expected time of its longest call, 0 where
+        unknown.
+    wait_s
+        How long a unit took lately from being asked for until it was connected.
+    refused_since
+        Monotonic seconds since which its place refuses units for the moment, or None.
+    refusal
+        What it says.
+    shape
+        ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
+    """
+
+    tag: str
+    launcher: Launcher
+    template: Mapping[str, Any] | None = None
+    slots: int = 1
+    failures: int = 0
+    retry_at: float = 0.0
+    degraded: str | None = None
+    walltime_s: float | None = None
+    task_s: float = 0.0
+    wait_s: float = 30.0
+    refused_since: float | None = None
+    refusal: str | None = None
+    shape: Mapping[str, Any] = field(default_factory=dict)
+
+    def start_anew(self) -> None:
+        """Forget every failure: it gets another chance."""
+        self.degraded, self.failures, self.retry_at = None, 0, 0.0
+        self.accepted()
+
+    def back_off(self, now: float) -> None:
+        """Take note of a failed start: the next one waits, longer each time."""
+        self.failures += 1
+        self.retry_at = now + backoff_s(self.failures)
+
+    def refused_for(self, now: float, refusal: str) -> float:
+        """Take note that its place refuses units for the moment; for how many seconds it does."""
+        self.refused_since = self.refused_since or now
+        self.refusal = refusal
+        return now - self.refused_since
+
+    def accepted(self) -> None:
+        """Take note that its place takes units."""
+        self.refused_since = self.refusal = None
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """Counts of one pool.
+
+    Attributes
+    ----------
+    wanted, running, launching, draining, failed
+        Units.
+    slots
+        Calls that one worker runs at once.
+    reason
+        Why the pool is degraded, or None.
+    waiting
+        Why units are not there yet, as their place says, or None.
+    """
+
+    wanted: int = 0
+    running: int = 0
+    launching: int = 0
+    draining: int = 0
+    failed: int = 0
+    slots: int = 1
+    reason: str | None = None
+    waiting: str | None = None
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the pool was given up."""
+        return self.reason is not None
+
+
+def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the workers that a unit brings: its own, or one for each suffix of its group."""
+    if "group" in entry:
+        return tuple(f"{name}{suffix}" for suffix in entry["group"])
+    return (str(name),)
+
+
+def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
+    """Count a pool's units.
+
+    Parameters
+    ----------
+    pool
+        The pool.
+    wanted
+        Names of the units that are wanted in it.
+    units
+        Units of all pools.
+    """
+    own = {unit.name: unit for unit in units if unit.pool == pool.tag}
+    phases = Counter(unit.phase for unit in own.values())
+    waiting = [unit.waiting for unit in own.values() if unit.waiting]
+    return PoolStatus(
+        wanted=len(wanted),
+        running=phases[Phase.RUNNING],
+        launching=phases[Phase.LAUNCHING],
+        draining=phases[Phase.DRAINING],
+        failed=sum(name not in own for name in wanted) if pool.degraded else 0,
+        slots=pool.slots,
+        reason=pool.degraded,
+        waiting=waiting[-1] if waiting else pool.refusal,
+    )

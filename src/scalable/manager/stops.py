@@ -1,0 +1,51 @@
+"""Units that are being stopped: in the background, while their names stay taken."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+
+logger = logging.getLogger("scalable.manager")
+
+
+class Stops:
+    """Stops units without keeping anybody waiting.
+
+    Parameters
+    ----------
+    on_stopped
+        Called after each stop.
+    """
+
+    def __init__(self, on_stopped: Callable[[], None]) -> None:
+        self.names: set[UnitName] = set()
+        self._on_stopped = on_stopped
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
+        """Have a pool's launcher stop some units; needs a running event loop."""
+        self.names.update(names)
+        task = asyncio.ensure_future(self._stop(pool, names))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop(self, pool: Pool, names: Sequence[UnitName]) -> None:
+        try:
+            await pool.launcher.stop(list(names))
+        except ProviderError as error:
+            logger.warning("workers %s could not be stopped: %s", list(names), error)
+        finally:
+            self.names.difference_update(names)
+            self._on_stopped()
+
+    async def finish(self) -> None:
+        """Wait until everything that was begun has ended."""
+        while self._tasks:
+            done = await asyncio.gather(*self._tasks, return_exceptions=True)
+            for error in filter(None, done):
+                logger.error("a worker could not be stopped", exc_info=error)

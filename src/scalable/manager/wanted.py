@@ -1,0 +1,104 @@
+"""The worker specification: which units are wanted, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.manager.decisions import Phase, Unit
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+from scalable.protocol.pools import UNTAGGED
+
+
+class Wanted:
+    """Name -> entry of every unit that is wanted, and where the names come from.
+
+    Names that we make are never used again, so that a retried launch cannot double a unit; names
+    that the user wrote are kept when their unit is replaced.
+
+    Parameters
+    ----------
+    incarnation
+        Short text that makes the names of this cluster unique on its scheduler.
+    """
+
+    def __init__(self, incarnation: str) -> None:
+        self.spec: dict[UnitName, dict[str, Any]] = {}
+        self._incarnation = incarnation
+        self._counters: dict[str, int] = {}
+        self._generated: set[UnitName] = set()
+        self._starts: dict[UnitName, tuple[float, ...]] = {}
+        self._leaving: set[UnitName] = set()
+
+    def names(self, tag: str) -> list[UnitName]:
+        """Units that are wanted in a pool, in the order in which they were asked for.
+
+        Those whose successor was asked for already do not count.
+        """
+        return [
+            name
+            for name, entry in self.spec.items()
+            if entry.get("pool", UNTAGGED) == tag and name not in self._leaving
+        ]
+
+    def starts(self, name: UnitName) -> tuple[float, ...]:
+        """When the units that this one replaces were started; monotonic seconds."""
+        return self._starts.get(name, ())
+
+    def forget_starts(self, tag: str) -> None:
+        """Give a pool's units a clean slate."""
+        for name in self.names(tag):
+            self._starts.pop(name, None)
+
+    def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
+        """Want one more unit of a pool."""
+        count = self._counters.get(pool.tag, 0)
+        while (name := self._name(pool.tag, count)) in self.spec:
+            count += 1
+        self._counters[pool.tag] = count + 1
+        self._put(name, pool)
+        self._starts[name] = starts
+
+    def include(self, name: UnitName, pool: Pool) -> None:
+        """Want a unit that is there already, started by an earlier process."""
+        self._put(name, pool)
+
+    def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
+        """Want a unit again that is being emptied: it is there already, and may hold results."""
+        for name, unit in units.items():
+            if unit.pool == pool.tag and name not in self.spec and unit.phase is Phase.DRAINING:
+                self._put(name, pool)
+                return True
+        return False
+
+    def remove(self, name: UnitName) -> None:
+        """Want a unit no more."""
+        self.spec.pop(name, None)
+        self._generated.discard(name)
+        self._starts.pop(name, None)
+        self._leaving.discard(name)
+
+    def renew(self, unit: Unit, pool: Pool) -> None:
+        """Want a successor of a unit whose time is nearly over, beside it."""
+        unit.renewed = True
+        self._leaving.add(unit.name)
+        self.add(pool)
+
+    def replace(self, unit: Unit, pool: Pool) -> None:
+        """Want another unit instead of one that was lost; under its own name if users chose it."""
+        if unit.name in self._generated:
+            self.remove(unit.name)
+            self.add(pool, unit.starts)
+        else:
+            self._starts[unit.name] = unit.starts
+
+    def _put(self, name: UnitName, pool: Pool) -> None:
+        assert pool.template is not None
+        tagged = {"pool": pool.tag} if pool.tag != UNTAGGED else {}
+        self.spec[name] = {**pool.template, **tagged}
+        self._generated.add(name)
+
+    def _name(self, tag: str, count: int) -> UnitName:
+        # Integers are what SpecCluster's users know; tags get names that no other manager uses.
+        return count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"

@@ -1,0 +1,28 @@
+"""The program of a worker manager: ``python -m scalable.programs.manager DIRECTORY ID``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from scalable.errors import ClusterError
+from scalable.lifecycle.managing import config_of, log_to_stderr, run_manager
+from scalable.records import ClusterDirectory
+
+logger = logging.getLogger("scalable.programs")
+
+
+def main() -> None:
+    """Run one of the managers that a cluster's record names."""
+    log_to_stderr()
+    directory, manager = ClusterDirectory(Path(sys.argv[1])), sys.argv[2]
+    try:
+        sys.exit(run_manager(config_of(directory, manager)))
+    except ClusterError as error:
+        logger.error("%s", error)  # noqa: TRY400 - the message says it all
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

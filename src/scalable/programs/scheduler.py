@@ -1,0 +1,191 @@
+"""The program of a detached cluster's scheduler: ``python -m ...scheduler_process DIRECTORY``.
+
+It serves until it is told to end, is idle for too long, or too old; then it clears away what is
+left of its cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scalable.lifecycle.ending import clear_away
+from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.lifecycle.snapshots import Snapshots
+from scalable.liveness import identify_process
+from scalable.protocol.credentials import new_credentials, security_of
+from scalable.records import ClusterDirectory
+from scalable.scaling.waterfall import Waterfall
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.http import GuardedScheduler
+from scalable.scheduler.lifetime import Limits
+from scalable.scheduler.recorder import Recorder
+from scalable.spec import ClusterRecord
+from scalable.telemetry import RunDirectory
+
+logger = logging.getLogger("scalable.programs")
+
+DEFAULT_SPILL_AFTER_S = 300.0
+
+
+async def serve(directory: ClusterDirectory) -> str:
+    """Run the scheduler of a cluster until it ends.
+
+    Returns
+    -------
+    str
+        Why it ended.
+    """
+    record = directory.record()
+    directory.write_pem(*new_credentials())
+    security = security_of(directory.pem())
+    options = _target_options(directory, record)
+    dashboard = record.dashboard_address
+    scheduler = GuardedScheduler(
+        **_listening(options),
+        protocol="tls://",
+        security=security,
+        dashboard=bool(dashboard),
+        dashboard_address=_on_loopback(dashboard),
+        http_token=directory.token() if dashboard else None,
+    )
+    await scheduler
+    run = _open_run(directory, record)
+    demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
+    closing: list[asyncio.Task[Any]] = []
+
+    def close() -> None:
+        if not closing:
+            closing.append(asyncio.ensure_future(scheduler.close()))
+
+    controller = Controller(
+        scheduler,
+        demand,
+        limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
+        close_with=close,
+        expected=len(record.managers),
+    )
+    snapshots = Snapshots(directory, controller)
+    controller.on_change = snapshots.write
+    recorder = _record(scheduler, controller, demand, run, record)
+    for tag, count in record.wanted.items():
+        demand.want(tag, count, before=0, reason="scale", source="plan")
+    scheduler.add_plugin(controller)
+    controller.adaptation.follow(
+        {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},
+        maximum=record.adaptive_maximum,
+        expectations=record.expectations,
+        objective=record.objective,
+        policy=record.policy,
+    )
+    _tell_where(directory, scheduler, run, identify_process())
+    snapshots.write()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
+    await scheduler.finished()
+    if recorder is not None:
+        recorder.stop()
+    if run is not None:
+        run.close("completed")
+    return controller.ending or "its scheduler was closed"
+
+
+def _listening(options: Mapping[str, Any]) -> dict[str, Any]:
+    interface = options.get("interface")
+    if options.get("provider") == "local" and not interface:
+        return {"host": "127.0.0.1", "port": 0}
+    if not interface:
+        return {"port": options.get("scheduler_port", 0)}
+    return {"interface": interface, "port": options.get("scheduler_port", 0)}
+
+
+def _target_options(directory: ClusterDirectory, record: ClusterRecord) -> dict[str, Any]:
+    written = yaml.safe_load((directory.path / "manifest.yaml").read_text(encoding="utf-8"))
+    options: dict[str, Any] = written["targets"][record.target]
+    return options
+
+
+def _on_loopback(address: str | None) -> str | None:
+    if address is None or not address.startswith(":"):
+        return address
+    return f"127.0.0.1{address}"
+
+
+def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirectory | None:
+    from scalable import settings
+
+    if not settings.telemetry_enabled():
+        return None
+    return RunDirectory.create(
+        record.project,
+        record.target,
+        manifest_yaml=(directory.path / "manifest.yaml").read_text(encoding="utf-8"),
+        manifest_lock=record.lock,
+        plan=directory.plan(),
+        runs_dir=Path(record.runs_dir) if record.runs_dir else None,
+        provider=record.provider,
+    )
+
+
+def _record(
+    scheduler: Any,
+    controller: Controller,
+    demand: Demand,
+    run: RunDirectory | None,
+    record: ClusterRecord,
+) -> Recorder | None:
+    if run is None:
+        return None
+    recorder = Recorder(scheduler, run, record.tags)
+    scheduler.add_plugin(recorder)
+    recorder.start_flushing()
+    controller.event_listeners.append(recorder.event)
+    demand.listeners.append(lambda *change: run.append("scaling", scaling_row(*change)))
+    return recorder
+
+
+def _tell_where(
+    directory: ClusterDirectory, scheduler: Any, run: RunDirectory | None, identity: dict[str, Any]
+) -> None:
+    logs = directory.record().log_dir or (
+        directory.logs_dir / "workers" if run is None else run.path / "logs"
+    )
+    dashboard = scheduler.services.get("dashboard")
+    directory.write_scheduler(
+        {
+            **identity,
+            "address": scheduler.contact_address or scheduler.address,
+            "dashboard": None if dashboard is None else f"http://127.0.0.1:{dashboard.port}/status",
+            "run": None if run is None else str(run.path),
+            "log_dir": str(Path(logs).absolute()),
+            "started_at": time.time(),
+        }
+    )
+
+
+def main() -> None:
+    """Serve, then clear away what is left."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    directory = ClusterDirectory(Path(sys.argv[1]))
+    # The scheduler, too, unpickles what refers to the workflow's modules.
+    sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
+    reason = asyncio.run(serve(directory))
+    logger.info("ended: %s", reason)
+    clear_away(directory, leave_alone=("scheduler",))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""Lets pools of a cluster follow their load, each touching no other pool's workers."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tornado.ioloop import PeriodicCallback
+
+from scalable.errors import ClusterError
+from scalable.protocol.pools import UNTAGGED, check_count, known_tags
+from scalable.scaling.policy import Aim, PoolScaler
+from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
+from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.task_model import Expectation, TaskModel
+from scalable.scheduler.pool_views import PoolViews
+from scalable.scheduler.workload import Workload
+from scalable.units import parse_duration
+
+if TYPE_CHECKING:
+    from scalable.scheduler.controller import Controller
+
+logger = logging.getLogger("scalable.scheduler")
+
+INTERVAL_S = 1.0
+#: Objective of a plan -> what the pools aim for while they run.
+AIMS: Mapping[str | None, Aim] = {"minimize cost": "cost", "minimize time": "time"}
+#: Policy of a plan -> by what share a change has to be better.
+HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
+USUAL_HYSTERESIS = 0.005
+
+
+class Adaptation:
+    """The pools of a cluster that follow their load.
+
+    Parameters
+    ----------
+    controller
+        Of the cluster.
+
+    Attributes
+    ----------
+    maximum
+        Most workers of all pools together, also of those that do not adapt; None without.
+    model
+        What is known of calls before the first one ends.
+    """
+
+    def __init__(self, controller: Controller) -> None:
+        self.maximum: int | None = None
+        self.model = TaskModel()
+        self._controller = controller
+        self._pools: dict[str, PoolAdaptive] = {}
+        self._workload: Workload | None = None
+        self._views: PoolViews | None = None
+
+    @property
+    def pools(self) -> Mapping[str, PoolAdaptive]:
+        """Tag -> the pools that follow their load."""
+        return dict(self._pools)
+
+    def begin(
+        self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
+    ) -> PoolAdaptive:
+        """Let a pool follow its load, from now on within these bounds.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or the bounds are none; nothing changes then.
+        """
+        pools = self._controller.pools()
+        if tag not in pools and tag not in self._controller.demand.totals:
+            raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+        check_count(tag, minimum)
+        if maximum is not None:
+            check_count(tag, maximum)
+        if maximum is not None and maximum < minimum:
+            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
+        adaptive = PoolAdaptive(self, tag, minimum, maximum, **options)
+        self.end(tag)
+        self._pools[tag] = adaptive
+        adaptive.start(self._controller.scheduler.loop)
+        return adaptive
+
+    def follow(
+        self,
+        pools: Mapping[str, Sequence[Any]],
+        *,
+        maximum: int | None = None,
+        expectations: Mapping[str, Sequence[Any]] | None = None,
+        objective: str | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Let the pools of a manifest follow their load.
+
+        Parameters
+        ----------
+        pools
+            Tag -> minimum and maximum.
+        maximum
+            Most workers of all pools together, also of those that do not adapt.
+        expectations
+            Task -> component, and the expected seconds and bytes of one call, each or None.
+        objective, policy
+            Of the plan; with "safe" counts change for a clear gain only.
+        """
+        aim = AIMS.get(objective, "balance")
+        hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
+        self.maximum = maximum
+        expected = {
+            (tag, task): Expectation(duration_s, memory)
+            for task, (tag, duration_s, memory) in (expectations or {}).items()
+        }
+        if self._workload is None:
+            self.model = TaskModel(expected)
+        for tag, (least, most) in pools.items():
+            scaler = PoolScaler(aim, hysteresis=hysteresis)
+            self.begin(tag, least, most, policy=scaler)
+
+    def end(self, *tags: str, why: str | None = None) -> None:
+        """Let pools keep the counts that they have; those that do not adapt are passed over."""
+        for tag in tags:
+            adaptive = self._pools.pop(tag, None)
+            if adaptive is not None:
+                adaptive.stop()
+                if why is not None:
+                    logger.info("pool %r follows its load no more: %s", tag, why)
+
+    def connected(self, worker: Any) -> None:
+        """Take note that a worker connected."""
+        if self._views is not None:
+            self._views.connected(worker)
+
+    def look(self, adaptive: PoolAdaptive) -> None:
+        """Decide for one pool, and have every pool scaled for which that makes a difference."""
+        pools = self._controller.pools()
+        if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
+            return
+        if self._views is None:
+            self._workload = Workload(self._controller.scheduler, self.model)
+            self._controller.scheduler.add_plugin(self._workload)
+            self._views = PoolViews(self._controller, self._workload)
+        adaptive.decide(self._views, self.model)
+        changes = {t: n - pools[t]["wanted"] for t, n in self._allotted(pools).items()}
+        # What others give back comes first: the common maximum holds at every moment.
+        for tag, change in sorted(changes.items(), key=lambda item: item[1]):
+            pool = pools[tag]
+            count = pool["wanted"] + change
+            # Asking a pool anew that was given up would only start its crash loop again.
+            hopeless = bool(pool["reason"]) and count > pool["running"]
+            # Other threads, and listeners of an earlier change, may have ended its following.
+            following = self._pools.get(tag)
+            if change and not hopeless and following is not None:
+                reason = following.reason
+                self._controller.scale({tag: count}, source="adaptive", reason=reason)
+
+    def _allotted(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Tag -> workers of the pools that have decided, within the common maximum."""
+        decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
+        wished = {tag: pool.wished for tag, pool in decided.items()}
+        if self.maximum is None:
+            return wished
+        others = sum(
+            p["wanted"] for tag, p in pools.items() if tag not in decided and tag != UNTAGGED
+        )
+        claims = {
+            tag: Claim(max(pool.minimum, min(pool.busy, wished[tag])), wished[tag], pool.work_s)
+            for tag, pool in decided.items()
+        }
+        return shared_out(self.maximum - others, claims)
+
+
+class PoolAdaptive:
+    """Follows the load of one pool.
+
+    Parameters
+    ----------
+    adaptation
+        Of the cluster whose pool it is.
+    tag
+        The pool.
+    minimum, maximum
+        Bounds of the count; ``maximum`` None means without an upper bound.
+    interval
+        Seconds between two looks, or text such as ``"500ms"``.
+    policy
+        Decides; by default a :class:`~scalable.scaling.policy.PoolScaler`.
+
+    Attributes
+    ----------
+    decision
+        The last one, None before the first.
+    busy, work_s
+        Busy workers, and worker-seconds to do, when it was made.
+    took_s
+        Seconds that making it took.
+    """
+
+    def __init__(
+        self,
+        adaptation: Adaptation,
+        tag: str,
+        minimum: int,
+        maximum: int | None,
+        *,
+        interval: float | str = INTERVAL_S,
+        policy: PoolPolicy | None = None,
+    ) -> None:
+        self.tag = tag
+        self.minimum = minimum
+        self.maximum = maximum
+        self.policy: PoolPolicy = PoolScaler() if policy is None else policy
+        self.decision: PoolDecision | None = None
+        self.busy = 0
+        self.work_s = 0.0
+        self.took_s = 0.0
+        self.periodic_callback: PeriodicCallback | None = None
+        self._adaptation = adaptation
+        self._interval = parse_duration(interval)
+        self._loop: Any = None
+        if not 0 < self._interval < math.inf:
+            raise ClusterError(f"interval {interval!r} is no time between two looks")
+        if not callable(getattr(self.policy, "decide", None)):
+            raise ClusterError(f"policy {policy!r} cannot decide")
+
+    @property
+    def wished(self) -> int:
+        """Workers that the pool is to have: within its bounds, never fewer than are busy."""
+        assert self.decision is not None
+        count = max(self.decision.workers, self.minimum, self.busy)
+        return count if self.maximum is None else min(count, self.maximum)
+
+    @property
+    def reason(self) -> str:
+        """Why, for the record."""
+        assert self.decision is not None
+        return self.decision.reason
+
+    def start(self, loop: Any) -> None:
+        """Begin, in the scheduler's event loop."""
+        self._loop = loop
+        self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
+        loop.add_callback(self.adapt)
+        loop.add_callback(self.periodic_callback.start)
+
+    def stop(self) -> None:
+        """End; the pool keeps the count that it has."""
+        if self.periodic_callback is not None:
+            self._loop.add_callback(self.periodic_callback.stop)
+            self.periodic_callback = None
+
+    def adapt(self) -> None:
+        """Look once, and scale the pool where its load asks for it."""
+        if self.periodic_callback is not None:
+            self._adaptation.look(self)
+
+    def decide(self, views: PoolViews, model: TaskModel) -> None:
+        """Decide for the pool as it is now."""
+        began = time.perf_counter()
+        view = views.view(self.tag, self.minimum, self.maximum)
+        self.busy = view.busy
+        self.work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
+        self.work_s += sum(model.mean_s(k) * len(each) for k, each in view.running.items())
+        self.decision = self.policy.decide(view, model)
+        self.took_s = time.perf_counter() - began

@@ -1,0 +1,117 @@
+"""How many workers of each tag are wanted in all, and how many of them of which manager."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from scalable.errors import ClusterError
+from scalable.protocol.pools import check_count, known_tags
+from scalable.scaling.decisions import ScaleDecision
+from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall, unplaced
+
+#: Called with (tag, before, after, reason, source) when a wanted count changes.
+ScalingListener = Callable[[str, int, int, str, str], None]
+#: Tag -> serial number and count; an order with a higher number replaces an earlier one.
+Orders = dict[str, tuple[int, int]]
+
+
+class Demand:
+    """The wanted counts of one cluster: the scheduler's side owns them, managers obey.
+
+    Methods may be called from any thread.
+
+    Parameters
+    ----------
+    policy
+        How counts are shared among managers; by default a :class:`Waterfall`.
+    """
+
+    def __init__(self, policy: AllocationPolicy | None = None) -> None:
+        self.policy: AllocationPolicy = policy or Waterfall()
+        self.totals: dict[str, int] = {}
+        self.listeners: list[ScalingListener] = []
+        #: Tag -> wanted workers that no manager is asked for.
+        self.unplaced: dict[str, int] = {}
+        self.changed_at = time.monotonic()
+        self._orders: dict[str, Orders] = {}
+        self._serial = 0
+        self._lock = threading.RLock()
+
+    def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
+        """Set how many workers of a tag are wanted in all.
+
+        Every manager gets a new order for the tag with the next :meth:`share`, also where its
+        count stays the same: that gives a pool which was given up another chance.
+
+        Parameters
+        ----------
+        tag, count
+            The pool and its absolute count.
+        before
+            What was wanted until now.
+        reason, source
+            Why, and who says so (``plan``, ``manual``, ``decision``, ``adaptive``), for the record.
+        """
+        check_count(tag, count)
+        with self._lock:
+            self.totals[tag] = count
+            self.changed_at = time.monotonic()
+            for orders in self._orders.values():
+                orders.pop(tag, None)
+        if before != count:
+            for listener in list(self.listeners):
+                listener(tag, before, count, reason, source)
+
+    def decided(
+        self, decision: ScaleDecision, pools: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Tag -> count that a decision leads to.
+
+        Parameters
+        ----------
+        decision
+            Relative to what is wanted.
+        pools
+            Tag -> counts.
+
+        Raises
+        ------
+        ClusterError
+            When it names a pool that there is not, or no number of workers.
+        """
+        for tag, change in decision.changes.items():
+            if tag not in pools and tag not in self.totals:
+                raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+            check_count(tag, abs(change) if isinstance(change, int) else change)
+        wanted = {tag: pool["wanted"] for tag, pool in pools.items()} | self.totals
+        return decision.counts(wanted)
+
+    def share(self, tiers: Iterable[Tier]) -> None:
+        """Share the wanted counts among the managers, as the policy says."""
+        with self._lock:
+            able = list(tiers)
+            shares = self.policy.allot(self.totals, able, time.monotonic())
+            self.unplaced = unplaced(self.totals, shares) if able else {}
+            for manager, counts in shares.items():
+                orders = self._orders.setdefault(manager, {})
+                for tag, count in counts.items():
+                    if tag not in orders or orders[tag][1] != count:
+                        self._serial += 1
+                        orders[tag] = (self._serial, count)
+
+    def orders(self, manager: str) -> Orders:
+        """What a manager is to do."""
+        with self._lock:
+            return dict(self._orders.get(manager, {}))
+
+    def settle(self, manager: str, tag: str, removed: int) -> None:
+        """Take note that a manager gave up units of its own accord, for good."""
+        with self._lock:
+            if tag in self.totals:
+                self.totals[tag] = max(0, self.totals[tag] - removed)
+            if tag in (orders := self._orders.get(manager, {})):
+                serial, count = orders[tag]
+                orders[tag] = (serial, max(0, count - removed))

@@ -1,0 +1,181 @@
+"""Empties a worker before it goes: no result is lost, and nothing that began is begun again.
+
+Dask's ``retire_workers`` moves stored results but re-runs what is running. So before it is called:
+
+1. the worker is told to start nothing more (status ``closing_gracefully``, which Dask's memory
+   manager, unlike ``paused``, leaves alone);
+2. calls that wait on it are handed to other workers by Dask's own stealing protocol, in which the
+   worker answers whether the call had begun;
+3. what runs is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from distributed import Scheduler
+from distributed.core import Status
+from distributed.protocol.pickle import dumps
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
+from distributed.scheduler import TaskState, WorkerState
+
+logger = logging.getLogger("scalable.scheduler")
+
+POLL_S = 0.1
+RETRY_HOLDING_S = 2.0
+ASK_TIMEOUT_S = 30.0
+#: States of a call on its worker in which it has not begun.
+_NOT_BEGUN = frozenset(
+    {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
+)
+
+_serial = itertools.count()
+
+
+def _ask_states() -> bytes:
+    # A nested function travels by value, so the worker needs nothing of this package.
+    def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, str]]:
+        tasks = dask_worker.state.tasks
+        return dask_worker.status.name, {k: tasks[k].state for k in keys if k in tasks}
+
+    return bytes(dumps(states))
+
+
+def _unwrap(value: Any) -> Any:
+    """The object itself: a scheduler leaves what passes through it serialized."""
+    if isinstance(value, Serialized):
+        return deserialize(value.header, value.frames)
+    return value.data if isinstance(value, Serialize) else value
+
+
+class Drain:
+    """The emptying of one worker.
+
+    Attributes
+    ----------
+    state
+        ``draining``; ``holding`` while it has results that no other worker can take; ``done``
+        once it left the scheduler.
+    """
+
+    def __init__(self, scheduler: Scheduler, worker: WorkerState) -> None:
+        self.state = "draining"
+        self._scheduler = scheduler
+        self._worker = worker
+        self._retiring = False
+        # Beside cancelling the task: Dask's comms may swallow that.
+        self._abandoned = False
+        # At once, so that a worker which connected just now is given nothing to run.
+        self._set_status(Status.closing_gracefully)
+        self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
+        self._task.add_done_callback(self._ended)
+
+    def cancel(self) -> bool:
+        """Let the worker accept work again; False where it is too late for that."""
+        if self._retiring or self.state == "done":
+            return False
+        self.abandon()
+        if self._worker.address in self._scheduler.workers:
+            self._set_status(Status.running)
+        return True
+
+    def abandon(self) -> None:
+        """Leave the worker as it is: it is gone, or the scheduler closes."""
+        self._abandoned = True
+        self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("draining %s failed: %r", self._worker.name, error, exc_info=error)
+
+    @property
+    def _present(self) -> bool:
+        return self._scheduler.workers.get(self._worker.address) is self._worker
+
+    async def _run(self) -> None:
+        while self._present and not self._abandoned:
+            if self._worker.status is not Status.closing_gracefully:
+                self._set_status(Status.closing_gracefully)  # it was still starting
+            self._hand_over()
+            if self._holds_what_nobody_can_take():
+                self.state = "holding"
+            elif await self._idle() and not self._abandoned:
+                self._retiring = True
+                retired = await self._scheduler.retire_workers(workers=[self._worker.address])
+                self._retiring = False
+                if retired or not self._present:
+                    break
+                self.state = "holding"
+                await asyncio.sleep(RETRY_HOLDING_S)
+            await asyncio.sleep(POLL_S)
+        self.state = "done"
+
+    def _holds_what_nobody_can_take(self) -> bool:
+        others = self._scheduler.running - {self._worker}
+        sole = any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
+        return bool(self._worker.actors) or (sole and not others)
+
+    def _set_status(self, status: Status) -> None:
+        stimulus = f"scalable-drain-{next(_serial)}"
+        # Here first: otherwise the scheduler would go on assigning until the worker's answer.
+        self._scheduler.handle_worker_status_change(status, self._worker, stimulus)
+        self._scheduler.stream_comms[self._worker.address].send(
+            {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
+        )
+
+    def _hand_over(self) -> None:
+        stealing = self._scheduler.extensions.get("stealing")
+        if stealing is None:
+            return
+        load: dict[WorkerState, int] = {}
+        for task in list(self._worker.processing):
+            if task in stealing.in_flight or task in self._worker.long_running:
+                continue
+            thief = self._thief(task, load)
+            if thief is not None:
+                load[thief] = load.get(thief, 0) + 1
+                stealing.move_task_request(task, self._worker, thief)
+
+    def _thief(self, task: TaskState, load: dict[WorkerState, int]) -> WorkerState | None:
+        valid = self._scheduler.valid_workers(task)
+        candidates: Iterable[WorkerState] = self._scheduler.running if valid is None else valid
+        able = [w for w in candidates if w in self._scheduler.running]
+        return min(
+            able,
+            key=lambda w: (len(w.processing) + load.get(w, 0)) / max(1, w.nthreads),
+            default=None,
+        )
+
+    async def _idle(self) -> bool:
+        """Whether the worker has stopped starting calls, and none that it began is unfinished."""
+        assigned = [task.key for task in self._worker.processing]
+        stealing = self._scheduler.extensions.get("stealing")
+        if stealing and any(task in stealing.in_flight for task in self._worker.processing):
+            return False
+        try:
+            answer = await asyncio.wait_for(
+                self._scheduler.rpc(self._worker.address).run(
+                    function=_ask_states(), args=dumps((assigned,))
+                ),
+                ASK_TIMEOUT_S,
+            )
+        except (OSError, TimeoutError):
+            return False  # lost, or too busy to answer; the loop looks again
+        if answer["status"] != "OK":
+            logger.warning("worker %s could not say what it runs", self._worker.name)
+            return False
+        status, states = _unwrap(answer["result"])
+        # A call that ended (memory, error) has its message to the scheduler still under way.
+        return bool(
+            status == Status.closing_gracefully.name
+            and all(state in _NOT_BEGUN for state in states.values())
+            and all(key in states or self._gone(key) for key in assigned)
+        )
+
+    def _gone(self, key: Any) -> bool:
+        task = self._scheduler.tasks.get(key)
+        return task is None or task.processing_on is not self._worker

@@ -1,0 +1,163 @@
+"""What a policy is told of a pool, from what the scheduler and the managers know."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distributed.scheduler import WorkerState
+
+from scalable.protocol.pools import UNTAGGED
+from scalable.scaling.pool_policy import PoolView
+from scalable.scaling.readiness import Slots
+from scalable.scaling.task_model import Kind
+from scalable.scheduler.workload import Workload
+
+if TYPE_CHECKING:
+    from scalable.scheduler.controller import Controller
+
+#: The last starts of a pool, whose median is what the next one is expected to take.
+KEPT_STARTS = 20
+
+
+class Starting(NamedTuple):
+    """What starting a worker takes in a place, before any start was seen.
+
+    Attributes
+    ----------
+    startup_s
+        From being asked for until it is connected, in seconds.
+    billed_s
+        The most of these that are paid for.
+    billed_least_s
+        A worker is paid for at least so long.
+    """
+
+    startup_s: float
+    billed_s: float = float("inf")
+    billed_least_s: float = 0.0
+
+
+#: Waiting in a queue costs nothing; clouds charge from the boot on, and a minute at least.
+_BATCH, _CLOUD = Starting(60.0, billed_s=30.0), Starting(60.0, billed_least_s=60.0)
+STARTING: Mapping[str, Starting] = {"local": Starting(1.0), "slurm": _BATCH}
+
+
+class Starts:
+    """Workers of one pool on their way, and how long earlier ones took."""
+
+    def __init__(self) -> None:
+        self._asked_at: list[float] = []
+        self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
+
+    def expect(self, count: int, now: float) -> list[float]:
+        """For how long each of so many workers has been on its way, in seconds.
+
+        What is more than was expected before was asked for just now; what is less are the ones
+        that were asked for last.
+        """
+        del self._asked_at[max(0, count) :]
+        self._asked_at += [now] * (count - len(self._asked_at))
+        return [now - at for at in self._asked_at]
+
+    def connected(self, now: float) -> None:
+        """Take note that the one that was asked for first is there."""
+        if self._asked_at:
+            self._took_s.append(now - self._asked_at.pop(0))
+
+    def typical_s(self, default: float) -> float:
+        """What a start takes, in seconds: as the last ones did."""
+        return median(self._took_s) if self._took_s else default
+
+
+class PoolViews:
+    """Puts together what policies are told.
+
+    Parameters
+    ----------
+    controller
+        Of the cluster.
+    workload
+        What its calls are doing.
+    """
+
+    def __init__(self, controller: Controller, workload: Workload) -> None:
+        self._controller = controller
+        self._workload = workload
+        self._starts: dict[str, Starts] = {}
+
+    def connected(self, worker: WorkerState) -> None:
+        """Take note that a worker connected."""
+        pools = self._controller.pools()
+        for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
+            if tag in self._starts:
+                self._starts[tag].connected(time.monotonic())
+
+    def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
+        """One pool as it is now.
+
+        Parameters
+        ----------
+        tag, minimum, maximum
+            The pool, and its bounds.
+        """
+        now = time.monotonic()
+        pools = self._controller.pools()
+        wanted = int(pools[tag]["wanted"])
+        running: dict[Kind, list[float]] = {}
+        queued = Counter(self._workload.ready.get(tag, {})) + self._workload.in_clients(tag)
+        busy = idle = 0
+        for worker in self._workers(tag, pools):
+            leaving = self._controller.departures.state(worker) is not None
+            for call, elapsed in self._workload.running_on(worker):
+                slots = dict(call.slots).get(tag, 0)
+                queued[call.kind] -= slots
+                if not leaving:  # what a leaving one runs is no load for the others
+                    running.setdefault(call.kind, []).extend([elapsed] * slots)
+            busy += bool(worker.processing) and not leaving
+            idle += not worker.processing and not leaving
+        starts = self._starts.setdefault(tag, Starts())
+        place = self._place(tag)
+        arriving = starts.expect(wanted - busy - idle, now)
+        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
+        return PoolView(
+            now=now,
+            minimum=minimum,
+            maximum=maximum,
+            slots=pools[tag]["slots"],
+            wanted=wanted,
+            busy=busy,
+            idle=idle,
+            arriving=arriving,
+            queued={kind: count for kind, count in queued.items() if count > 0},
+            running={kind: elapsed for kind, elapsed in running.items() if elapsed},
+            coming=self._workload.coming(self._slots(pools)).get(tag, ()),
+            submitted=self._workload.submitted[tag],
+            graph=self._workload.graph,
+            startup_s=startup_s,
+            billed_startup_s=min(startup_s, place.billed_s),
+            billed_least_s=place.billed_least_s,
+        )
+
+    def _workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
+        workers = self._controller.scheduler.workers.values()
+        if tag != UNTAGGED:
+            return [ws for ws in workers if tag in ws.resources]
+        return [ws for ws in workers if not any(name in pools for name in ws.resources)]
+
+    @staticmethod
+    def _slots(pools: Mapping[str, Mapping[str, Any]]) -> dict[str, Slots]:
+        return {t: Slots(max(1, p["running"]) * p["slots"]) for t, p in pools.items()}
+
+    def _place(self, tag: str) -> Starting:
+        """What starts take where most of a pool's workers would come from."""
+        offering = [
+            manager.attachment
+            for manager in self._controller.managers
+            if tag in manager.attachment.pools
+        ]
+        first = min(offering, key=lambda a: a.priority, default=None)
+        return STARTING.get(first.provider, _CLOUD) if first is not None else _CLOUD

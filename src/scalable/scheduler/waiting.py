@@ -1,0 +1,141 @@
+"""Calls that wait on the scheduler: why they do, and the end of those that can never run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from distributed import Scheduler
+from distributed.protocol.pickle import dumps
+from distributed.scheduler import TaskState
+
+from scalable.errors import ClusterError
+from scalable.protocol.matching import fits
+from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
+from scalable.protocol.pools import UNTAGGED, known_tags, shown
+
+logger = logging.getLogger("scalable.scheduler")
+
+WAIT_BEFORE_WORD_S = 2.0
+REPEAT_WORD_S = 60.0
+SILENT_S = 30.0
+
+
+class WaitingCalls:
+    """Lets no call wait in silence.
+
+    Parameters
+    ----------
+    scheduler
+        Whose calls are looked at.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self._silent: set[str] = set()
+        self._waiting_since: dict[str, float] = {}
+        self._said_at: dict[str, float] = {}
+
+    def look(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
+        """Say why calls wait, and fail those that no pool can ever run.
+
+        Parameters
+        ----------
+        pools
+            Tag -> counts, slots and reasons.
+        """
+        waiting: dict[str, list[TaskState]] = {}
+        for task in self.scheduler.unrunnable:
+            waiting.setdefault(self._tag_of(task, pools), []).append(task)
+        now = time.monotonic()
+        self._name_silent_workers()
+        self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
+        for tag, tasks in waiting.items():
+            if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
+                self._explain(tag, tasks, pools, now)
+
+    @staticmethod
+    def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
+        """The pool that a call waits for; else what it asks for that no pool is named after."""
+        asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
+        asked += [str(resource) for resource in task.resource_restrictions or ()]
+        return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
+
+    def _name_silent_workers(self) -> None:
+        """Say which workers have not been heard of: they are stopped, or a call holds the GIL."""
+        now = time.time()
+        silent = {
+            str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S
+        }
+        for name in silent - self._silent:
+            logger.warning(
+                "worker %s has been silent for %g s; a call that holds Python's lock does that",
+                name,
+                SILENT_S,
+            )
+        self._silent = silent
+
+    def _explain(
+        self, tag: str, tasks: list[TaskState], pools: Mapping[str, Mapping[str, Any]], now: float
+    ) -> None:
+        pool = pools.get(tag)
+        for resource in sorted(self._not_offered(tasks, pools)):
+            words = f"calls wait for resource {resource!r}, which no worker offers"
+            self._say(resource, words, now)
+        if pool is None:
+            asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
+            nobody = "" if pools else "; no manager is attached to start workers"
+            self._fail(asked, f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}")
+            return
+        asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
+        large = [t for t in asked if not fits(t.resource_restrictions, tag, pool["slots"])]
+        self._fail(large, f"no worker of pool {tag!r} has more than {pool['slots']} slots")
+        alive = pool["running"] + pool["launching"]
+        if pool["reason"] is not None and not alive:
+            self._fail(tasks, f"{shown(tag)} is degraded: {pool['reason']}")
+        elif not pool["running"]:
+            self._say(tag, f"{len(tasks)} calls wait for {shown(tag)}: {_why(tag, pool)}", now)
+
+    def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
+        return {
+            str(resource)
+            for task in tasks
+            for resource in task.resource_restrictions or ()
+            if resource not in pools and not self.scheduler.resources.get(resource)
+        }
+
+    def _say(self, tag: str, words: str, now: float) -> None:
+        if now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
+            self._said_at[tag] = now
+            logger.warning("%s", words)
+            self.scheduler.log_event(WAITING_TOPIC, words)
+
+    def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
+        error = ClusterError(message)
+        recommendations = {}
+        for task in list(tasks):
+            logger.error("call %s fails: %s", task.key, message)
+            recommendations.update(
+                self.scheduler.transition(
+                    task.key,
+                    "erred",
+                    exception=dumps(error),
+                    exception_text=repr(error),
+                    cause=task.key,
+                    stimulus_id="scalable-cannot-run",
+                )
+            )
+        if recommendations:
+            self.scheduler.transitions(recommendations, "scalable-cannot-run")
+
+
+def _why(tag: str, pool: Mapping[str, Any]) -> str:
+    place = f" ({pool['waiting']})" if pool["waiting"] else ""
+    if pool["launching"]:
+        return f"{pool['launching']} of its workers are starting{place}"
+    if pool["wanted"]:
+        return f"none of its {pool['wanted']} workers is there yet{place}"
+    example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
+    return f"it has no workers; give it some, for example {example}"

@@ -1,0 +1,378 @@
+"""Replays a workload on simulated pools that a policy sizes. Pure, and the same for the same seed.
+
+Each pool runs its calls in the order in which they became ready, on the worker that idled last.
+Decisions are made as they are live: on a view that knows no more than the engine would.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import fmean, median
+from typing import Protocol, runtime_checkable
+
+from scalable.scaling.pool_policy import PoolPolicy, PoolView
+from scalable.scaling.readiness import Coming, GraphView, Slots, coming
+from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.task_model import Kind, Sample, TaskModel
+from scalable.simulation.outcome import Change, Outcome, Startup
+from scalable.simulation.workloads import Terms, Workload, dependents_of
+
+#: A simulation that has not ended by then never will, in simulated seconds.
+LONGEST_S = 1e8
+#: A start is taken to last as long as so many of the latest did, as by the controller.
+KEPT_STARTS = 20
+#: What calls wait for is looked up again after so much of a start, where nothing has happened.
+_STALE = 0.05
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A policy that learns from calls by itself, not from the task model."""
+
+    def ended(self, kind: Kind, duration_s: float) -> None:
+        """Take note of a call that ended."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    asked_s: float
+    arrives_s: float
+    connected: bool = False
+    gone: bool = False
+    calls: int = 0
+
+
+@dataclass
+class _Pool:
+    name: str
+    terms: Terms
+    policy: PoolPolicy
+    expected_s: float
+    queue: deque[int] = field(default_factory=deque)
+    queued: dict[Kind, int] = field(default_factory=dict)
+    running: dict[Kind, dict[int, float]] = field(default_factory=dict)
+    arriving: list[_Worker] = field(default_factory=list)
+    #: Connected workers with a free slot; the last one is taken first.
+    free: list[_Worker] = field(default_factory=list)
+    connected: int = 0
+    busy: int = 0
+    submitted: int = 0
+    starts: list[float] = field(default_factory=list)
+    cost: float = 0.0
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    everyone: set[_Worker] = field(default_factory=set)
+
+    @property
+    def wanted(self) -> int:
+        return self.connected + len(self.arriving)
+
+    def startup_s(self, now: float) -> float:
+        """As the controller learns it: from those that arrived, and from how long others take."""
+        learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
+        return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
+
+
+def simulate(
+    workload: Workload,
+    policy: Callable[[str], PoolPolicy],
+    startup: Startup | None = None,
+    model: TaskModel | None = None,
+    *,
+    every_s: float = 5.0,
+    seed: int = 0,
+    looks_ahead: bool = True,
+) -> Outcome:
+    """Run a workload under a policy.
+
+    Parameters
+    ----------
+    workload
+        The calls and pools.
+    policy
+        Makes the policy of a pool, told its name; called once for each pool.
+    startup
+        How workers start.
+    model
+        What is known of the calls before; it learns from those that end.
+    every_s
+        Seconds between two looks of the policies.
+    seed
+        Of how long workers take to start.
+    looks_ahead
+        Whether policies are told of calls that are about to be ready; looking costs time.
+
+    Raises
+    ------
+    ValueError
+        When the policy gives up before all calls have ended.
+    """
+    run = _Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
+    return run.through(every_s, looks_ahead=looks_ahead)
+
+
+class _Run:
+    """One simulation."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Callable[[str], PoolPolicy],
+        startup: Startup,
+        model: TaskModel,
+        seed: int,
+    ) -> None:
+        self.workload, self.calls = workload, workload.calls
+        self.startup, self.model = startup, model
+        self.random = random.Random(seed)  # noqa: S311 - no secret
+        expected = startup.delay_s if startup.expected_s is None else startup.expected_s
+        self.pools = {
+            name: _Pool(name, terms, policy(name), expected)
+            for name, terms in workload.pools.items()
+        }
+        self.dependents = dependents_of(self.calls)
+        self.waits = [len(set(call.after)) for call in self.calls]
+        self.blocked = {
+            place: (call.kind, call.after)
+            for place, call in enumerate(self.calls)
+            if call.after and not workload.stream
+        }
+        self.ends: list[float | None] = [None] * len(self.calls)
+        self.left = len(self.calls)
+        self.now = 0.0
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = count()
+        self.changes: list[Change] = []
+        self.looks = 0
+        self.stirred = True
+        self.looked: tuple[float, Coming] = (0.0, {})
+
+    def through(self, every_s: float, *, looks_ahead: bool) -> Outcome:
+        for place, call in enumerate(self.calls):
+            self.at(call.arrival_s, lambda place=place: self.come(place))  # type: ignore[misc]
+        next_look = 0.0
+        while self.left:
+            # What happens at the moment of a look is seen by it.
+            if self.events and self.events[0][0] <= next_look:
+                self.now, _, happen = heapq.heappop(self.events)
+                happen()
+                continue
+            self.now = next_look
+            if self.now > LONGEST_S:
+                raise ValueError(
+                    f"{self.workload.name}: {self.left} calls have not ended after {LONGEST_S:g} s"
+                )
+            self.look(looks_ahead=looks_ahead)
+            next_look += every_s
+        return self.outcome()
+
+    def at(self, time_s: float, happen: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (time_s, next(self.order), happen))
+
+    def come(self, place: int) -> None:
+        pool = self.pools[self.calls[place].kind.component]
+        pool.submitted += 1
+        if not self.waits[place]:
+            self.enqueue(place)
+            self.dispatch(pool)
+
+    def enqueue(self, place: int) -> None:
+        kind = self.calls[place].kind
+        pool = self.pools[kind.component]
+        self.blocked.pop(place, None)
+        pool.queue.append(place)
+        pool.queued[kind] = pool.queued.get(kind, 0) + 1
+        self.stirred = True
+
+    def dispatch(self, pool: _Pool) -> None:
+        while pool.queue and pool.free:
+            worker = pool.free[-1]
+            place = pool.queue.popleft()
+            call = self.calls[place]
+            pool.queued[call.kind] -= 1
+            if not pool.queued[call.kind]:
+                del pool.queued[call.kind]
+            pool.running.setdefault(call.kind, {})[place] = self.now
+            pool.busy += not worker.calls
+            worker.calls += 1
+            if worker.calls == pool.terms.slots:
+                pool.free.pop()
+            self.at(self.now + call.duration_s, lambda p=place, w=worker: self.end(p, w))  # type: ignore[misc]
+
+    def end(self, place: int, worker: _Worker) -> None:
+        call = self.calls[place]
+        pool = self.pools[call.kind.component]
+        self.ends[place] = self.now
+        self.left -= 1
+        self.stirred = True
+        running = pool.running[call.kind]
+        del running[place]
+        if not running:
+            del pool.running[call.kind]
+        self.model.observe(Sample(call.kind, call.duration_s, call.memory))
+        if isinstance(pool.policy, Observer):
+            pool.policy.ended(call.kind, call.duration_s)
+        if worker.calls == pool.terms.slots:
+            pool.free.append(worker)
+        worker.calls -= 1
+        pool.busy -= not worker.calls
+        touched = {pool.name: pool}
+        for other in self.dependents[place]:
+            self.waits[other] -= 1
+            if not self.waits[other] and self.calls[other].arrival_s <= self.now:
+                self.enqueue(other)
+                home = self.pools[self.calls[other].kind.component]
+                touched[home.name] = home
+        for each in touched.values():
+            self.dispatch(each)
+
+    def arrive(self, pool: _Pool, worker: _Worker) -> None:
+        if worker.gone:
+            return
+        pool.arriving.remove(worker)
+        pool.starts.append(self.now - worker.asked_s)
+        worker.connected = True
+        pool.connected += 1
+        pool.timeline.append((self.now, pool.connected))
+        pool.free.append(worker)
+        self.dispatch(pool)
+
+    def look(self, *, looks_ahead: bool) -> None:
+        ahead = self.ahead() if looks_ahead and self.blocked else {}
+        claims, reasons = {}, {}
+        for name, pool in self.pools.items():
+            self.looks += 1
+            view = self.view(pool, ahead.get(name, ()))
+            decision = pool.policy.decide(view, self.model)
+            wished = min(max(decision.workers, pool.terms.minimum), pool.terms.maximum)
+            claims[name] = self.claim(view, wished)
+            reasons[name] = decision.reason
+        total = self.workload.total
+        wishes = {name: claim.wished for name, claim in claims.items()}
+        for name, wanted in (wishes if total is None else shared_out(total, claims)).items():
+            pool = self.pools[name]
+            before = pool.wanted
+            if wanted > before:
+                for _ in range(wanted - before):
+                    self.ask(pool)
+            elif wanted < before:
+                self.remove(pool, before - wanted)
+            if pool.wanted != before:
+                change = Change(self.now, pool.name, before, pool.wanted, reasons[name])
+                self.changes.append(change)
+
+    def claim(self, view: PoolView, wished: int) -> Claim:
+        """What a pool asks for where all of them share a total."""
+        if self.workload.total is None:
+            return Claim(0, wished, 0.0)
+        work_s = sum(n * self.model.mean_s(kind) for kind, n in view.queued.items())
+        work_s += sum(len(n) * self.model.mean_s(kind) for kind, n in view.running.items())
+        return Claim(max(view.minimum, min(view.busy, wished)), wished, work_s)
+
+    def view(self, pool: _Pool, ahead: object) -> PoolView:
+        now = self.now
+        return PoolView(
+            now=now,
+            minimum=pool.terms.minimum,
+            maximum=pool.terms.maximum,
+            slots=pool.terms.slots,
+            wanted=pool.wanted,
+            busy=pool.busy,
+            idle=pool.connected - pool.busy,
+            arriving=[now - worker.asked_s for worker in pool.arriving],
+            queued=dict(pool.queued),
+            running={
+                kind: [now - began for began in calls.values()]
+                for kind, calls in pool.running.items()
+            },
+            coming=ahead,  # type: ignore[arg-type]
+            submitted=pool.submitted,
+            graph=not self.workload.stream,
+            startup_s=pool.startup_s(now),
+            billed_startup_s=self.startup.billed_s,
+            billed_least_s=self.startup.least_s,
+        )
+
+    def ahead(self) -> Coming:
+        """What becomes ready and when; a look that nothing has changed since is told again."""
+        since = self.now - self.looked[0]
+        if self.stirred or since > _STALE * self.startup.delay_s:
+            slots = {}
+            for pool in self.pools.values():
+                first = 0.0
+                if not pool.connected:
+                    oldest = self.now - pool.arriving[0].asked_s if pool.arriving else 0.0
+                    first = max(0.0, pool.startup_s(self.now) - oldest)
+                slots[pool.name] = Slots(max(1, pool.wanted) * pool.terms.slots, first)
+            running = {
+                place: (kind, self.now - began)
+                for pool in self.pools.values()
+                for kind, calls in pool.running.items()
+                for place, began in calls.items()
+            }
+            queued = {
+                place: self.calls[place].kind
+                for pool in self.pools.values()
+                for place in pool.queue
+            }
+            graph = GraphView(running, queued, self.blocked)
+            self.looked, since = (self.now, coming(graph, self.model, slots)), 0.0
+            self.stirred = False
+        if not since:
+            return self.looked[1]
+        return {
+            name: [(max(0.0, ready - since), kind, calls) for ready, kind, calls in entries]
+            for name, entries in self.looked[1].items()
+        }
+
+    def ask(self, pool: _Pool) -> None:
+        delay = self.startup.delay_s * self.random.uniform(*self.startup.spread)
+        worker = _Worker(self.now, self.now + delay)
+        pool.arriving.append(worker)
+        pool.everyone.add(worker)
+        self.at(worker.arrives_s, lambda: self.arrive(pool, worker))
+
+    def remove(self, pool: _Pool, fewer: int) -> None:
+        """The newest of those on their way first, then idle ones; never a busy one."""
+        for _ in range(fewer):
+            if pool.arriving:
+                self.dismiss(pool, pool.arriving.pop())
+                continue
+            idle = next((worker for worker in pool.free if not worker.calls), None)
+            if idle is None:
+                return
+            pool.free.remove(idle)
+            pool.connected -= 1
+            pool.timeline.append((self.now, pool.connected))
+            self.dismiss(pool, idle)
+
+    def dismiss(self, pool: _Pool, worker: _Worker) -> None:
+        worker.gone = True
+        pool.everyone.discard(worker)
+        paid = self.now - (worker.arrives_s - min(self.startup.billed_s, self.startup.delay_s))
+        if paid > 0 or worker.connected:
+            pool.cost += pool.terms.price * max(paid, self.startup.least_s)
+
+    def outcome(self) -> Outcome:
+        for pool in self.pools.values():
+            for worker in list(pool.everyone):
+                self.dismiss(pool, worker)
+            pool.timeline.append((self.now, 0))
+        pairs = [
+            (end or 0.0, call.arrival_s) for end, call in zip(self.ends, self.calls, strict=True)
+        ]
+        makespan = max((end for end, _ in pairs), default=0.0)
+        sojourn = fmean(end - arrival for end, arrival in pairs) if pairs else 0.0
+        return Outcome(
+            makespan_s=makespan,
+            sojourn_s=sojourn,
+            time_s=sojourn if self.workload.stream else makespan,
+            cost=sum(pool.cost for pool in self.pools.values()),
+            changes=self.changes,
+            looks=self.looks,
+            workers={pool.name: pool.timeline for pool in self.pools.values()},
+        )
