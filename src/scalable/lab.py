@@ -51,7 +51,7 @@ async def lab_cluster(
         ``adapt`` and ``close``.
     """
     from scalable.client.attached import AttachedCluster
-    from scalable.records import Bundle, all_directories
+    from scalable.records import AccessFile, all_directories
 
     session = ScalableSession.from_yaml(manifest, target)
     taken = {directory.record().name for directory in all_directories()[0]}
@@ -60,4 +60,4 @@ async def lab_cluster(
     options = DetachOptions(name=next(n for n in numbered if n not in taken))
     directory = await asyncio.to_thread(session.create, session.plan(), options)
     await asyncio.to_thread(wait_until_ready, directory, timeout_s=READY_TIMEOUT_S)
-    return await AttachedCluster(Bundle.of(directory), asynchronous=asynchronous, owner=True)
+    return await AttachedCluster(AccessFile.of(directory), asynchronous=asynchronous, owner=True)

@@ -13,7 +13,7 @@ from fabricated import ADDRESS, ID, STATUS
 from scalable.errors import ClusterError
 from scalable.lifecycle import control, creation, discovery, ending, garbage
 from scalable.lifecycle.garbage import Garbage
-from scalable.records import ClusterDirectory, read_bundle
+from scalable.records import ClusterDirectory, read_access_file
 
 OTHER = "ffffffff-1111-4222-8333-444455556666"
 ROW = {
@@ -278,14 +278,14 @@ def test_what_to_paste(invoke, recorded):
     assert value == {"version": 1, "address": ADDRESS, "snippet": result.out}
 
 
-def test_a_bundle_is_for_its_owner_alone(invoke, recorded, tmp_path):
+def test_an_access_file_is_for_its_owner_alone(invoke, recorded, tmp_path):
     recorded()
-    file = tmp_path / "one.bundle"
+    file = tmp_path / "one.access"
     result = invoke("connect", "one", "--export", file)
     assert (result.code, result.out) == (0, f"wrote {file}: keep it secret\n")
     assert file.stat().st_mode & 0o777 == 0o600
-    bundle = read_bundle(file)
-    assert (bundle.name, bundle.address, bundle.pem["tls_client_key"]) == (
+    access = read_access_file(file)
+    assert (access.name, access.address, access.pem["tls_client_key"]) == (
         "one",
         ADDRESS,
         "-----BEGIN key",
@@ -299,7 +299,7 @@ def test_a_bundle_is_for_its_owner_alone(invoke, recorded, tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"running": False}, "has no scheduler that listens"),
+        ({"running": False}, "of cluster .* does not listen yet"),
         ({"embedded": True}, "lives in process"),
     ],
 )

@@ -480,10 +480,10 @@ def attach(*arguments):
 def test_managers_come_and_go(place, tmp_path, eventually):
     up("--name", "one", "--no-workers")
     first = attach("one", "--target", "local", "--id", "first", "--max", "a=1")
-    bundle = tmp_path / "bundle"
-    program("connect", "one", "--export", str(bundle))
-    assert bundle.stat().st_mode & 0o777 == 0o600
-    other = attach(str(bundle), "--target", "second", "--id", "other")
+    access = tmp_path / "access"
+    program("connect", "one", "--export", str(access))
+    assert access.stat().st_mode & 0o777 == 0o600
+    other = attach(str(access), "--target", "second", "--id", "other")
     try:
         eventually(lambda: {m["id"] for m in status("one")["managers"]} == {"first", "other"})
         with scalable.connect("one") as client:
@@ -514,12 +514,12 @@ def test_managers_come_and_go(place, tmp_path, eventually):
 
 
 def test_a_manager_without_the_clusters_directory(place, tmp_path, eventually):
-    """As on another machine: all that it has is the bundle."""
+    """As on another machine: all that it has is the access file."""
     up("--name", "one", "--no-workers")
-    bundle, elsewhere = tmp_path / "bundle", tmp_path / "elsewhere"
-    program("connect", "one", "--export", str(bundle))
+    access, elsewhere = tmp_path / "access", tmp_path / "elsewhere"
+    program("connect", "one", "--export", str(access))
     environment = {**os.environ, "XDG_STATE_HOME": str(elsewhere)}
-    command = [sys.executable, "-m", "scalable", "manager", "attach", str(bundle)]
+    command = [sys.executable, "-m", "scalable", "manager", "attach", str(access)]
     manager = subprocess.Popen(
         [*command, "--target", "second", "--id", "guest"], env=environment, stderr=subprocess.PIPE
     )

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator, Mapping
-from pathlib import Path
 from typing import Any, Self
 
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
-from scalable.errors import ClusterError, UnknownClusterError
+from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
 from scalable.protocol.pools import check_count
-from scalable.records import Bundle, find, read_bundle
+from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
 
 CONNECT_TIMEOUT_S = 15.0
@@ -28,8 +27,8 @@ class AttachedCluster(Cluster):
 
     Parameters
     ----------
-    bundle
-        Where it is, and its credentials.
+    access
+        Address of the cluster, and its credentials.
     asynchronous
         Whether it is used with ``await`` inside a running event loop.
     loop
@@ -41,16 +40,20 @@ class AttachedCluster(Cluster):
     scheduler_comm: Any
 
     def __init__(
-        self, bundle: Bundle, *, asynchronous: bool = False, loop: Any = None, owner: bool = False
+        self,
+        access: AccessFile,
+        *,
+        asynchronous: bool = False,
+        loop: Any = None,
+        owner: bool = False,
     ) -> None:
-        self.bundle = bundle
-        self.id = bundle.id
-        self.tasks, self.labels, self.tags = bundle.tasks, bundle.labels, bundle.tags
+        self.id = access.id
+        self.tasks, self.labels, self.tags = access.tasks, access.labels, access.tags
         self._owner = owner
-        self._address = bundle.address
+        self._address = access.address
         self._pools: dict[str, dict[str, Any]] = {}
-        super().__init__(asynchronous=asynchronous, loop=loop, name=bundle.name, quiet=True)
-        self.security = security_of(bundle.pem)
+        super().__init__(asynchronous=asynchronous, loop=loop, name=access.name, quiet=True)
+        self.security = security_of(access.pem)
         if not self.asynchronous:
             self._loop_runner.start()
             self.sync(self._start)
@@ -62,7 +65,8 @@ class AttachedCluster(Cluster):
         Parameters
         ----------
         name
-            Its name, ``provider/name``, its id or the beginning of that, or a bundle's path.
+            Its name, ``provider/name``, its id or the beginning of that, or the path of an
+            access file.
         loop, asynchronous
             As in Dask's cluster classes.
 
@@ -71,7 +75,7 @@ class AttachedCluster(Cluster):
         ClusterError
             When there is none, several are meant, or it does not answer.
         """
-        return cls(bundle_of(name), asynchronous=asynchronous, loop=loop)
+        return cls(find_access(name), asynchronous=asynchronous, loop=loop)
 
     async def _start(self) -> None:
         # Not Cluster._start: that subscribes under a name which all managers would share.
@@ -237,14 +241,3 @@ class _Counts(dict[str, Any]):
             return self[name]
         except KeyError:
             raise AttributeError(name) from None
-
-
-def bundle_of(name: str) -> Bundle:
-    """Where a cluster is, by its name or a bundle's path."""
-    path = Path(name)
-    try:
-        return Bundle.of(find(name))
-    except UnknownClusterError:
-        if path.is_file():
-            return read_bundle(path)
-        raise

@@ -448,7 +448,7 @@ class PoolCluster(SpecCluster):
     def from_name(  # type: ignore[override]
         cls, name: str, loop: Any = None, asynchronous: bool = False
     ) -> AttachedCluster:
-        """Connect to a cluster that runs, by its name, ``provider/name``, id or bundle.
+        """Connect to a cluster that runs, by its name, ``provider/name``, id or access file.
 
         On what it returns ``close()`` only disconnects; ``delete()`` ends the cluster.
         """

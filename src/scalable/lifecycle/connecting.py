@@ -1,4 +1,4 @@
-"""How clients reach a cluster: by its name, a bundle, or a bare ``distributed.Client``."""
+"""How clients reach a cluster: by its name, an access file, or a bare ``distributed.Client``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.lifecycle.control import refuse_gone
-from scalable.records import ClusterDirectory, all_directories, find
+from scalable.records import ClusterDirectory, all_directories, find, find_access
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -26,7 +26,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     Parameters
     ----------
     name
-        Its name, ``provider/name``, its id or the beginning of that, or the path of a bundle.
+        Its name, ``provider/name``, its id or the beginning of that, or the path of an access file.
     asynchronous
         Whether the client is used with ``await``.
 
@@ -41,28 +41,27 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         When there is none, several are meant, it does not answer, or others could have read its
         credentials.
     """
-    from scalable.client.attached import bundle_of
     from scalable.client.client import ScalableClient
     from scalable.protocol.credentials import security_of
 
-    with suppress(UnknownClusterError):  # the path of a bundle
+    with suppress(UnknownClusterError):  # the path of an access file
         refuse_gone(find(name))
-    bundle = bundle_of(name)
+    access = find_access(name)
     install_loader()
     try:
         client = ScalableClient(
-            bundle.address,
-            security=security_of(bundle.pem),
-            tasks=bundle.tasks,
-            labels=bundle.labels,
-            tags=bundle.tags,
+            access.address,
+            security=security_of(access.pem),
+            tasks=access.tasks,
+            labels=access.labels,
+            tags=access.tags,
             asynchronous=asynchronous,
         )
     except (OSError, TimeoutError) as error:
         raise ClusterError(
-            f"the scheduler of cluster {bundle.name!r} does not answer at {bundle.address}: "
+            f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
             f"{error}",
-            hint=f"`scalable status {bundle.name}` says how it is",
+            hint=f"`scalable status {access.name}` says how it is",
         ) from error
     if not asynchronous:
         client.listen()

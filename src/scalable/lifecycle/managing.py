@@ -21,7 +21,6 @@ from typing import Any
 from distributed.core import rpc
 
 from scalable import settings
-from scalable.client.attached import bundle_of
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.lifecycle.manifests import spec_for
@@ -32,7 +31,7 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
 from scalable.providers.registry import get_provider
-from scalable.records import ClusterDirectory
+from scalable.records import ClusterDirectory, find_access
 from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -314,7 +313,7 @@ def attach_manager(
     Parameters
     ----------
     cluster
-        Its name, or the path of a bundle: that one may be on another machine.
+        Its name, or the path of an access file: that one may be on another machine.
     manager
         Id of the manager.
     spec
@@ -322,26 +321,26 @@ def attach_manager(
     limits, priority, sys_path
         As in :class:`ManagerConfig`.
     """
-    bundle = bundle_of(cluster)
+    access = find_access(cluster)
     if not _ID.fullmatch(manager) or manager == SCHEDULER:
         raise ClusterError(
             f"{manager!r} cannot be the id of a manager",
             hint="letters, digits, '_', '.' and '-', at most 63; 'scheduler' is taken",
         )
-    home = ClusterDirectory(ClusterDirectory.parent() / bundle.id)
+    home = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = home.scheduler() if home.path.is_dir() else None
     if known is None:
         # The cluster lives on another machine: what this manager keeps is found under its own id.
-        home = ClusterDirectory(settings.state_dir() / "guests" / bundle.id)
+        home = ClusterDirectory(settings.state_dir() / "guests" / access.id)
     directory = home.manager_directory(manager)
     log_to_stderr()
     config = ManagerConfig(
         manager=manager,
         spec=spec,
-        cluster_id=bundle.id,
-        cluster_name=bundle.name,
-        address=bundle.address,
-        pem=bundle.pem,
+        cluster_id=access.id,
+        cluster_name=access.name,
+        address=access.address,
+        pem=access.pem,
         directory=directory,
         log_dir=Path(known["log_dir"]) if known else directory / "logs",
         sys_path=sys_path,

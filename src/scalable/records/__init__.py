@@ -1,19 +1,25 @@
-"""Clusters on disk: what was asked for, where it lives, its credentials, and how it said it is.
+"""Clusters on disk: their records, addresses, credentials and reported status.
 
-Only files are read here. Who may speak with a cluster, and what ends it, is elsewhere.
+Files are read and written here. Talking to a cluster, and ending one, is ``lifecycle``.
 """
 
-from scalable.records.bundle import Bundle, read_bundle, write_bundle
+from scalable.records.access_file import (
+    AccessFile,
+    find_access,
+    read_access_file,
+    write_access_file,
+)
 from scalable.records.directory import RECORD, ClusterDirectory
 from scalable.records.finding import all_directories, find, status_of
 
 __all__ = [
     "RECORD",
-    "Bundle",
+    "AccessFile",
     "ClusterDirectory",
     "all_directories",
     "find",
-    "read_bundle",
+    "find_access",
+    "read_access_file",
     "status_of",
-    "write_bundle",
+    "write_access_file",
 ]

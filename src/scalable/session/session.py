@@ -432,7 +432,7 @@ class ScalableSession:
         Parameters
         ----------
         cluster
-            Its name, or the path of a bundle.
+            Its name, or the path of an access file.
         manager
             Id of this manager within the cluster.
         limits

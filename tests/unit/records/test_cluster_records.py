@@ -16,9 +16,9 @@ from scalable.records import (
     ClusterDirectory,
     all_directories,
     find,
-    read_bundle,
+    read_access_file,
     status_of,
-    write_bundle,
+    write_access_file,
 )
 from scalable.records.states import SILENT_S, Sight, state_of
 from scalable.spec import ClusterRecord
@@ -134,20 +134,20 @@ def test_an_embedded_cluster_lives_as_long_as_its_process():
     assert status_of(directory, time.time()).state == "failed"
 
 
-def test_a_bundle_is_for_its_owner_alone(tmp_path):
+def test_an_access_file_is_for_its_owner_alone(tmp_path):
     directory = ClusterDirectory.create(record(tags=("a",)))
-    with pytest.raises(ClusterError, match="has no scheduler that listens"):
-        write_bundle(tmp_path / "bundle", directory)
+    with pytest.raises(ClusterError, match="of cluster .* does not listen yet"):
+        write_access_file(tmp_path / "access", directory)
     directory.write_scheduler({**identify_process(), "address": "tls://127.0.0.1:1"})
     directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
-    write_bundle(tmp_path / "bundle", directory)
-    assert (tmp_path / "bundle").stat().st_mode & 0o777 == 0o600
-    bundle = read_bundle(tmp_path / "bundle")
-    assert (bundle.address, bundle.tags) == ("tls://127.0.0.1:1", ("a",))
-    assert bundle.pem == directory.pem()
-    (tmp_path / "bundle").chmod(0o644)
+    write_access_file(tmp_path / "access", directory)
+    assert (tmp_path / "access").stat().st_mode & 0o777 == 0o600
+    access = read_access_file(tmp_path / "access")
+    assert (access.address, access.tags) == ("tls://127.0.0.1:1", ("a",))
+    assert access.pem == directory.pem()
+    (tmp_path / "access").chmod(0o644)
     with pytest.raises(ClusterError, match="can be used by others"):
-        read_bundle(tmp_path / "bundle")
+        read_access_file(tmp_path / "access")
     write_private(tmp_path / "other", json.dumps({"version": 1}))
-    with pytest.raises(ClusterError, match="is no bundle"):
-        read_bundle(tmp_path / "other")
+    with pytest.raises(ClusterError, match="is not an access file"):
+        read_access_file(tmp_path / "other")

@@ -16,9 +16,9 @@ from scalable.files import write_private
 from scalable.lifecycle import ending, garbage
 from scalable.lifecycle.discovery import ClusterListing, list_clusters
 from scalable.liveness import identify, identify_process
-from scalable.records import ClusterDirectory, all_directories, find, read_bundle, status_of
+from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
 from scalable.records import directory as directory_module
-from scalable.records.bundle import Bundle
+from scalable.records.access_file import AccessFile
 from scalable.spec import ClusterRecord
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
@@ -363,25 +363,25 @@ def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):
         ClusterRecord.from_dict({"id": "x"})
 
 
-def test_an_embedded_cluster_has_no_bundle(record):
+def test_an_embedded_cluster_has_no_access_file(record):
     made = running(record, identify_process(), embedded=True, creator=identify_process())
     with pytest.raises(ClusterError, match=f"lives in process {os.getpid()}"):
-        Bundle.of(made)
+        AccessFile.of(made)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"version": 2}', "version 2: update scalable"),
-        ("[]", "no bundle"),
-        ("PEM", "no bundle"),
-        ('{"version": 1, "tags": [], "id": "x", "odd": 1}', "no bundle"),
+        ('{"version": 2}', "version 2"),
+        ("[]", "not an access file"),
+        ("PEM", "not an access file"),
+        ('{"version": 1, "tags": [], "id": "x", "odd": 1}', "not an access file"),
     ],
 )
-def test_what_is_no_bundle_is_named(tmp_path, text, words):
-    write_private(tmp_path / "bundle", text)
-    with pytest.raises(ClusterError, match=f"{tmp_path}/bundle.*{words}"):
-        read_bundle(tmp_path / "bundle")
+def test_a_file_that_is_not_an_access_file_is_named(tmp_path, text, words):
+    write_private(tmp_path / "access", text)
+    with pytest.raises(ClusterError, match=f"{tmp_path}/access.*{words}"):
+        read_access_file(tmp_path / "access")
 
 
 def test_fifty_are_looked_at_quickly_and_without_the_engine(record, state):

@@ -15,35 +15,36 @@ from scalable.cli.output import VERSION, Output, Result
 @name_argument
 @click.option(
     "--export",
-    "bundle",
+    "file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write a file with address and credentials, for clients and managers on other machines. "
     "Who has it can use the cluster.",
 )
 @output_options
-def command(name: str, *, bundle: Path | None, output: Output) -> int:
+def command(name: str, *, file: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
     from scalable.lifecycle.connecting import snippet
     from scalable.lifecycle.control import refuse_gone
-    from scalable.records import Bundle, find, write_bundle
+    from scalable.records import AccessFile, find, write_access_file
 
     directory = find(name)
     refuse_gone(directory)
     # Whether it can be reached, and the credentials be used, is known before a paste fails.
-    address = Bundle.of(directory).address
-    if bundle is None:
+    address = AccessFile.of(directory).address
+    if file is None:
         text = snippet(directory)
         output.show(Result(text, {"version": VERSION, "address": address, "snippet": text}))
         return 0
     try:
-        write_bundle(bundle, directory)
+        write_access_file(file, directory)
     except OSError as error:
-        raise click.FileError(str(bundle), hint=error.strerror) from error
+        raise click.FileError(str(file), hint=error.strerror) from error
     if "//127.0.0.1:" in address:
         output.warn(
             f"{address} is reached on this machine alone: for others, give the target an interface"
         )
-    data = {"version": VERSION, "address": address, "bundle": str(bundle)}
-    output.show(Result(f"wrote {bundle}: keep it secret\n", data))
+    # Under its former key too, for programs that read this.
+    data = {"version": VERSION, "address": address, "access_file": str(file), "bundle": str(file)}
+    output.show(Result(f"wrote {file}: keep it secret\n", data))
     return 0

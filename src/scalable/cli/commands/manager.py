@@ -18,7 +18,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("cluster", metavar="NAME_OR_BUNDLE", shell_complete=complete_cluster_or_file)
+@click.argument("cluster", metavar="NAME_OR_FILE", shell_complete=complete_cluster_or_file)
 @click.option(
     "--manifest",
     type=click.Path(path_type=Path),

@@ -1,0 +1,122 @@
+"""Access files: all that clients and managers on other machines need to reach a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.files import read_private, write_private
+from scalable.records.directory import ClusterDirectory
+from scalable.records.finding import find
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class AccessFile:
+    """Address of a cluster, and the credentials that open it.
+
+    Attributes
+    ----------
+    id, name, address
+        The cluster and its scheduler.
+    pem
+        Keyword of ``distributed.Security`` -> PEM text.
+    tags, tasks, labels
+        Tags, task -> tag, and label -> tags of its manifest.
+    """
+
+    id: str
+    name: str
+    address: str
+    pem: Mapping[str, str]
+    tags: tuple[str, ...] = ()
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, directory: ClusterDirectory) -> AccessFile:
+        """Return the access to a cluster that is recorded on this machine.
+
+        Raises
+        ------
+        ClusterError
+            When the cluster has no scheduler that other processes can reach.
+        """
+        record, scheduler = directory.record(), directory.scheduler()
+        if record.embedded:
+            raise ClusterError(
+                f"cluster {record.name!r} lives in process {record.creator.get('pid')}, and "
+                "only that process can use it",
+                hint="start it with `scalable up` or detach=True to reach it from elsewhere",
+            )
+        if scheduler is None:
+            raise ClusterError(
+                f"the scheduler of cluster {record.name!r} does not listen yet",
+                hint=f"`scalable status {record.name}` shows its state",
+            )
+        return cls(
+            id=record.id,
+            name=record.name,
+            address=str(scheduler["address"]),
+            pem=directory.pem(),
+            tags=record.tags,
+            tasks=record.tasks,
+            labels=record.labels,
+        )
+
+
+def find_access(name: str) -> AccessFile:
+    """Return the access to a cluster.
+
+    Parameters
+    ----------
+    name
+        Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path of an
+        access file.
+
+    Raises
+    ------
+    ClusterError
+        When no cluster or several clusters match, or the credentials cannot be used.
+    """
+    try:
+        return AccessFile.of(find(name))
+    except UnknownClusterError:
+        path = Path(name)
+        if path.is_file():
+            return read_access_file(path)
+        raise
+
+
+def write_access_file(path: Path, directory: ClusterDirectory) -> None:
+    """Write the access to a cluster to a file that only its owner may read."""
+    write_private(
+        path, json.dumps({"version": _VERSION, **asdict(AccessFile.of(directory))}) + "\n"
+    )
+
+
+def read_access_file(path: Path) -> AccessFile:
+    """Read an access file.
+
+    Raises
+    ------
+    ClusterError
+        When the file is not an access file, or others may read it.
+    """
+    try:
+        data = json.loads(read_private(path))
+        version = data.pop("version")
+        if version != _VERSION:
+            raise ClusterError(
+                f"{path} is an access file of version {version}, and this release reads "
+                f"version {_VERSION}",
+                hint="update scalable on this machine",
+            )
+        data["tags"] = tuple(data["tags"])
+        return AccessFile(**data)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ClusterError(f"{path} is not an access file of a cluster: {error}") from error
