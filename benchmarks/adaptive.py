@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from scalable import ScalableSession
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.task_model import Kind
-from scalable.simulation.outcome import Startup
+from scalable.simulation.result import Startup
 from scalable.simulation.simulator import simulate
 from scalable.simulation.workloads import Call, Terms, Workload
 

@@ -1,13 +1,14 @@
-"""What first allocations of memory would have wasted on the tasks of real workflows.
+"""Measure the memory that reservations waste on the tasks of real workflows.
 
 ::
 
     python benchmarks/memory.py DIRECTORY
 
 The directory holds traces in WfFormat 1.5 with ``memoryInBytes``, such as those of WfInstances.
-Online: each task is sized from those of its type that came before it, in an order that a seed
-shuffles. Waste is what was given and not used over what was used, in bytes times seconds; a failed
-attempt is charged 60 % of the task's time.
+Each task gets a reservation that depends on the tasks of its type that came before it, in an order
+that a seed shuffles. The rule "advice" follows the advice of `scalable plan`. Waste is the reserved
+and unused memory over the used memory, in bytes times seconds; a task that runs out of memory is
+charged 60 % of its time and runs again with twice the reservation.
 """
 
 from __future__ import annotations
@@ -19,27 +20,52 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from scalable.simulation.memory import FAILED_SHARE, Use, first_allocation, next_allocation
+from scalable.planning import judge_memory
+from scalable.quantiles import quantile
 from scalable.simulation.workloads import Terms, of_wfformat
 
-#: Types of tasks with fewer samples are left out, and of others no more than so many are taken.
-LEAST, MOST = 15, 400
-#: Before anything is known of a type.
+#: Types of tasks with fewer samples are left out.
+LEAST = 15
+#: Samples of one type that are replayed at most.
+MOST = 400
+#: Reservation in bytes while nothing is known of a type.
 UNKNOWN = 2 * 2**30
+#: Share of its running time after which a task runs out of memory, on average.
+FAILED_SHARE = 0.6
+#: A task that ran out of memory is run again with this multiple of its reservation.
+RETRY_FACTOR = 2
 
-Rule = Callable[[Sequence[Use]], float]
+
+class Use(NamedTuple):
+    """Peak memory of a task in bytes, and its running time in seconds."""
+
+    memory: float
+    duration_s: float
+
+
+def follow_advice(reserved: float, known: Sequence[Use]) -> float:
+    """Change a reservation as the notes of `scalable plan` advise."""
+    if not known:
+        return reserved
+    used = int(quantile(sorted(use.memory for use in known), 0.95))
+    advice = judge_memory("all", int(reserved), used, len(known))
+    return reserved if advice is None else advice.advised
+
+
+#: Reservation of the task before, and the tasks before -> reservation.
+Rule = Callable[[float, Sequence[Use]], float]
 RULES: dict[str, Rule] = {
-    "fixed 8 GiB": lambda _: 8 * 2**30,
-    "fixed 2 GiB": lambda _: 2 * 2**30,
-    "most so far": lambda known: max(use.memory for use in known) if known else UNKNOWN,
-    "safe": lambda known: first_allocation(known, "safe") if known else UNKNOWN,
-    "aggressive": lambda known: first_allocation(known, "aggressive") if known else UNKNOWN,
+    "fixed 8 GiB": lambda _, __: 8 * 2**30,
+    "fixed 2 GiB": lambda _, __: 2 * 2**30,
+    "most so far": lambda _, known: max((use.memory for use in known), default=UNKNOWN),
+    "advice": follow_advice,
 }
 
 
 def read(directory: Path) -> dict[str, list[Use]]:
-    """Tasks by workflow and type."""
+    """Return tasks by workflow and type."""
     types: dict[str, list[Use]] = defaultdict(list)
     for path in sorted(directory.rglob("*.json")):
         try:
@@ -56,21 +82,20 @@ def read(directory: Path) -> dict[str, list[Use]]:
 
 
 def score(types: dict[str, list[Use]], rule: Rule, seed: int) -> tuple[float, int, int]:
-    """Waste, retries and tasks."""
+    """Return waste over use, retries and tasks."""
     given = used = 0.0
     retries = tasks = 0
     for name, uses in types.items():
+        reserved: float = UNKNOWN
         order = random.Random(f"{name} {seed}").sample(uses, min(len(uses), MOST))
         for place, use in enumerate(order):
-            known = order[:place]
-            size = rule(known)
-            largest = max((other.memory for other in known), default=size)
+            size = reserved = rule(reserved, order[:place])
             tasks += 1
             used += use.memory * use.duration_s
             while size < use.memory:
                 given += FAILED_SHARE * size * use.duration_s
                 retries += 1
-                size = next_allocation(size, largest)
+                size *= RETRY_FACTOR
             given += size * use.duration_s
     return given / used - 1, retries, tasks
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from statistics import fmean
 
-from scalable.planning import OBJECTIVES, Aims, make_plan
+from scalable.planning import OBJECTIVES, PlanRequest, make_plan
 from scalable.planning.frontier import Bounds, trace
 from scalable.planning.network import make_network
 from scalable.planning.objectives import Problem, choose
@@ -70,8 +70,8 @@ def sizing(rounds: int) -> None:
         limit = deadline(problem, 0.5)
         shown = []
         for objective in OBJECTIVES:
-            aims = Aims.parse(objective, "aggressive")
-            taken = best_ms(rounds, lambda p=problem, a=aims, s=limit: choose(p, a, s))
+            request = PlanRequest.parse(objective, "aggressive")
+            taken = best_ms(rounds, lambda p=problem, a=request, s=limit: choose(p, a, s))
             shown.append(f"{objective} {taken:.1f}")
         print(f"  {shape:10}", ", ".join(shown))
 
@@ -84,8 +84,10 @@ def whole(rounds: int) -> None:
         }
         components = {f"p{n}": ComponentSpec(f"p{n}") for n in range(pools)}
         spec = DeploymentSpec("p", "t", "slurm", components, tasks)
-        aims = Aims.parse("balance")
-        taken = best_ms(rounds, lambda spec=spec, aims=aims: make_plan(spec, "", None, aims))
+        request = PlanRequest.parse("balance")
+        taken = best_ms(
+            rounds, lambda spec=spec, request=request: make_plan(spec, "", None, request)
+        )
         print(f"  {pools:3} components {taken:.1f}")
 
 
@@ -122,7 +124,7 @@ def exactly(problem: Problem, most: int, limit: float) -> tuple[int, ...]:
 
 def gaps(most: int = 40) -> None:
     print("gap to an exact solver, percent: mean and largest")
-    aims = Aims.parse("minimize cost", "aggressive")
+    request = PlanRequest.parse("minimize cost", "aggressive")
     for pools in (2, 5, 10):
         for shape in SHAPES:
             costs, rates = [], []
@@ -130,7 +132,7 @@ def gaps(most: int = 40) -> None:
                 problem = instance(seed, shape, pools, most)
                 for share in (0.15, 0.5, 0.8):
                     limit = deadline(problem, share)
-                    ours = choose(problem, aims, limit).point.workers
+                    ours = choose(problem, request, limit).point.workers
                     best = exactly(problem, most, limit)
                     weighed = [
                         sum(r * n for r, n in zip(problem.bounds.rates, counts, strict=True))

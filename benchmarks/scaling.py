@@ -28,8 +28,8 @@ from statistics import geometric_mean
 from scalable.scaling.policy import PoolScaler, look_every_s
 from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.simulation.outcome import Startup
 from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
+from scalable.simulation.result import Startup
 from scalable.simulation.rules import (
     DaskAdaptive,
     Fixed,

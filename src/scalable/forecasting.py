@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 from scalable import settings
-from scalable.planning import Knowledge, Outcome, Prices
+from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
 from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
@@ -79,7 +79,7 @@ def gather(
         calls=listed,
         unlisted=unlisted,
         startup_s=_startups(here),
-        outcomes=_outcomes(here),
+        past_predictions=_past_predictions(here),
         prices=prices,
     )
 
@@ -178,9 +178,9 @@ def _startups(runs: Iterable[EarlierRun]) -> dict[str, float]:
     return {tag: median(found) for tag, found in seen.items()}
 
 
-def _outcomes(runs: Iterable[EarlierRun]) -> list[Outcome]:
+def _past_predictions(runs: Iterable[EarlierRun]) -> list[PastPrediction]:
     return [
-        Outcome(run.predicted_s, run.span_s, run.overhead)
+        PastPrediction(run.predicted_s, run.span_s, run.overhead)
         for run in runs
         if run.status == "completed" and run.predicted_s and run.span_s
     ]

@@ -163,7 +163,9 @@ def test_the_faults_of_a_manifest_come_with_their_places(invoke, project):
 
 def test_an_outer_runs_target_does_not_win_over_this_command_line(invoke, project, monkeypatch):
     monkeypatch.setenv("SCALABLE_RUN_TARGET", "other")
-    assert invoke("plan", "--target", "cluster").out.startswith("Target: cluster (provider slurm)")
+    assert invoke("plan", "--target", "cluster").out.startswith(
+        "Target:    cluster (provider slurm)"
+    )
 
 
 # Terminals and pipes -------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ import json
 import pytest
 
 PLAN = """\
-Target: cluster (provider slurm)
-Time:   not known
-Cost:   1.25 USD an hour (price_per_core_hour of target 'cluster')
-Lock:   {lock}
+Target:    cluster (provider slurm)
+Time:      not known
+Cost:      1.25 USD an hour (price_per_core_hour of target 'cluster')
+Lock:      {lock}
 
 Workers:
   tag       workers  cpus  memory  gpus
@@ -31,7 +31,7 @@ def test_a_plan_for_people(invoke, project):
     lock = json.loads(invoke("plan", "--target", "cluster", "--format", "json").out)["plan"]
     assert (result.code, result.err) == (0, "")
     assert result.out == PLAN.format(lock=lock["manifest_lock"])
-    assert "Cost:   not known: no price is given\n" in invoke("plan").out
+    assert "Cost:      not known: no price is given\n" in invoke("plan").out
 
 
 def test_a_plan_for_programs(invoke, project):
@@ -66,8 +66,8 @@ def test_a_plan_that_is_not_asked_for_as_a_file_writes_nothing(invoke, project):
 
 def test_the_target_may_come_from_the_environment(invoke, project, monkeypatch):
     monkeypatch.setenv("SCALABLE_TARGET", "cluster")
-    assert invoke("plan").out.startswith("Target: cluster ")
-    assert invoke("plan", "--target", "other").out.startswith("Target: other ")
+    assert invoke("plan").out.startswith("Target:    cluster ")
+    assert invoke("plan", "--target", "other").out.startswith("Target:    other ")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_warnings_do_not_mix_with_the_plan(invoke, project):
     file.write_text(file.read_text().replace("memory: 100M", "memory: 900T"))
     result = invoke("plan")
     assert "W_LARGER_THAN_MACHINE" in result.err
-    assert result.out.startswith("Target: local")
+    assert result.out.startswith("Target:    local")
     assert invoke("plan", "--format", "json").err == ""
 
 

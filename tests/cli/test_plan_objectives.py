@@ -63,8 +63,8 @@ def test_the_policy_and_the_deadline_matter(invoke, working):
 
 def test_a_plan_for_people_says_why(invoke, working):
     out = invoke("plan", "--target", "cluster", "--objective", "minimize cost").out
-    assert "\nAim:    minimize cost, policy safe\n" in out
-    assert "\nTime:   about 22 m 00 s, " in out
+    assert "\nObjective: minimize cost, policy safe\n" in out
+    assert "\nTime:      about 22 m 00 s, " in out
     assert "\n  - Binding: the walltime of target 'cluster'.\n" in out
     assert max(map(len, out.splitlines())) <= 100
 

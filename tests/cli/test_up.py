@@ -29,10 +29,10 @@ tasks:
   reduce: {component: analysis, count: 1, duration: 30s, after: [simulate]}
 """
 SHOWN = """\
-Target: local (provider local)
-Time:   about 5 m 30 s, 3 m 42 s to 7 m 51 s (confidence 0.10)
-Cost:   about 660 worker-seconds, 459 to 887; no price is given
-Lock:   {lock}
+Target:    local (provider local)
+Time:      about 5 m 30 s, 3 m 42 s to 7 m 51 s (confidence 0.10)
+Cost:      about 660 worker-seconds, 459 to 887; no price is given
+Lock:      {lock}
 
 Workers:
   tag       workers  cpus  memory  gpus
@@ -182,7 +182,7 @@ def test_threads_cannot_be_detached_unless_they_become_processes(invoke, manifes
 def test_expectations_that_are_missing_give_no_time(invoke, manifest, started, tmp_path):
     text = (tmp_path / "scalable.yaml").read_text().replace(", duration: 30s", "")
     (tmp_path / "scalable.yaml").write_text(text)
-    assert "\nTime:   not known\n" in invoke("up", "--name", "one").err
+    assert "\nTime:      not known\n" in invoke("up", "--name", "one").err
 
 
 @pytest.mark.parametrize(

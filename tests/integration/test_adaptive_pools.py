@@ -252,7 +252,7 @@ def test_pools_aim_for_what_the_plan_does_and_know_earlier_runs():
     session.start(session.plan(objective="minimize cost", policy="safe"))
     try:
         adaptation = session.cluster.controller.adaptation
-        assert adaptation.pools["a"].policy.aim == "cost"
+        assert adaptation.pools["a"].policy.objective == "cost"
         assert adaptation.pools["a"].policy.hysteresis > 0.01
         expected = adaptation.model.mean_s(Kind("a", "nap"))
         assert 0.1 < expected < 0.5  # as the calls took, and not the second of the manifest

@@ -59,9 +59,9 @@ def applied(view: PoolView, workers: int) -> PoolView:
 @settings(max_examples=400, deadline=None)
 @given(views(), st.floats(0.01, 300), st.sampled_from(["cost", "balance", "time"]))
 def test_bounds_hold_busy_workers_stay_and_the_same_load_changes_nothing(
-    view: PoolView, mean_s: float, aim: str
+    view: PoolView, mean_s: float, objective: str
 ) -> None:
-    scaler = PoolScaler(aim)  # type: ignore[arg-type]
+    scaler = PoolScaler(objective)  # type: ignore[arg-type]
     model = TaskModel({("run", "a"): Expectation(mean_s), ("run", "b"): Expectation(3 * mean_s)})
     decision = scaler.decide(view, model)
     assert decision.workers >= view.minimum

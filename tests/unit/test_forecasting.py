@@ -3,7 +3,7 @@
 import pytest
 
 from scalable.forecasting import gather, quoted_prices, with_history
-from scalable.planning import Aims, Outcome, make_plan
+from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, TaskSpec
 from scalable.telemetry import RunDirectory
 
@@ -48,7 +48,7 @@ def test_without_runs_the_manifest_is_what_is_known(tmp_path):
     assert known.forecasts["sim"].source == "manifest"
     assert (known.forecasts["sim"].mean_s, known.forecasts["sim"].memory) == (60.0, 2 * 10**9)
     assert known.forecasts["other"].source == "guess"
-    assert (known.calls, known.unlisted, known.outcomes) == ({}, [], [])
+    assert (known.calls, known.unlisted, known.past_predictions) == ({}, [], [])
 
 
 def test_earlier_calls_say_how_long_and_how_many(tmp_path, ran):
@@ -76,7 +76,7 @@ def test_starts_and_outcomes_are_those_of_the_target(tmp_path, ran):
     ran(("model", "sim", 2, 5.0), plan=plan, startup=900.0, target="elsewhere")
     known = gather(spec(TaskSpec("sim", "model")), runs_dir=tmp_path)
     assert known.startup_s == {"model": 30.0}
-    assert known.outcomes == [Outcome(8.0, 35.0, 2.0)]
+    assert known.past_predictions == [PastPrediction(8.0, 35.0, 2.0)]
     assert known.forecasts["sim"].samples == 4
 
 
@@ -86,7 +86,7 @@ def test_a_plan_that_ran_as_predicted_is_trusted_more_the_next_time(tmp_path, ra
     assert before.predicted_time_s == 40.0
     for _ in range(6):
         ran(("model", "sim", 8, 40.0), plan=before.to_dict())
-    after = make_plan(request, "0" * 64, gather(request, runs_dir=tmp_path), Aims())
+    after = make_plan(request, "0" * 64, gather(request, runs_dir=tmp_path), PlanRequest())
     assert after.confidence == (1 + 6) / (6 + 2) > before.confidence
 
 

@@ -9,20 +9,20 @@ from scalable.planning.adaptive import (
     expectations,
     total_maximum,
 )
-from scalable.planning.aims import OBJECTIVES, POLICIES, Aims
 from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
-from scalable.planning.knowledge import Knowledge, Outcome, Prices
+from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
 from scalable.planning.memory import judge_memory
 from scalable.planning.notices import notices
 from scalable.planning.plan import make_plan
+from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
 
 __all__ = [
     "OBJECTIVES",
     "POLICIES",
     "AdaptiveBounds",
-    "Aims",
     "Knowledge",
-    "Outcome",
+    "PastPrediction",
+    "PlanRequest",
     "Prices",
     "adaptive_bounds",
     "conflicts",

@@ -183,21 +183,22 @@ def _work(given: Explanation) -> Iterator[str]:
 
 
 def _trust(given: Explanation) -> Iterator[str]:
-    plan, outcomes = given.plan, given.knowledge.outcomes
+    plan, past_predictions = given.plan, given.knowledge.past_predictions
     if plan.predicted_time_s is None:
         return
     low, high = BAND
     band = f"of a run that takes {low:g} to {high:g} times as long as predicted"
-    if outcomes:
-        held = sum(low <= o.ratio / plan.overhead <= high for o in outcomes)
-        yield f"Confidence {band}: {held} of {len(outcomes)} earlier predictions would have held."
+    if past_predictions:
+        held = sum(low <= o.ratio / plan.overhead <= high for o in past_predictions)
+        count = len(past_predictions)
+        yield f"Confidence {band}: {held} of {count} earlier predictions would have held."
     elif not any(c.guessed for c in given.calls):
         share = evidence_of(given.calls)
         yield (
             f"Confidence {band}: no earlier prediction can be held against its run, and forecasts "
             f"count for {share:.0%} by the calls they rest on."
         )
-    if overhead(outcomes) != 1.0:
+    if overhead(past_predictions) != 1.0:
         yield (
             f"Earlier runs took {plan.overhead:.2f} times what their calls take; "
             "the prediction contains that."

@@ -46,14 +46,6 @@ class Bounds:
     rates: Sequence[float]
     least_total: int = 0
 
-    def holds(self, workers: Sequence[int]) -> bool:
-        """Whether counts are within all bounds."""
-        total = sum(workers)
-        return self.least_total <= total <= (total if self.total is None else self.total) and all(
-            low <= count <= high
-            for low, count, high in zip(self.least, workers, self.most, strict=True)
-        )
-
 
 @dataclass(frozen=True)
 class _Step:

@@ -9,7 +9,7 @@ from scalable.spec import Forecast, TaskSpec
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PastPrediction:
     """What a plan predicted of a run, and what became of it.
 
     Attributes
@@ -64,7 +64,7 @@ class Knowledge:
         Tasks that earlier runs made calls of and the manifest does not name.
     startup_s
         Tag -> seconds from asking for a worker until it connects.
-    outcomes
+    past_predictions
         What became of earlier predictions.
     prices
         None where no price is known.
@@ -74,5 +74,5 @@ class Knowledge:
     calls: Mapping[str, int] = field(default_factory=dict)
     unlisted: Sequence[TaskSpec] = ()
     startup_s: Mapping[str, float] = field(default_factory=dict)
-    outcomes: Sequence[Outcome] = ()
+    past_predictions: Sequence[PastPrediction] = ()
     prices: Prices | None = None

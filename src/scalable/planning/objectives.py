@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
-from scalable.planning.aims import Aims
 from scalable.planning.frontier import Bounds, Workers, trace
 from scalable.planning.network import Network
+from scalable.planning.request import PlanRequest
 from scalable.planning.trimming import fewest, trim
 from scalable.units import format_amount, format_duration
 
@@ -139,14 +139,14 @@ class Choice:
     in_time: bool
 
 
-def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
+def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
     """The counts that serve an objective.
 
     Parameters
     ----------
     problem
         Work, bounds and prices.
-    aims
+    request
         What is asked for.
     deadline_s
         Seconds, or None.
@@ -161,7 +161,7 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
     in_time = deadline_s is None or least_s <= deadline_s
     certain = problem.planned if problem.certain is None else problem.certain
     if deadline_s is not None and certain.finish_s(states[-1]) * problem.overhead > deadline_s:
-        because, more = _least_because(problem, aims, states[-1])
+        because, more = _least_because(problem, request, states[-1])
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
             f"the least achievable time is {format_duration(least_s)}{because}",
@@ -181,17 +181,17 @@ def choose(problem: Problem, aims: Aims, deadline_s: float | None) -> Choice:
         return _front(problem, [cheapest, *between, fastest])
 
     every = points(_spread(faster, POINTS))
-    within = _affordable(problem, every, aims.budget)
-    point = {"minimize cost": within[0], "minimize time": within[-1]}.get(aims.objective or "")
+    within = _affordable(problem, every, request.budget)
+    point = {"minimize cost": within[0], "minimize time": within[-1]}.get(request.objective or "")
     if point is None:
         around = points(_around(faster, balanced(within), problem))
-        point = balanced(_affordable(problem, around, aims.budget))
+        point = balanced(_affordable(problem, around, request.budget))
     chosen = sorted({*(p.workers for p in every), point.workers}, key=sum)
     front = _front(problem, [*slower, *chosen])
     return Choice(point, front, least_s, in_time)
 
 
-def _least_because(problem: Problem, aims: Aims, workers: Workers) -> tuple[str, bool]:
+def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
     """What keeps the least time from being less, and whether more workers would make it so."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
     apart = [  # what the pools could have, each on its own
@@ -212,7 +212,7 @@ def _least_because(problem: Problem, aims: Aims, workers: Workers) -> tuple[str,
         because = f" with {most} workers; {', '.join(full)} may have no more"
     else:
         because, helps = f" with {most} workers; more would not shorten the run", False
-    if aims.policy != "safe":
+    if request.policy != "safe":
         return because, helps
     predicted = format_duration(problem.time_s(workers))
     return f"{because} (with the headroom of policy safe; {predicted} is predicted)", helps

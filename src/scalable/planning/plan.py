@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalable.planning import uncertainty
-from scalable.planning.aims import Aims
 from scalable.planning.bounds import bounds_of, most_of
 from scalable.planning.counts import worker_counts
 from scalable.planning.explain import Explanation, explain
@@ -16,6 +15,7 @@ from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
 from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
+from scalable.planning.request import PlanRequest
 from scalable.planning.work import Calls, expected_calls, slots_of
 from scalable.spec import (
     CostEstimate,
@@ -37,7 +37,7 @@ def make_plan(
     spec: DeploymentSpec,
     manifest_lock: str,
     knowledge: Knowledge | None = None,
-    aims: Aims | None = None,
+    request: PlanRequest | None = None,
 ) -> Plan:
     """What a run will take. Deterministic.
 
@@ -49,7 +49,7 @@ def make_plan(
         Digest of the resolved manifest.
     knowledge
         What is known beside the manifest.
-    aims
+    request
         What the plan is to serve; by default the counts are what the manifest alone gives.
 
     Raises
@@ -57,18 +57,18 @@ def make_plan(
     PlanError
         When nothing within the bounds keeps to the deadline or the budget.
     """
-    knowledge, aims = knowledge or Knowledge(), aims or Aims()
+    knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
     calls = expected_calls(spec, knowledge, most_of(spec))
-    deadline_s, deadline_name = _deadline(spec, aims)
-    sizing = _Sizing(spec, knowledge, aims, calls, prices)
+    deadline_s, deadline_name = _deadline(spec, request)
+    sizing = _Sizing(spec, knowledge, request, calls, prices)
     choice: Choice | None = None
-    if aims.objective is None or aims.policy == "manual":
+    if request.objective is None or request.policy == "manual":
         counts = worker_counts(spec)
         problem = sizing.problem(counts)
     else:
         problem = sizing.problem()
-        choice = choose(problem, aims, deadline_s)
+        choice = choose(problem, request, deadline_s)
         counts = dict(zip(spec.components, choice.point.workers, strict=True))
     scale_plan = ScalePlan(counts, {tag: spec.resources(tag) for tag in counts})
     plan = Plan(
@@ -77,10 +77,10 @@ def make_plan(
         manifest_lock=manifest_lock,
         scale_plan=scale_plan,
         task_to_component={task.name: task.component for task in spec.tasks.values()},
-        objective=aims.objective,
-        policy=aims.policy,
+        objective=request.objective,
+        policy=request.policy,
         deadline_s=deadline_s,
-        budget=aims.budget,
+        budget=request.budget,
         front=() if choice is None else _kept(spec, choice),
         memory_advice=advise_memory(spec, calls),
     )
@@ -101,10 +101,10 @@ def written_prices(spec: DeploymentSpec) -> Prices | None:
     )
 
 
-def _deadline(spec: DeploymentSpec, aims: Aims) -> tuple[float | None, str]:
+def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None, str]:
     walltime = spec.options.get("walltime")
-    if aims.deadline_s is not None:
-        return aims.deadline_s, "the deadline"
+    if request.deadline_s is not None:
+        return request.deadline_s, "the deadline"
     if walltime is None:
         return None, ""
     return parse_walltime(str(walltime)), f"the walltime of target {spec.target_name!r}"
@@ -116,7 +116,7 @@ class _Sizing:
 
     spec: DeploymentSpec
     knowledge: Knowledge
-    aims: Aims
+    request: PlanRequest
     calls: Sequence[Calls]
     prices: Prices | None
 
@@ -135,12 +135,12 @@ class _Sizing:
             bounds = Bounds(fixed, fixed, None, list(rates.values()))
         empty = {tag for tag, n in zip(spec.components, bounds.most, strict=True) if not n}
         calls = [replace(c, count=0) if c.tag in empty - known else c for c in self.calls]
-        usual = uncertainty.overhead(self.knowledge.outcomes)
+        usual = uncertainty.overhead(self.knowledge.past_predictions)
         return Problem(
             predicted=self._network(calls, "predicted"),
-            planned=self._network(calls, self.aims.policy),
+            planned=self._network(calls, self.request.policy),
             certain=self._network(
-                [replace(c, count=0) if c.guessed else c for c in calls], self.aims.policy
+                [replace(c, count=0) if c.guessed else c for c in calls], self.request.policy
             ),
             bounds=bounds,
             overhead=usual,
@@ -186,7 +186,7 @@ def _predicted(
     # Waiting is an estimate; letting workers go never costs more than keeping them.
     expected = min(problem.cost(workers), held)
     costs = [problem.cost(workers, draw.work) for draw in draws]
-    outcomes = knowledge.outcomes
+    past_predictions = knowledge.past_predictions
     cost = PredictedCost(
         expected,
         uncertainty.interval((), costs, expected),
@@ -198,9 +198,11 @@ def _predicted(
         plan,
         cost_estimate=_cost_estimate(plan, prices, expected),
         predicted_time_s=time_s,
-        predicted_interval_s=uncertainty.interval(outcomes, times, time_s),
+        predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
-        confidence=uncertainty.confidence(outcomes, times, time_s, evidence) if evidence else 0.0,
+        confidence=uncertainty.confidence(past_predictions, times, time_s, evidence)
+        if evidence
+        else 0.0,
     )
 
 

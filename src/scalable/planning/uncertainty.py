@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from scalable.planning.knowledge import Outcome
+from scalable.planning.knowledge import PastPrediction
 from scalable.planning.network import Network, spread_of
 from scalable.planning.work import Calls
 from scalable.quantiles import quantile
@@ -19,9 +19,9 @@ BAND = (0.8, 1.25)
 #: A prediction's interval holds between these quantiles.
 INTERVAL = (0.1, 0.9)
 #: From so many outcomes on, what runs took longer than predicted is made part of predictions.
-OUTCOMES_FOR_OVERHEAD = 3
+PREDICTIONS_FOR_OVERHEAD = 3
 #: From so many outcomes on, intervals are theirs.
-OUTCOMES_FOR_INTERVAL = 10
+PREDICTIONS_FOR_INTERVAL = 10
 #: How far off the manifest's word, and a guess, may be: standard deviation of logarithms.
 ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.3, 1.0
 #: What calls do not explain of a run, its dispatching and its neighbours: of logarithms.
@@ -49,25 +49,28 @@ class Draw:
     work: Sequence[float]
 
 
-def overhead(outcomes: Sequence[Outcome]) -> float:
-    """What runs take over what is predicted from their calls alone; 1 with few outcomes."""
-    if len(outcomes) < OUTCOMES_FOR_OVERHEAD:
+def overhead(past_predictions: Sequence[PastPrediction]) -> float:
+    """What runs take over what is predicted from their calls alone; 1 with few."""
+    if len(past_predictions) < PREDICTIONS_FOR_OVERHEAD:
         return 1.0
-    return median(outcome.ratio for outcome in outcomes)
+    return median(outcome.ratio for outcome in past_predictions)
 
 
 def confidence(
-    outcomes: Sequence[Outcome], draws: Sequence[float], predicted_s: float, evidence: float
+    past_predictions: Sequence[PastPrediction],
+    draws: Sequence[float],
+    predicted_s: float,
+    evidence: float,
 ) -> float:
     """The probability that a run takes 0.8 to 1.25 times as long as predicted.
 
-    With outcomes: how often that was so, by the rule of succession, each outcome being held against
-    what the others would have predicted. Without: how many draws lie there, less the fewer samples
-    the forecasts rest on.
+    With past predictions this is the share of them that held, by the rule of succession; each one
+    is compared with the prediction that the others would have given. Without past predictions it is
+    the share of simulated runs in that range, multiplied by ``evidence``.
 
     Parameters
     ----------
-    outcomes
+    past_predictions
         What became of earlier predictions.
     draws
         Lengths of drawn runs in seconds.
@@ -77,12 +80,12 @@ def confidence(
         From 0 (forecasts rest on nothing) to 1; see :func:`evidence_of`.
     """
     low, high = BAND
-    if outcomes:
+    if past_predictions:
         held = 0
-        for position, outcome in enumerate(outcomes):
-            others = [*outcomes[:position], *outcomes[position + 1 :]]
+        for position, outcome in enumerate(past_predictions):
+            others = [*past_predictions[:position], *past_predictions[position + 1 :]]
             held += low <= outcome.ratio / overhead(others) <= high
-        return (1 + held) / (len(outcomes) + 2)
+        return (1 + held) / (len(past_predictions) + 2)
     if not draws:
         return 0.0
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
@@ -101,13 +104,13 @@ def evidence_of(calls: Sequence[Calls]) -> float:
 
 
 def interval(
-    outcomes: Sequence[Outcome], draws: Sequence[float], predicted: float
+    past_predictions: Sequence[PastPrediction], draws: Sequence[float], predicted: float
 ) -> tuple[float, float]:
     """Between what the actual value lies with a probability of 80 %; holds the prediction."""
     values = sorted(draws)
-    if len(outcomes) >= OUTCOMES_FOR_INTERVAL:
-        usual = overhead(outcomes)
-        values = sorted(predicted * outcome.ratio / usual for outcome in outcomes)
+    if len(past_predictions) >= PREDICTIONS_FOR_INTERVAL:
+        usual = overhead(past_predictions)
+        values = sorted(predicted * outcome.ratio / usual for outcome in past_predictions)
     if not values:
         return predicted, predicted
     low, high = (quantile(values, q) for q in INTERVAL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -67,12 +67,4 @@ class ScaleDecision:
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes as plain JSON values."""
-        return {
-            "workers_to_add": dict(self.workers_to_add),
-            "workers_to_remove": dict(self.workers_to_remove),
-            "reasoning": self.reasoning,
-            "confidence": self.confidence,
-            "predicted_completion_time": self.predicted_completion_time,
-            "timestamp": self.timestamp,
-            "active_workers": dict(self.active_workers),
-        }
+        return asdict(self)

@@ -17,9 +17,9 @@ from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
 from scalable.scaling.task_model import TaskModel
 
-Aim = Literal["cost", "balance", "time"]
+PoolObjective = Literal["cost", "balance", "time"]
 #: What time is worth beside cost, 0 to 1.
-TIME_WEIGHTS: dict[Aim, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
+TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
 #: Counts of workers that are compared are this far from each other, relative to what is added.
 STEP_RATIO = 1.25
 #: Idle workers of a stream are kept for so many seconds at least: the next calls may be on the way.
@@ -41,7 +41,7 @@ class PoolScaler:
 
     Parameters
     ----------
-    aim
+    objective
         What is to be small: "cost", "time", or with "balance" their product.
     hysteresis
         A change has to be better by this share.
@@ -54,28 +54,28 @@ class PoolScaler:
     Raises
     ------
     ValueError
-        When the aim is unknown or a number is out of range.
+        When the objective is unknown or a number is out of range.
     """
 
     def __init__(
         self,
-        aim: Aim = "balance",
+        objective: PoolObjective = "balance",
         *,
         hysteresis: float = 0.005,
         deadline_s: float | None = None,
         longest_idle_s: float | None = None,
     ) -> None:
-        if aim not in TIME_WEIGHTS:
-            raise ValueError(f"no aim {aim!r}; there are {', '.join(TIME_WEIGHTS)}")
+        if objective not in TIME_WEIGHTS:
+            raise ValueError(f"no objective {objective!r}; there are {', '.join(TIME_WEIGHTS)}")
         if not 0 <= hysteresis < 1:
             raise ValueError(f"hysteresis cannot be {hysteresis}")
         if longest_idle_s is not None and not longest_idle_s >= 0:
             raise ValueError(f"longest_idle_s cannot be {longest_idle_s}")
-        self.aim = aim
+        self.objective = objective
         self.hysteresis = hysteresis
         self.deadline_s = deadline_s
         self.longest_idle_s = longest_idle_s
-        self._weight = TIME_WEIGHTS[aim]
+        self._weight = TIME_WEIGHTS[objective]
         self._rate = ArrivalRate()
         #: Since when each idle worker idles, the longest first.
         self._idle_since: list[float] = []

@@ -12,7 +12,7 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
 from scalable.protocol.pools import UNTAGGED, check_count, known_tags
-from scalable.scaling.policy import Aim, PoolScaler
+from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Expectation, TaskModel
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.scheduler")
 
 INTERVAL_S = 1.0
-#: Objective of a plan -> what the pools aim for while they run.
-AIMS: Mapping[str | None, Aim] = {"minimize cost": "cost", "minimize time": "time"}
+#: Objective of a plan -> objective of its pools while they run.
+POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
+    "minimize cost": "cost",
+    "minimize time": "time",
+}
 #: Policy of a plan -> by what share a change has to be better.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
@@ -108,7 +111,7 @@ class Adaptation:
         objective, policy
             Of the plan; with "safe" counts change for a clear gain only.
         """
-        aim = AIMS.get(objective, "balance")
+        pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
         self.maximum = maximum
         expected = {
@@ -118,7 +121,7 @@ class Adaptation:
         if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
-            scaler = PoolScaler(aim, hysteresis=hysteresis)
+            scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:

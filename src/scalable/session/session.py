@@ -36,7 +36,7 @@ from scalable.lifecycle.requests import (
     search_path,
 )
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
-from scalable.planning import Aims, conflicts, make_plan, notices, written_total
+from scalable.planning import PlanRequest, conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, option_models
 from scalable.records import ClusterDirectory, find
 from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
@@ -275,10 +275,10 @@ class ScalableSession:
             For any other objective.
         """
         del dry_run  # nothing here writes or contacts anything
-        aims = Aims.parse(objective, policy, deadline, budget)
+        request = PlanRequest.parse(objective, policy, deadline, budget)
         self._refuse_invalid()
         prices = quoted_prices(self._provider, self.spec)
-        return make_plan(self.spec, self._resolved.lock, gather(self.spec, prices), aims)
+        return make_plan(self.spec, self._resolved.lock, gather(self.spec, prices), request)
 
     def _refuse_invalid(self) -> None:
         report = self.validate()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from scalable.simulation.outcome import Startup
+from scalable.simulation.result import Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of, topological
 
 #: Caps of the pools that are tried, from one worker to the maximum.

@@ -19,7 +19,7 @@ from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.readiness import Coming, GraphView, Slots, coming
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
-from scalable.simulation.outcome import Change, Outcome, Startup
+from scalable.simulation.result import Change, SimulationResult, Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of
 
 #: A simulation that has not ended by then never will, in simulated seconds.
@@ -86,7 +86,7 @@ def simulate(
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
-) -> Outcome:
+) -> SimulationResult:
     """Run a workload under a policy.
 
     Parameters
@@ -151,7 +151,7 @@ class _Run:
         self.stirred = True
         self.looked: tuple[float, Coming] = (0.0, {})
 
-    def through(self, every_s: float, *, looks_ahead: bool) -> Outcome:
+    def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
         for place, call in enumerate(self.calls):
             self.at(call.arrival_s, lambda place=place: self.come(place))  # type: ignore[misc]
         next_look = 0.0
@@ -357,7 +357,7 @@ class _Run:
         if paid > 0 or worker.connected:
             pool.cost += pool.terms.price * max(paid, self.startup.least_s)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationResult:
         for pool in self.pools.values():
             for worker in list(pool.everyone):
                 self.dismiss(pool, worker)
@@ -367,7 +367,7 @@ class _Run:
         ]
         makespan = max((end for end, _ in pairs), default=0.0)
         sojourn = fmean(end - arrival for end, arrival in pairs) if pairs else 0.0
-        return Outcome(
+        return SimulationResult(
             makespan_s=makespan,
             sojourn_s=sojourn,
             time_s=sojourn if self.workload.stream else makespan,

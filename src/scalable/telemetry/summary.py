@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
@@ -166,14 +166,8 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """The attributes, at every depth, as plain JSON values under their own names."""
-        plain = _plain(self)
-        assert isinstance(plain, dict)
-        return plain
+        return asdict(self, dict_factory=_with_lists)
 
 
-def _plain(value: object) -> object:
-    if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _with_lists(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in items}

@@ -8,7 +8,7 @@ import pytest
 from plans import calls, problem
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from scalable.planning import Aims
+from scalable.planning import PlanRequest
 from scalable.planning.frontier import trace
 from scalable.planning.objectives import choose
 from scalable.spec import Forecast
@@ -76,8 +76,8 @@ def test_the_gap_to_an_exact_solver_is_at_most_one_percent(shape):
             fast, slow = given.time_s(states[-1]), given.time_s(states[0])
             for share in (0.2, 0.6):
                 deadline_s = fast ** (1 - share) * slow**share
-                aims = Aims.parse("minimize cost", "aggressive")
-                ours = choose(given, aims, deadline_s).point.workers
+                request = PlanRequest.parse("minimize cost", "aggressive")
+                ours = choose(given, request, deadline_s).point.workers
                 best = exactly(given, deadline_s)
                 assert given.time_s(ours) <= deadline_s * (1 + 1e-6)
                 costs.append(given.cost(ours) / given.cost(best) - 1)

@@ -1,6 +1,7 @@
 """Which counts serve an objective."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 from plans import calls, problem
 
 from scalable.errors import PlanError
-from scalable.planning import OBJECTIVES, Aims
-from scalable.planning.frontier import trace
+from scalable.planning import OBJECTIVES, PlanRequest
+from scalable.planning.frontier import Bounds, trace
 from scalable.planning.objectives import Point, balanced, choose
 from scalable.spec import Forecast
 
@@ -19,8 +20,8 @@ UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")
 
 
 def chosen(given, objective, deadline_s=None, policy="aggressive", **more):
-    aims = Aims.parse(objective, policy, **more)
-    return choose(given, aims, deadline_s)
+    request = PlanRequest.parse(objective, policy, **more)
+    return choose(given, request, deadline_s)
 
 
 def test_a_front_by_hand_of_one_pool():
@@ -81,7 +82,7 @@ def test_what_cannot_end_in_time_is_an_error_with_the_least_time():
 def test_a_guess_that_cannot_end_in_time_is_as_fast_as_it_gets():
     nothing = problem([replace(c, count=0) for c in CHAIN]).planned
     guess = replace(problem(CHAIN), certain=nothing)
-    choice = choose(guess, Aims.parse("minimize cost"), 5.0)
+    choice = choose(guess, PlanRequest.parse("minimize cost"), 5.0)
     assert (choice.point.workers, choice.in_time) == ((2, 4), False)
 
 
@@ -111,16 +112,16 @@ def test_the_start_of_workers_makes_many_of_them_dear():
 
 @pytest.mark.parametrize("text", ["Minimize Cost", " MINIMIZE  COST ", "minimize cost"])
 def test_names_are_read_whatever_their_case(text):
-    assert Aims.parse(text).objective == "minimize cost"
-    assert Aims.parse(text, "SAFE").policy == "safe"
-    assert Aims.parse(text).policy == "safe"
-    assert Aims.parse().policy == "manual"
+    assert PlanRequest.parse(text).objective == "minimize cost"
+    assert PlanRequest.parse(text, "SAFE").policy == "safe"
+    assert PlanRequest.parse(text).policy == "safe"
+    assert PlanRequest.parse().policy == "manual"
 
 
 @pytest.mark.parametrize("text", ["fastest", "", "minimize", "minimize_cost", 3])
 def test_another_objective_is_not_implemented_and_lists_the_three(text):
     with pytest.raises(NotImplementedError) as caught:
-        Aims.parse(text)
+        PlanRequest.parse(text)
     assert all(repr(name) in str(caught.value) for name in OBJECTIVES)
 
 
@@ -139,13 +140,13 @@ def test_another_objective_is_not_implemented_and_lists_the_three(text):
 )
 def test_what_cannot_be_aimed_for(arguments, word):
     with pytest.raises(PlanError, match=word):
-        Aims.parse(*arguments)
+        PlanRequest.parse(*arguments)
 
 
 def test_a_deadline_is_read_like_other_lengths_of_time():
-    assert Aims.parse("balance", deadline="1h30m").deadline_s == 5400
-    assert Aims.parse("balance", deadline="02:00:00").deadline_s == 7200
-    assert Aims.parse("balance", deadline=90).deadline_s == 90
+    assert PlanRequest.parse("balance", deadline="1h30m").deadline_s == 5400
+    assert PlanRequest.parse("balance", deadline="02:00:00").deadline_s == 7200
+    assert PlanRequest.parse("balance", deadline=90).deadline_s == 90
 
 
 @st.composite
@@ -177,7 +178,7 @@ def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, sa
     cost, time, balance = picks
     for low, middle, high in zip(cost.workers, balance.workers, time.workers, strict=True):
         assert low <= middle <= high
-    assert all(given.bounds.holds(point.workers) for point in picks)
+    assert all(_within(given.bounds, point.workers) for point in picks)
     assert time.time_s <= balance.time_s <= cost.time_s
     assert cost.cost <= balance.cost <= time.cost
     useful = [given.predicted.most_useful(pool) for pool in range(len(time.workers))]
@@ -207,3 +208,11 @@ def test_each_point_of_a_front_is_faster_and_dearer_than_the_one_before(work):
         assert later.time_s < earlier.time_s
         assert later.cost > earlier.cost
         assert all(a <= b for a, b in zip(earlier.workers, later.workers, strict=True))
+
+
+def _within(bounds: Bounds, workers: tuple[int, ...]) -> bool:
+    each = zip(bounds.least, workers, bounds.most, strict=True)
+    most = math.inf if bounds.total is None else bounds.total
+    return bounds.least_total <= sum(workers) <= most and all(
+        low <= count <= high for low, count, high in each
+    )

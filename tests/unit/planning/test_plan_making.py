@@ -6,15 +6,22 @@ import pytest
 from plans import request, task
 
 from scalable.errors import PlanError
-from scalable.planning import Aims, Knowledge, Outcome, Prices, make_plan, worker_counts
+from scalable.planning import (
+    Knowledge,
+    PastPrediction,
+    PlanRequest,
+    Prices,
+    make_plan,
+    worker_counts,
+)
 from scalable.spec import ComponentSpec, Forecast, TaskSpec, WorkerRange
 
 LOCK = "0" * 64
 TWO = [task("sim", "model", 100, 60), task("sum", "post", 10, 10, after=("sim",))]
 
 
-def plan(spec, objective=None, policy=None, knowledge=None, **aims):
-    return make_plan(spec, LOCK, knowledge, Aims.parse(objective, policy, **aims))
+def plan(spec, objective=None, policy=None, knowledge=None, **request):
+    return make_plan(spec, LOCK, knowledge, PlanRequest.parse(objective, policy, **request))
 
 
 def counts(made):
@@ -195,15 +202,19 @@ def test_calls_of_tasks_that_the_manifest_does_not_name_count_too():
 
 
 def test_what_runs_take_beyond_their_calls_is_learned():
-    outcomes = [Outcome(100.0, actual) for actual in (180.0, 200.0, 220.0, 150.0, 260.0)]
-    made = plan(hpc(*TWO), None, None, Knowledge(outcomes=outcomes))
+    past_predictions = [
+        PastPrediction(100.0, actual) for actual in (180.0, 200.0, 220.0, 150.0, 260.0)
+    ]
+    made = plan(hpc(*TWO), None, None, Knowledge(past_predictions=past_predictions))
     assert made.predicted_time_s == 2 * 520
     assert made.overhead == 2
     # 1.8, 2.0 and 2.2 are within 0.8 to 1.25 times what the others say; 1.5 and 2.6 are not.
     assert made.confidence == pytest.approx((1 + 3) / (5 + 2))
     assert "2.00 times what their calls take" in said(made)
-    again = [Outcome(200.0, 200.0, overhead=2.0)] * 5
-    assert plan(hpc(*TWO), None, None, Knowledge(outcomes=again)).predicted_time_s == 2 * 520
+    again = [PastPrediction(200.0, 200.0, overhead=2.0)] * 5
+    assert (
+        plan(hpc(*TWO), None, None, Knowledge(past_predictions=again)).predicted_time_s == 2 * 520
+    )
 
 
 def test_prices_become_costs():

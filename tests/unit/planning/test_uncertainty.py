@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 from plans import calls, problem
 
-from scalable.planning import Outcome
+from scalable.planning import PastPrediction
 from scalable.planning.uncertainty import (
     confidence,
     draw_runs,
@@ -19,16 +19,16 @@ from scalable.spec import Forecast
 
 
 def test_confidence_is_the_share_of_predictions_that_held():
-    outcomes = [Outcome(100.0, actual) for actual in (100.0, 100.0, 100.0, 300.0)]
-    assert confidence(outcomes, [], 1.0, 0.0) == (1 + 3) / (4 + 2)
+    past_predictions = [PastPrediction(100.0, actual) for actual in (100.0, 100.0, 100.0, 300.0)]
+    assert confidence(past_predictions, [], 1.0, 0.0) == (1 + 3) / (4 + 2)
     assert confidence([], [], 1.0, 1.0) == 0
     assert confidence([], [0.79, 0.8, 1.0, 1.25, 1.26], 1.0, 0.5) == 0.5 * 3 / 5
 
 
 def test_few_outcomes_change_no_prediction():
-    assert overhead([Outcome(1.0, 9.0)] * 2) == 1
-    assert overhead([Outcome(1.0, 9.0)] * 3) == 9
-    assert overhead([Outcome(9.0, 9.0, overhead=9.0)] * 3) == 9
+    assert overhead([PastPrediction(1.0, 9.0)] * 2) == 1
+    assert overhead([PastPrediction(1.0, 9.0)] * 3) == 9
+    assert overhead([PastPrediction(9.0, 9.0, overhead=9.0)] * 3) == 9
 
 
 def test_confidence_is_calibrated_on_runs_that_it_has_not_seen():
@@ -37,9 +37,9 @@ def test_confidence_is_calibrated_on_runs_that_it_has_not_seen():
     for _ in range(6000):
         bias, spread = math.exp(chance.gauss(0, 0.5)), chance.choice([0.05, 0.15, 0.25, 0.5, 1.0])
         ratios = [bias * math.exp(chance.gauss(0, spread)) for _ in range(chance.randint(5, 30))]
-        outcomes = [Outcome(100.0, 100.0 * ratio) for ratio in ratios[:-1]]
-        held = 0.8 <= ratios[-1] / overhead(outcomes) <= 1.25
-        share = confidence(outcomes, [], 100.0, 1.0)
+        past_predictions = [PastPrediction(100.0, 100.0 * ratio) for ratio in ratios[:-1]]
+        held = 0.8 <= ratios[-1] / overhead(past_predictions) <= 1.25
+        share = confidence(past_predictions, [], 100.0, 1.0)
         said.setdefault(int(share * 5), []).append((share, held))
     assert sum(len(found) >= 200 for found in said.values()) >= 4
     for found in said.values():
@@ -106,6 +106,6 @@ def test_draws_are_the_same_each_time_and_lie_around_the_prediction():
 
 
 def test_with_enough_outcomes_the_interval_is_theirs():
-    outcomes = [Outcome(100.0, 100.0 * (1 + i / 10)) for i in range(11)]
-    low, high = interval(outcomes, [], 150.0)
+    past_predictions = [PastPrediction(100.0, 100.0 * (1 + i / 10)) for i in range(11)]
+    low, high = interval(past_predictions, [], 150.0)
     assert (low, high) == (pytest.approx(110.0), pytest.approx(190.0))

@@ -9,8 +9,8 @@ import pytest
 
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
-from scalable.simulation.outcome import Outcome, Startup
 from scalable.simulation.reference import clairvoyant, lower_bounds
+from scalable.simulation.result import SimulationResult, Startup
 from scalable.simulation.simulator import simulate
 from scalable.simulation.workloads import Call, Terms, Workload
 
@@ -94,7 +94,7 @@ def test_pools_share_a_total_by_the_work_that_they_have() -> None:
 
 def test_the_most_workers_are_counted_at_one_time() -> None:
     lines = {"a": [(1.0, 2), (4.0, 1), (4.0, 0)], "b": [(4.0, 1), (4.0, 3), (9.0, 0)]}
-    assert Outcome(9.0, 9.0, 9.0, 1.0, [], 1, lines).most_workers == 3
+    assert SimulationResult(9.0, 9.0, 9.0, 1.0, [], 1, lines).most_workers == 3
 
 
 def test_calls_wait_for_those_before_them_and_views_tell_when_they_come() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.simulation.outcome import Startup
+from scalable.simulation.result import Startup
 from scalable.simulation.rules import (
     RULES,
     DaskAdaptive,

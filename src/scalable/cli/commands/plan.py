@@ -46,7 +46,7 @@ def command(
     run: str | None,
     show_script: bool,
     output: Output,
-    **aims: Any,
+    **request: Any,
 ) -> int:
     """Say what a run will take: workers, time, cost, and why.
 
@@ -55,14 +55,14 @@ def command(
     if run is not None:
         output.show(comparison_result(run))
         return 0
-    if front and aims["objective"] is None:
+    if front and request["objective"] is None:
         raise click.UsageError(
             "--front needs an --objective: without one there is nothing to choose"
         )
     from scalable.session import ScalableSession
 
     session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
-    plan = session.plan(dry_run=dry_run, **aims)
+    plan = session.plan(dry_run=dry_run, **request)
     for warning in session.validate().warnings:
         output.note(warning.render())
     if front and not plan.front:
@@ -114,13 +114,13 @@ def render_plan(plan: Plan) -> str:
     counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
     rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
     tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
-    aim = [f"Aim:    {plan.objective}, policy {plan.policy}"] if plan.objective else []
+    objective = f"Objective: {plan.objective}, policy {plan.policy}"
     lines = [
-        f"Target: {plan.target_name} (provider {plan.provider_name})",
-        *aim,
-        f"Time:   {_time(plan)}",
-        f"Cost:   {_cost(plan)}",
-        f"Lock:   {plan.manifest_lock}",
+        f"Target:    {plan.target_name} (provider {plan.provider_name})",
+        *([objective] if plan.objective else []),
+        f"Time:      {_time(plan)}",
+        f"Cost:      {_cost(plan)}",
+        f"Lock:      {plan.manifest_lock}",
         "",
         "Workers:",
         *table(_HEADER, rows),

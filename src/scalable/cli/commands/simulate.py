@@ -18,8 +18,8 @@ from scalable.errors import PlanError, RunError, ScalableError
 if TYPE_CHECKING:
     from scalable.scaling.pool_policy import PoolPolicy
     from scalable.scaling.task_model import TaskModel
-    from scalable.simulation.outcome import Outcome, Startup
     from scalable.simulation.reference import Reference
+    from scalable.simulation.result import SimulationResult, Startup
     from scalable.simulation.workloads import Workload
 
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - what users may give
     Nothing is started. Time is until the last call has ended or, where calls came over time, the
     mean from a call's arrival to its end; cost is paid worker-seconds.
     """
-    from scalable.simulation.outcome import Startup
+    from scalable.simulation.result import Startup
     from scalable.simulation.rules import RULES
 
     if sum(given is not None for given in (manifest, run_id, workflow)) > 1:
@@ -244,7 +244,7 @@ def _reference(reference: Reference) -> Mapping[str, float]:
     return {"time_s": reference.time_s, "cost": reference.cost}
 
 
-def _value(outcome: Outcome, score: float | None) -> Mapping[str, Any]:
+def _value(outcome: SimulationResult, score: float | None) -> Mapping[str, Any]:
     return {
         "time_s": outcome.time_s,
         "makespan_s": outcome.makespan_s,

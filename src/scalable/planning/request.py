@@ -13,7 +13,7 @@ POLICIES = ("safe", "aggressive", "manual")
 
 
 @dataclass(frozen=True)
-class Aims:
+class PlanRequest:
     """What is asked of a plan.
 
     Attributes
@@ -40,7 +40,7 @@ class Aims:
         policy: str | None = None,
         deadline: str | float | None = None,
         budget: float | None = None,
-    ) -> Aims:
+    ) -> PlanRequest:
         """Read what was asked for.
 
         Raises

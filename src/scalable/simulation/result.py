@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """What a simulation gave.
 
     Attributes

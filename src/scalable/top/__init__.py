@@ -1,1 +1,0 @@
-"""The live view of clusters in a terminal. Empty in this version."""
