@@ -119,24 +119,24 @@ def render_plan(plan: Plan) -> str:
         f"Target:    {plan.target_name} (provider {plan.provider_name})",
         *([objective] if plan.objective else []),
         f"Time:      {_time(plan)}",
-        f"Cost:      {_cost(plan)}",
+        *_wrapped("Cost:      ", _cost(plan)),
         f"Lock:      {plan.manifest_lock}",
         "",
         "Workers:",
         *table(_HEADER, rows),
         *(["", "Tasks:", *tasks] if tasks else []),
         *(["", "Why:"] if plan.reasons else []),
-        *(line for reason in plan.reasons for line in _bullet(reason)),
+        *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _bullet(text: str) -> list[str]:
+def _wrapped(first: str, text: str) -> list[str]:
     return textwrap.wrap(
         text,
         WIDTH,
-        initial_indent="  - ",
-        subsequent_indent="    ",
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
         break_long_words=False,
         break_on_hyphens=False,
     )
