@@ -234,7 +234,7 @@ def test_a_worker_that_is_killed_leaves_no_child_and_no_scratch(
     assert seen.reason == ("it ended" if adopted else "it was killed by SIGKILL")
     eventually(lambda: gone(child))  # the signal was sent; that it has worked takes a moment
     assert kinds(manager.site.cluster_id, tmp_path) == (0, 0)
-    assert "distributed.worker" in manager.launcher.logs(name)
+    assert "distributed.worker" in asyncio.run(manager.launcher.logs(name))
     manager.stop([name])
     assert manager.states() == {}
 

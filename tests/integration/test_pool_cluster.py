@@ -165,11 +165,11 @@ def test_an_entry_that_cannot_be_made_is_refused_at_once():
 def test_scaling_one_pool_touches_no_other(eventually):
     with pooled(gcam=2, **{"gcam-large": 1}) as cluster:
         eventually(lambda: cluster.pools["gcam"].running == 2)
-        large = set(cluster.reconciler.wanted.names("gcam-large"))
+        large = set(cluster.inventory.wanted.names("gcam-large"))
         cluster.scale("gcam", 0)
         eventually(lambda: cluster.pools["gcam"].running == 0)
         assert cluster.pools["gcam-large"].running == 1
-        assert set(cluster.reconciler.wanted.names("gcam-large")) == large
+        assert set(cluster.inventory.wanted.names("gcam-large")) == large
         cluster.scale({"gcam": 1, "gcam-large": 2})
         eventually(
             lambda: (cluster.pools["gcam"].running, cluster.pools["gcam-large"].running) == (1, 2)
@@ -196,7 +196,7 @@ def test_a_wrong_request_says_what_is_wrong_and_changes_nothing(arguments, messa
 def test_a_pool_follows_its_load_and_comes_back(eventually):
     with pooled(a=0, b=1) as cluster, ScalableClient(cluster) as client:
         eventually(lambda: cluster.pools["b"].running == 1)
-        kept = cluster.reconciler.wanted.names("b")
+        kept = cluster.inventory.wanted.names("b")
         counts = []
         cluster.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
         cluster.adapt("a", minimum=0, maximum=3, interval=0.1)
@@ -204,7 +204,7 @@ def test_a_pool_follows_its_load_and_comes_back(eventually):
         assert client.gather(futures) == list(range(12))
         assert max(counts) == 3
         eventually(lambda: cluster.pools["a"].wanted == 0)
-        assert cluster.reconciler.wanted.names("b") == kept
+        assert cluster.inventory.wanted.names("b") == kept
 
 
 def test_the_only_pool_adapts_without_a_name(eventually):
@@ -228,9 +228,9 @@ def test_adapting_to_no_range_is_refused():
 def test_a_worker_that_closes_is_replaced_under_a_new_name(eventually):
     with pooled(a=1) as cluster:
         eventually(lambda: cluster.pools["a"].running == 1)
-        (name,) = cluster.reconciler.wanted.names("a")
+        (name,) = cluster.inventory.wanted.names("a")
         cluster.sync(cluster.workers[name].close)
-        eventually(lambda: cluster.reconciler.wanted.names("a") not in ([name], []))
+        eventually(lambda: cluster.inventory.wanted.names("a") not in ([name], []))
         eventually(lambda: cluster.pools["a"].running == 1)
 
 
@@ -312,7 +312,7 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
     release = tmp_path / "release"
     with pooled(a=1) as cluster, ScalableClient(cluster) as client:
         client.wait_for_workers(1, timeout=60)
-        (name,) = cluster.reconciler.wanted.names("a")
+        (name,) = cluster.inventory.wanted.names("a")
         future = client.submit(wait_for, str(release), tag="a")
         eventually(lambda: any(ws.processing for ws in cluster.scheduler.workers.values()))
         cluster.scale("a", 0)
@@ -322,4 +322,4 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
         assert client.submit(inc, 1, tag="a").result(timeout=30) == 2
         release.touch()
         assert future.result(timeout=30) is True
-        assert cluster.reconciler.wanted.names("a") == [name]
+        assert cluster.inventory.wanted.names("a") == [name]

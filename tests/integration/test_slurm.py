@@ -71,7 +71,7 @@ def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
     elements = {
         f"{e.job}_{e.index}": e for e in cluster.sync(Slurm().queue) if e.name.endswith("-a")
     }
-    for name in cluster.reconciler.wanted.names("a"):
+    for name in cluster.inventory.wanted.names("a"):
         element = elements[cluster.job_of(name)]
         assert element.name == f"scalable-{cluster.incarnation}.embedded-a"
         assert name == f"a-{cluster.incarnation}-{element.index}"
@@ -82,7 +82,7 @@ def test_a_hundred_workers_are_one_array(cluster, eventually):
     before = cluster.slurm.commands
     cluster.add_workers(n=100, tag="a")
     assert cluster.slurm.commands - before <= 3  # one sbatch, the array size, perhaps a poll
-    jobs = {cluster.job_of(name).split("_")[0] for name in cluster.reconciler.wanted.names("a")}
+    jobs = {cluster.job_of(name).split("_")[0] for name in cluster.inventory.wanted.names("a")}
     assert len(jobs) == 1
     cluster.scale("a", 2)
     eventually(lambda: cluster.pools["a"].running == 2)
@@ -94,10 +94,10 @@ def test_pools_of_different_shape_and_prefix_do_not_touch_each_other(cluster, ev
     cluster.add_workers(n=2, tag="gcam")
     cluster.add_workers(n=1, tag="gcam-large")
     eventually(lambda: cluster.pools["gcam-large"].running == 1)
-    kept = cluster.reconciler.wanted.names("gcam-large")
+    kept = cluster.inventory.wanted.names("gcam-large")
     cluster.remove_workers(n=2, tag="gcam")
     eventually(lambda: cluster.pools["gcam"].running == 0)
-    assert cluster.reconciler.wanted.names("gcam-large") == kept
+    assert cluster.inventory.wanted.names("gcam-large") == kept
     assert cluster.pools["gcam-large"].running == 1
     with pytest.raises(ClusterError, match="unknown tag 'gca'; known tags: 'gcam', 'gcam-large'"):
         cluster.remove_workers(n=1, tag="gca")
@@ -109,10 +109,10 @@ def test_those_that_wait_in_the_queue_go_first(cluster, eventually):
     eventually(lambda: cluster.pools["wide"].running == 4)
     sentences = ("Resources: it waits for nodes", "Priority: jobs of higher priority")
     eventually(lambda: any(s in (cluster.pools["wide"].waiting or "") for s in sentences))
-    alive = {n for n, u in cluster.reconciler.existing().items() if u.connected_at is not None}
+    alive = {n for n, u in cluster.inventory.existing().items() if u.connected_at is not None}
     cluster.remove_workers(n=2, tag="wide")
     eventually(lambda: cluster.pools["wide"].launching == 0)
-    assert set(cluster.reconciler.wanted.names("wide")) == alive
+    assert set(cluster.inventory.wanted.names("wide")) == alive
 
 
 MANIFEST = """
@@ -162,7 +162,7 @@ def test_cancelling_a_busy_worker_s_job_four_times_loses_nothing(cluster, on_slu
             (name,) = busy
             on_slurm.command("scancel", cluster.job_of(name))
             cancelled.add(name)
-            eventually(lambda: name not in cluster.reconciler.existing())  # noqa: B023
+            eventually(lambda: name not in cluster.inventory.existing())  # noqa: B023
         assert future.result(timeout=120) is None
         assert len(cancelled) == 4
         eventually(lambda: cluster.pools["a"].running == 2)
@@ -208,7 +208,7 @@ def test_a_controller_that_is_away_for_a_while_costs_nothing(
             slurm.start_controller()
             assert [i for i, _ in client.gather(futures)] == list(range(60))
             eventually(lambda: cluster.pools["a"].running == 3, timeout=120)
-        assert len(cluster.reconciler.existing()) == 3
+        assert len(cluster.inventory.existing()) == 3
         assert len(slurm.jobs()) == 3
     assert starts(marks) == list(range(60))
     assert "it is tried again" in caplog.text or "looked at again" in caplog.text

@@ -98,6 +98,7 @@ class PoolCluster(SpecCluster):
         self.reconciler = Reconciler(
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
+        self.inventory = self.reconciler.inventory
         # The manager of this process: attached from the beginning, and for as long as it lives.
         own = Attachment(
             EMBEDDED,
@@ -125,17 +126,17 @@ class PoolCluster(SpecCluster):
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
         """Name -> entry of every unit that is wanted. It may be changed; then await the cluster."""
-        return self.reconciler.wanted.spec
+        return self.inventory.wanted.spec
 
     @worker_spec.setter
     def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
-        self.reconciler.wanted.spec = dict(entries)
+        self.inventory.wanted.spec = dict(entries)
 
     @property
     def workers(self) -> dict[UnitName, Any]:
         """Name -> what stands for the unit (a Worker, a Nanny, a record of it) where it exists."""
         objects = self._entries.objects
-        return {name: objects.get(name, unit) for name, unit in self.reconciler.existing().items()}
+        return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
 
     @workers.setter
     def workers(self, _: Mapping[UnitName, Any]) -> None:
@@ -144,7 +145,7 @@ class PoolCluster(SpecCluster):
     @property
     def pools(self) -> dict[str, PoolStatus]:
         """Tag -> counts, and why a pool is degraded. The pool without a tag is left out."""
-        return {t: s for t, s in self.reconciler.status().items() if t != UNTAGGED}
+        return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
 
     # Pools --------------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class PoolCluster(SpecCluster):
     def add_pools(self, pools: Iterable[Pool]) -> None:
         """Make pools known; they start empty."""
         for pool in pools:
-            self.reconciler.add_pool(pool)
+            self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
 
     def scale(  # type: ignore[override]
@@ -246,7 +247,7 @@ class PoolCluster(SpecCluster):
         ClusterError
             As :meth:`scale` does.
         """
-        before = {tag: self.reconciler.check(tag, count) for tag, count in counts.items()}
+        before = {tag: self.inventory.check(tag, count) for tag, count in counts.items()}
         controller = self.controller
         if controller is not None:
             controller.keep_counts(*counts, why="it was scaled")
@@ -254,9 +255,9 @@ class PoolCluster(SpecCluster):
             told = self.demand.totals.get(tag, before[tag])
             self.demand.want(tag, count, before=told, reason=reason, source=source)
         # Not waiting for the next heartbeat: what was asked for is to be seen at once.
-        running = {EMBEDDED: {t: s.running for t, s in self.reconciler.status().items()}}
+        running = {EMBEDDED: {t: s.running for t, s in self.inventory.status().items()}}
         self.demand.share(self.managers.tiers(running, time.monotonic()))
-        self.reconciler.obey(self.demand.orders(EMBEDDED))
+        self.inventory.obey(self.demand.orders(EMBEDDED))
         if controller is not None:
             controller.on_change()
 
@@ -287,8 +288,8 @@ class PoolCluster(SpecCluster):
         return getattr(self.scheduler, "plugins", {}).get(Controller.name)
 
     def _only_pool(self) -> str:
-        tagged = [tag for tag in self.reconciler.pools if tag != UNTAGGED]
-        if self.reconciler.pools[UNTAGGED].template is not None or self.reconciler.wanted.names(
+        tagged = [tag for tag in self.inventory.pools if tag != UNTAGGED]
+        if self.inventory.pools[UNTAGGED].template is not None or self.inventory.wanted.names(
             UNTAGGED
         ):
             return UNTAGGED
@@ -310,12 +311,12 @@ class PoolCluster(SpecCluster):
 
     @property
     def _supports_scaling(self) -> bool:  # type: ignore[override]
-        return any(pool.template is not None for pool in self.reconciler.pools.values())
+        return any(pool.template is not None for pool in self.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Empty and end these units, or those that brought these workers."""
         asked = set(workers)
-        units = self.reconciler.existing()
+        units = self.inventory.existing()
         names = [
             name for name, unit in units.items() if name in asked or asked & set(unit.worker_names)
         ]
@@ -323,7 +324,7 @@ class PoolCluster(SpecCluster):
         tags = Counter(
             self.worker_spec[n].get("pool", UNTAGGED) for n in leaving if n in self.worker_spec
         )
-        self.reconciler.discard(leaving)
+        self.inventory.discard(leaving)
         for tag, count in tags.items():
             self.demand.settle(EMBEDDED, tag, count)
         await self._correct_state()
@@ -376,7 +377,7 @@ class PoolCluster(SpecCluster):
         if given:
             raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {given}")
         tag = self._only_pool() if tag is None else tag
-        self.reconciler.pool(tag)
+        self.inventory.pool(tag)
         if self.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
         return self.controller.adapt(tag, minimum, maximum, enabled=enabled, **options)
@@ -418,7 +419,7 @@ class PoolCluster(SpecCluster):
         self._correct_state_waiting = None
         if self.status != Status.running:
             return
-        await self.reconciler.reconcile()
+        await self.reconciler.align()
         await self._entries.started()
         await self.reconciler.reconcile()
 

@@ -174,8 +174,8 @@ class ManagerProcess:
         write_private(config.directory / "manager.json", json.dumps(note))
         logger.info("manager %r is attached to cluster %r", config.manager, config.cluster_name)
         for pool in get_provider(config.spec.provider_name).pools(config.spec, self._site()):
-            self._reconciler.add_pool(pool)
-        adopted = await self._reconciler.adopt()
+            self._reconciler.inventory.add_pool(pool)
+        adopted = await self._reconciler.inventory.adopt()
         if adopted:
             logger.info("took over %d workers", len(adopted))
         loop = asyncio.get_running_loop()
@@ -234,7 +234,7 @@ class ManagerProcess:
         self._leaving += 1
         if self._leaving == 1:
             logger.info("manager %r leaves: its workers finish what runs", self.config.manager)
-            self._reconciler.leave()
+            self._reconciler.inventory.leave()
         else:
             logger.info("manager %r leaves at once", self.config.manager)
 
@@ -255,7 +255,7 @@ class ManagerProcess:
                     f"the scheduler of cluster {self.config.cluster_name!r} has not answered for "
                     f"{silent_s:.0f} s: it is gone, and the workers of this manager with it"
                 )
-            done = self._leaving and not reconciler.existing()
+            done = self._leaving and not reconciler.inventory.existing()
             if reconciler.end_wanted:
                 logger.info("cluster %r ends", self.config.cluster_name)
             if done or reconciler.end_wanted or self._leaving > 1:

@@ -1,90 +1,37 @@
-"""What to do next so that the units that exist become the units that are wanted. Pure.
+"""The next steps that turn the units that exist into the units that are wanted. Pure.
 
-The shell that carries it out is :mod:`scalable.manager.reconciler`.
+:mod:`scalable.manager.reconciler` carries them out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.units import Phase, Unit, WorkerView
 
-#: A crash loop: this many starts within this many seconds mark the pool degraded.
+#: A crash loop: this number of starts within this number of seconds gives the pool up.
 CRASH_LOOP_STARTS = 5
 CRASH_LOOP_WINDOW_S = 60.0
-#: A worker that left the scheduler while its unit lives gets this long to come back. A Nanny
-#: restarts its own worker within it.
+#: Seconds that a worker may be disconnected while its unit lives. A Nanny restarts its own worker
+#: within them.
 LOST_WORKER_GRACE_S = 5.0
-#: A place is waited for so long to say how a unit ended.
+#: Seconds that a place may take to find out how a unit ended.
 OUTDATED_LIMIT_S = 60.0
 MAX_BACKOFF_S = 15.0
-#: What a worker gets for handing over its results before its walltime is over.
-HAND_OVER_S = 10.0
-
-
-class Phase(Enum):
-    """Where a unit is in its life."""
-
-    LAUNCHING = "launching"
-    RUNNING = "running"
-    DRAINING = "draining"
-
-
-@dataclass
-class Unit:
-    """One unit that was asked for.
-
-    Attributes
-    ----------
-    name
-        Key in the worker specification.
-    pool
-        Tag of its pool.
-    worker_names
-        Names of the workers that it brings; several for a group.
-    launched_at, connected_at, missing_since
-        Monotonic seconds, or None.
-    starts
-        When this unit and those that it replaces were started; monotonic seconds.
-    addresses
-        Of its connected workers.
-    running_since
-        When its place began to run it, monotonic seconds; None before.
-    waiting
-        Why it is not there yet, as its place says.
-    renewed
-        Whether the unit that takes its place was asked for.
-    leaving
-        Why it is wanted no more.
-    """
-
-    name: UnitName
-    pool: str
-    worker_names: tuple[str, ...]
-    launched_at: float
-    phase: Phase = Phase.LAUNCHING
-    connected_at: float | None = None
-    missing_since: float | None = None
-    starts: tuple[float, ...] = ()
-    addresses: frozenset[str] = frozenset()
-    running_since: float | None = None
-    waiting: str | None = None
-    renewed: bool = False
-    leaving: str = "scale-down"
 
 
 @dataclass(frozen=True)
 class Margin:
-    """How long before its walltime a unit has to be seen to.
+    """Seconds before the end of a unit's walltime at which something has to be done.
 
     Attributes
     ----------
     stop_s
-        It takes no more calls: what begins now would not end in time.
+        The unit takes no more calls, because a call that starts later would not end in time.
     renew_s
-        The unit that takes its place is asked for, so that it is there by then.
+        The successor is requested, so that it is connected by then.
     """
 
     stop_s: float
@@ -92,33 +39,8 @@ class Margin:
 
 
 @dataclass(frozen=True)
-class WorkerView:
-    """What the scheduler says of one connected worker.
-
-    Attributes
-    ----------
-    address
-        Where it listens.
-    processing
-        Tasks assigned to it, running or not.
-    occupancy
-        Seconds of work that the scheduler expects of it.
-    nbytes
-        Bytes of results that it holds.
-    drain
-        None, or how far its draining is: draining, holding, done.
-    """
-
-    address: str
-    processing: int = 0
-    occupancy: float = 0.0
-    nbytes: int = 0
-    drain: str | None = None
-
-
-@dataclass(frozen=True)
 class Loss:
-    """A unit that is gone although it is wanted."""
+    """A unit that ended although it is wanted."""
 
     name: UnitName
     reason: str
@@ -127,19 +49,19 @@ class Loss:
 
 @dataclass
 class Decision:
-    """What to do with the units that exist.
+    """The next steps for the units that exist.
 
     Attributes
     ----------
     lost
-        Wanted units that are gone or must be given up; each is stopped and replaced.
+        Wanted units that ended or must be given up; each is stopped and replaced.
     drain, resume
-        Units to be emptied before they are stopped; units wanted again before that was over.
+        Units to empty before they are stopped; units that are wanted again before that is done.
     stop
-        Units that nobody wants and that hold nothing any more.
+        Units that are not wanted and hold nothing any more.
     renew, leave
-        Units whose successor is to be asked for, and that are to take no more calls, because their
-        walltime is nearly over.
+        Units whose walltime is nearly over: those whose successor is to be requested, and those
+        that are to take no more calls.
     """
 
     lost: list[Loss] = field(default_factory=list)
@@ -148,31 +70,6 @@ class Decision:
     stop: list[UnitName] = field(default_factory=list)
     renew: list[UnitName] = field(default_factory=list)
     leave: list[UnitName] = field(default_factory=list)
-
-
-def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
-    """Bring the units up to what the scheduler sees; returns those that connected just now.
-
-    A worker that came back under another address was restarted by its own nanny: that is a start
-    too, and counts towards a crash loop.
-    """
-    connected = []
-    for unit in units:
-        here = [workers[name] for name in unit.worker_names if name in workers]
-        if len(here) < len(unit.worker_names):
-            unit.missing_since = unit.missing_since or now
-            continue
-        unit.missing_since = None
-        addresses = frozenset(view.address for view in here)
-        if unit.connected_at is None:
-            unit.connected_at = now
-            connected.append(unit)
-        elif addresses != unit.addresses:
-            unit.starts = (*unit.starts, now)
-        unit.addresses = addresses
-        if unit.phase is Phase.LAUNCHING:
-            unit.phase = Phase.RUNNING
-    return connected
 
 
 def decide(
@@ -185,27 +82,31 @@ def decide(
     start_timeout: float,
     margins: Mapping[str, Margin] | None = None,
 ) -> Decision:
-    """Compare what is wanted with what is.
+    """Compare the units that are wanted with those that exist.
+
+    Units whose launcher has not answered yet are left alone.
 
     Parameters
     ----------
     wanted
         The worker specification: only its keys matter here.
     units
-        Units that were asked for, after :func:`refresh`.
+        Units that were asked for, after :func:`scalable.manager.units.refresh`.
     observed
-        What the places say of them.
+        State of the units, as their places see them.
     workers
-        Worker name -> what the scheduler says of it.
+        Worker name -> worker, as the scheduler sees it.
     now
         Monotonic seconds.
     start_timeout
         Seconds that a running unit may take until its workers are connected.
     margins
-        Tag -> how long before their walltime its units have to be seen to.
+        Tag -> margin of the units of that pool, for pools with a walltime.
     """
     decision = Decision()
     for name, unit in units.items():
+        if unit.in_flight:
+            continue
         seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
         if name in wanted:
             _wanted(decision, unit, seen, now, start_timeout)
@@ -218,8 +119,12 @@ def decide(
 def _wanted(
     decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
 ) -> None:
+    restarting = unit.connected_at is not None and unit.missing_since is not None
     if seen.state is UnitState.ENDED:
         decision.lost.append(Loss(unit.name, seen.reason or "it ended", seen.from_outside))
+    elif restarting and in_crash_loop(unit.starts, now):
+        # A unit that restarts its own worker (a Nanny) is never seen to end.
+        decision.lost.append(Loss(unit.name, "its worker ended again and again"))
     elif unit.phase is Phase.DRAINING:
         decision.resume.append(unit.name)
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
@@ -233,7 +138,7 @@ def _wanted(
 
 
 def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
-    """Whether the place may know better by now how a unit whose worker is missing ended."""
+    """Return whether the place may soon know how a unit whose worker is missing ended."""
     assert unit.missing_since is not None
     older = seen.at is not None and seen.at < unit.missing_since
     return older and now - unit.missing_since < OUTDATED_LIMIT_S
@@ -253,7 +158,7 @@ def _unwanted(
 ) -> None:
     here = [workers[name] for name in unit.worker_names if name in workers]
     if seen.state is UnitState.ENDED or not here:
-        # Nothing that never connected, or left already, can hold a result.
+        # A unit that never connected, or has left already, cannot hold a result.
         decision.stop.append(unit.name)
     elif all(view.drain == "done" for view in here):
         decision.stop.append(unit.name)
@@ -267,9 +172,9 @@ def choose_victims(
     units: Mapping[UnitName, Unit],
     workers: Mapping[str, WorkerView],
 ) -> list[UnitName]:
-    """Which units of a pool go when it shrinks: unlaunched, then unconnected, idle, least loaded.
+    """Choose the units that leave a pool: unlaunched, then unconnected, idle, least loaded.
 
-    Among equals the one that holds the fewest bytes goes, so that little data has to move.
+    Among equals, the unit that holds the fewest bytes is chosen, so that little data has to move.
     """
 
     def burden(name: UnitName) -> tuple[int, float, int, int]:
@@ -287,32 +192,11 @@ def choose_victims(
 
 
 def backoff_s(failures: int) -> float:
-    """Seconds to wait before the next start after so many failed ones in a row."""
+    """Return the seconds to wait before the next start after a number of failures in a row."""
     return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
 
 
 def in_crash_loop(starts: Iterable[float], now: float) -> bool:
-    """Whether these starts (monotonic seconds) are a crash loop."""
+    """Return whether these starts (monotonic seconds) are a crash loop."""
     recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
     return len(recent) >= CRASH_LOOP_STARTS
-
-
-def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """When a unit with a walltime stops taking calls, and when its successor is asked for.
-
-    Parameters
-    ----------
-    task_s
-        Expected running time of the longest call, 0 where unknown.
-    wait_s
-        How long a unit took lately from being asked for until it was connected.
-    walltime_s
-        Length of a unit's life.
-
-    Notes
-    -----
-    A fifth is added for calls that take longer than expected, and ten seconds for handing over.
-    Half of a life is always left for work.
-    """
-    stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
-    return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))

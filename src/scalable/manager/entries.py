@@ -73,7 +73,7 @@ class EntryLauncher:
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Nothing: these objects end with this process."""
+        """Return no unit: these objects end with this process."""
         return {}
 
     async def started(self) -> None:
@@ -116,10 +116,10 @@ class EntryLauncher:
         return Observation(UnitState.RUNNING)
 
     def look_soon(self) -> None:
-        """Nothing to do: every look is fresh."""
+        """Do nothing: every observation is fresh."""
 
-    def logs(self, name: UnitName) -> str:  # noqa: ARG002 - objects write to their process's log
-        """Nothing: these objects share the log of their process."""
+    async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
+        """Return no text: these objects share the log of their process."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""What one place must be able to do for the reconciler, and nothing more."""
+"""The contract between the reconciler and one place that provisions workers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-#: A unit's name: chosen by us, unique for each incarnation, so a retried launch cannot double it.
+#: Name of a unit. We choose it, unique for each incarnation, so that a retry cannot launch twice.
 UnitName = Hashable
 
 
 class UnitState(Enum):
-    """What a place says of a unit."""
+    """State of a unit, as its place sees it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -21,20 +21,20 @@ class UnitState(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What a place says of one unit.
+    """One unit, as its place sees it.
 
     Attributes
     ----------
     state
-        Waiting for its resources, there, or gone.
+        Waiting for its resources, running, or ended.
     reason
-        Why it waits or how it ended, fit for a user.
+        Sentence for the user: why the unit waits or how it ended.
     left_s
-        Seconds until its place ends it (a walltime), or None where it does not.
+        Seconds until its place ends it (a walltime), or None for no limit.
     at
-        When it was seen, in monotonic seconds; None for now.
+        Monotonic seconds at which it was seen; None for now.
     from_outside
-        Whether somebody or something else ended it, so that the calls which ran are not at fault.
+        Whether somebody or something else ended it, so that the calls that ran are not at fault.
     """
 
     state: UnitState
@@ -45,12 +45,18 @@ class Observation:
 
 
 class Launcher(Protocol):
-    """Provisions units (a process, a job, a pod) that become workers.
+    """A place that provisions units (a process, a job, a pod) that become workers.
 
-    All calls are idempotent. They raise :class:`scalable.errors.ProviderError`, whose ``transient``
-    says whether trying again may help.
+    All methods are idempotent. They raise :class:`scalable.errors.ProviderError`, whose
+    ``transient`` says whether another attempt may succeed.
 
-    A launcher may have ``at_once``: how many of its units may be starting at the same time.
+    Everything that talks to the place is a coroutine. The reconciler awaits none of them in its
+    own pass: it runs them in the background, several at once (but one ``launch`` for each pool at
+    a time), so that a slow place delays only its own units. The other methods return at once. They
+    report what is known, and never block, wait, reap processes or remove containers.
+
+    A launcher may have the attribute ``at_once``: the number of its units that may be starting at
+    the same time.
     """
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
@@ -73,13 +79,16 @@ class Launcher(Protocol):
         """
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End units and wait until they are gone; already gone is success."""
+        """End units and wait until they are gone; a unit that is already gone is a success.
+
+        Units whose launch was cancelled before it was answered are ended too.
+        """
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """What is known of every unit that was launched and not yet forgotten; never blocks."""
+        """Return what is known of each unit that was launched and not stopped; return at once."""
 
     def look_soon(self) -> None:
-        """Something happened: what is known may be out of date."""
+        """Note that what is known may be out of date; return at once."""
 
-    def logs(self, name: UnitName) -> str:
-        """The end of a unit's output, also after it ended."""
+    async def logs(self, name: UnitName) -> str:
+        """Return the end of a unit's output, also after it ended; empty for an unknown unit."""

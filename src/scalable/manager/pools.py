@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scalable.manager.decisions import Phase, Unit, backoff_s
+from scalable.manager.decisions import backoff_s
 from scalable.manager.launcher import Launcher, UnitName
+from scalable.manager.units import Phase, Unit
 
 
 @dataclass
@@ -31,6 +32,8 @@ class Pool:
         Monotonic seconds before which nothing is started.
     degraded
         Why the pool was given up, or None. Scaling the pool tries again.
+    giving_up
+        Whether the pool is in a crash loop, and the reason to show is still being found.
     walltime_s, task_s
         Length of a unit's life, None without limit; expected time of its longest call, 0 where
         unknown.
@@ -51,6 +54,7 @@ class Pool:
     failures: int = 0
     retry_at: float = 0.0
     degraded: str | None = None
+    giving_up: bool = False
     walltime_s: float | None = None
     task_s: float = 0.0
     wait_s: float = 30.0
@@ -58,9 +62,14 @@ class Pool:
     refusal: str | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
 
+    def may_start(self, now: float) -> bool:
+        """Return whether units may be started now."""
+        return self.degraded is None and not self.giving_up and now >= self.retry_at
+
     def start_anew(self) -> None:
         """Forget every failure: it gets another chance."""
         self.degraded, self.failures, self.retry_at = None, 0, 0.0
+        self.giving_up = False
         self.accepted()
 
     def back_off(self, now: float) -> None:
@@ -108,13 +117,6 @@ class PoolStatus:
     def degraded(self) -> bool:
         """Whether the pool was given up."""
         return self.reason is not None
-
-
-def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Names of the workers that a unit brings: its own, or one for each suffix of its group."""
-    if "group" in entry:
-        return tuple(f"{name}{suffix}" for suffix in entry["group"])
-    return (str(name),)
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:

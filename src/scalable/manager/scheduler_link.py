@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from scalable.manager.decisions import WorkerView
+from scalable.manager.units import WorkerView
 from scalable.protocol.events import Event
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scalable.manager.decisions import Phase, Unit
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
+from scalable.manager.units import Phase, Unit
 from scalable.protocol.pools import UNTAGGED
 
 

@@ -396,6 +396,29 @@ def test_jobs_whose_comment_was_changed_are_counted_and_left(slurm, launcher, ca
     assert "1 jobs of an earlier process do not say which workers they are" in caplog.text
 
 
+def test_jobs_of_a_cancelled_request_are_cancelled_too(slurm, launcher, monkeypatch):
+    submit, began, go_on = launcher._slurm.submit, asyncio.Event(), asyncio.Event()
+
+    async def slow_submit(*arguments, **options):
+        began.set()
+        await go_on.wait()
+        return await submit(*arguments, **options)
+
+    async def scenario():
+        monkeypatch.setattr(launcher._slurm, "submit", slow_submit)
+        launch = asyncio.create_task(launcher.launch(entries(0, 1)))
+        await began.wait()
+        launch.cancel()
+        stop = asyncio.create_task(launcher.stop(names(0, 1)))
+        await asyncio.sleep(0.05)
+        assert not stop.done()
+        go_on.set()
+        await stop
+
+    asyncio.run(scenario())
+    assert slurm.cancelled() == ["101_0", "101_1"]
+
+
 # Looking ----------------------------------------------------------------------------------------
 
 
@@ -621,8 +644,8 @@ def test_a_log_is_found_under_the_worker_s_name(slurm, launcher, tmp_path):
 def test_the_end_of_a_log(slurm, launcher, tmp_path):
     asyncio.run(launcher.launch(entries(0, 1)))
     Path(tmp_path / "log-101-0").write_bytes(b"x" * 20_000 + b"\xff the end\n")
-    shown = launcher.logs("a-c1-0")
+    shown = asyncio.run(launcher.logs("a-c1-0"))
     assert len(shown) <= 8192
     assert shown.endswith("\N{REPLACEMENT CHARACTER} the end\n")
-    assert launcher.logs("a-c1-1") == ""
-    assert launcher.logs("never heard of") == ""
+    assert asyncio.run(launcher.logs("a-c1-1")) == ""
+    assert asyncio.run(launcher.logs("never heard of")) == ""

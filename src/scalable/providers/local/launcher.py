@@ -196,8 +196,8 @@ class ProcessLauncher:
     def look_soon(self) -> None:
         """Nothing to do: every look is fresh."""
 
-    def logs(self, name: UnitName) -> str:
-        """The last 8 KiB of a process's output."""
+    async def logs(self, name: UnitName) -> str:
+        """Return the last 8 KiB of a process's output."""
         if name in self._ended:
             return self._ended[name].last_output
         return _tail(self._units[name].log) if name in self._units else ""

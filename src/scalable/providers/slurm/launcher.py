@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -93,6 +94,7 @@ class SlurmLauncher:
         self._silent_since: float | None = None
         # Asked for, and not answered: they may be in the queue all the same.
         self._unanswered: set[UnitName] = set()
+        self._requests: dict[asyncio.Future[None], frozenset[UnitName]] = {}
 
     def job_of(self, name: UnitName) -> str | None:
         """Id of a unit's job element, such as ``12_3``."""
@@ -107,6 +109,18 @@ class SlurmLauncher:
         if not names:
             return
         pool = self._pools[entries[names[0]]["pool"]]
+        request = asyncio.ensure_future(self._request(pool, names))
+        self._requests[request] = frozenset(names)
+        request.add_done_callback(self._forget_request)
+        # A cancelled sbatch may submit all the same: stop() has to learn of its jobs.
+        await asyncio.shield(request)
+
+    def _forget_request(self, request: asyncio.Future[None]) -> None:
+        del self._requests[request]
+        if not request.cancelled():
+            request.exception()  # taken note of, also where nobody awaits it any more
+
+    async def _request(self, pool: JobPool, names: Sequence[UnitName]) -> None:
         numbers = {int(str(name).removeprefix(pool.prefix)): name for name in names}
         if self._max_array_size is None:
             self._max_array_size = await self._slurm.max_array_size()
@@ -259,6 +273,8 @@ class SlurmLauncher:
 
     async def stop(self, names: Sequence[UnitName]) -> None:
         """Cancel units and wait until they are gone."""
+        if late := [r for r, asked in self._requests.items() if not asked.isdisjoint(names)]:
+            await asyncio.wait(late)  # bounded, as each of Slurm's commands is
         units = {name: self._units[name] for name in names if name in self._units}
         ended = {n for n, u in units.items() if u.element is not None and _is_over(u.element)}
         remaining = {name: unit for name, unit in units.items() if name not in ended}
@@ -290,18 +306,21 @@ class SlurmLauncher:
                 await self._slurm.cancel_named(pool.name)
             self._unanswered.clear()
 
-    def logs(self, name: UnitName) -> str:
-        """The last 8 KiB of a job's output."""
+    async def logs(self, name: UnitName) -> str:
+        """Return the last 8 KiB of a job's output."""
         unit = self._units.get(name)
         if unit is None:
             return ""
-        try:
-            path = Path(unit.pool.log(unit.job, unit.index))
-            with path.open("rb") as log:
-                log.seek(max(0, log.seek(0, 2) - LOG_TAIL_BYTES))
-                return log.read().decode(errors="replace")
-        except OSError:
-            return ""
+        return await asyncio.to_thread(_tail, Path(unit.pool.log(unit.job, unit.index)))
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _is_over(element: Element) -> bool:

@@ -2,16 +2,14 @@
 
 from scalable.manager.decisions import (
     LOST_WORKER_GRACE_S,
-    Phase,
-    Unit,
-    WorkerView,
+    Decision,
     backoff_s,
     choose_victims,
     decide,
     in_crash_loop,
-    refresh,
 )
 from scalable.manager.launcher import Observation, UnitState
+from scalable.manager.units import Phase, Unit, WorkerView, refresh
 
 RUNNING = Observation(UnitState.RUNNING)
 
@@ -138,3 +136,15 @@ def test_five_starts_within_a_minute_are_a_crash_loop():
 
 def test_backoff_grows_and_is_bounded():
     assert [backoff_s(n) for n in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 15.0]
+
+
+def test_a_unit_whose_launcher_has_not_answered_is_left_alone():
+    asked = unit("x", phase=Phase.LAUNCHING, connected_at=None, in_flight=True)
+    assert decided({"x": {}}, [asked], {}) == Decision()
+    assert decided({}, [asked], {}) == Decision()
+
+
+def test_a_worker_that_restarts_itself_again_and_again_is_lost():
+    restarting = unit("x", missing_since=9.0, starts=(1.0, 2.0, 3.0, 4.0, 5.0))
+    (loss,) = decided({"x": {}}, [restarting]).lost
+    assert loss.reason == "its worker ended again and again"

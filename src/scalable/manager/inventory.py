@@ -1,0 +1,179 @@
+"""Pools of one worker manager, the units that are wanted in them, and those that exist."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from scalable.errors import ClusterError
+from scalable.manager.decisions import choose_victims
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool, PoolStatus, status_of
+from scalable.manager.units import Unit, WorkerView, worker_names
+from scalable.manager.wanted import Wanted
+from scalable.protocol.pools import check_count, known_tags
+
+logger = logging.getLogger("scalable.manager")
+
+
+class Inventory:
+    """Pools, wanted units and existing units of one manager.
+
+    Methods may be called from any thread.
+
+    Parameters
+    ----------
+    incarnation
+        Short text that makes the unit names of this manager unique on its scheduler.
+    on_change
+        Called after each change of what is wanted.
+
+    Attributes
+    ----------
+    pools
+        Tag -> pool.
+    wanted
+        Units that are wanted.
+    units
+        Name -> unit that was asked for and has not ended.
+    workers
+        Name -> worker, as the scheduler saw it last.
+    changing
+        Lock around changes.
+    leaving
+        Whether nothing is wanted any more, whatever is ordered.
+    """
+
+    def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
+        self.pools: dict[str, Pool] = {}
+        self.wanted = Wanted(incarnation)
+        self.units: dict[UnitName, Unit] = {}
+        self.workers: Mapping[str, WorkerView] = {}
+        self.changing = threading.RLock()
+        self.leaving = False
+        self._on_change = on_change
+        self._obeyed: dict[str, int] = {}
+
+    def add_pool(self, pool: Pool) -> None:
+        """Make a pool known. It starts empty."""
+        with self.changing:
+            if pool.tag in self.pools:
+                raise ClusterError(f"pool {pool.tag!r} exists already")
+            self.pools[pool.tag] = pool
+
+    def pool(self, tag: str) -> Pool:
+        """Return the pool of a tag; ClusterError names the known ones."""
+        try:
+            return self.pools[tag]
+        except KeyError:
+            known = known_tags(self.pools)
+            raise ClusterError(f"no pool {tag!r}; known pools: {known}") from None
+
+    def want(self, tag: str, count: int, reason: str = "scale") -> None:
+        """Set the number of units that are wanted in a pool.
+
+        A degraded pool gets another chance, even where the count stays the same.
+        """
+        with self.changing:
+            pool = self.pool(tag)
+            self.check(tag, count)
+            if pool.degraded:
+                logger.info("pool %r is tried again: %s", tag, reason)
+            pool.start_anew()
+            names = self.wanted.names(tag)
+            self.wanted.forget_starts(tag)
+            for _ in range(count - len(names)):
+                if not self.wanted.take_back(pool, self.units):
+                    self.wanted.add(pool)
+            for name in choose_victims(names, len(names) - count, self.units, self.workers):
+                logger.debug("unit %s is no longer wanted: %s", name, reason)
+                self.wanted.remove(name)
+        self._on_change()
+
+    def check(self, tag: str, count: int) -> int:
+        """Return the number of units that are wanted in a pool now, if it can be changed to count.
+
+        Raises
+        ------
+        ClusterError
+            When the pool does not exist, the count is negative or not an integer, or the pool has
+            no template to start units from.
+        """
+        pool = self.pool(tag)
+        check_count(tag, count)
+        before = len(self.wanted.names(tag))
+        if count > before and pool.template is None:
+            raise ClusterError(
+                f"pool {tag!r} has no template to start workers from",
+                hint="give PoolCluster worker=, or add entries to worker_spec",
+            )
+        return before
+
+    def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
+        """Bring the wanted counts to the last order of the scheduler's side.
+
+        Parameters
+        ----------
+        orders
+            Tag -> serial number and count. An order that was obeyed already is passed over.
+        """
+        with self.changing:
+            for tag, (serial, count) in orders.items():
+                if tag in self.pools and serial > self._obeyed.get(tag, 0) and not self.leaving:
+                    logger.debug("pool %r: order %d, %d units are wanted", tag, serial, count)
+                    self._obeyed[tag] = serial
+                    self.want(tag, count, "order")
+
+    def leave(self) -> None:
+        """Want nothing more, whatever is ordered: units are emptied, and end."""
+        with self.changing:
+            self.leaving = True
+            for tag in self.pools:
+                self.want(tag, 0, "leave")
+
+    def discard(self, names: Iterable[UnitName]) -> None:
+        """Stop wanting these units."""
+        with self.changing:
+            for name in list(names):
+                self.wanted.remove(name)
+        self._on_change()
+
+    async def adopt(self) -> list[UnitName]:
+        """Take over the units that an earlier process of the same manager left in its place."""
+        adopted: list[UnitName] = []
+        now = time.monotonic()
+        for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
+            for name, tag in (await launcher.adopt()).items():
+                pool = self.pools.get(tag)
+                if pool is None or pool.template is None or name in self.units:
+                    continue
+                logger.debug("pool %r: unit %s is adopted", tag, name)
+                self.wanted.include(name, pool)
+                names = worker_names(name, pool.template)
+                self.units[name] = Unit(name, tag, names, launched_at=now)
+                adopted.append(name)
+        return adopted
+
+    def status(self) -> dict[str, PoolStatus]:
+        """Return the counts of every pool."""
+        with self.changing:
+            units = list(self.units.values())
+            return {
+                tag: status_of(pool, self.wanted.names(tag), units)
+                for tag, pool in self.pools.items()
+            }
+
+    def existing(self) -> dict[UnitName, Unit]:
+        """Return name -> unit, of those that were asked for and have not ended."""
+        with self.changing:
+            return dict(self.units)
+
+    def take_all(self) -> list[Unit]:
+        """Return the units that exist and forget them, and want none any more."""
+        with self.changing:
+            units = list(self.units.values())
+            self.units.clear()
+            self.wanted.spec.clear()
+            return units

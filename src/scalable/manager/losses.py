@@ -1,0 +1,102 @@
+"""Lost units: their last output is read, in the background, before they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+from scalable.manager.units import Unit
+
+logger = logging.getLogger("scalable.manager")
+
+#: Seconds that a place may take to return a unit's output.
+LOG_TIMEOUT_S = 5.0
+#: Lines of output that the message about a loss shows.
+SHOWN_LINES = 5
+
+
+@dataclass(frozen=True)
+class LostUnit:
+    """A unit that was lost.
+
+    Attributes
+    ----------
+    unit, pool
+        The unit and its pool.
+    gives_up
+        Whether the pool is given up because of this loss.
+    task
+        Finds the reason for people, with the unit's last output.
+    """
+
+    unit: Unit
+    pool: Pool
+    gives_up: bool
+    task: asyncio.Task[str]
+
+
+class Losses:
+    """Lost units whose reason is still being found; their names stay taken meanwhile.
+
+    Parameters
+    ----------
+    on_explained
+        Called after each reason that was found.
+    """
+
+    def __init__(self, on_explained: Callable[[], None]) -> None:
+        self._on_explained = on_explained
+        self._lost: dict[UnitName, LostUnit] = {}
+
+    def __contains__(self, name: UnitName) -> bool:
+        return name in self._lost
+
+    def begin(self, pool: Pool, unit: Unit, reason: str, *, gives_up: bool) -> None:
+        """Find out why a unit was lost; needs a running event loop.
+
+        Parameters
+        ----------
+        pool, unit
+            The unit and its pool.
+        reason
+            Reason as the place, or the scheduler, gives it.
+        gives_up
+            Whether the pool is given up because of this loss.
+        """
+        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, reason))
+        self._lost[unit.name] = LostUnit(unit, pool, gives_up, task)
+        task.add_done_callback(lambda _: self._on_explained())
+
+    def take_explained(self) -> list[LostUnit]:
+        """Return the lost units whose reasons were found since the last call."""
+        explained = [lost for lost in self._lost.values() if lost.task.done()]
+        for lost in explained:
+            del self._lost[lost.unit.name]
+        return explained
+
+    def abandon(self) -> list[Unit]:
+        """Stop looking for reasons; return the units that nobody has stopped yet."""
+        units = [lost.unit for lost in self._lost.values()]
+        for lost in self._lost.values():
+            lost.task.cancel()
+        self._lost.clear()
+        return units
+
+
+async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
+    """Add the last lines of a unit's output to the reason of its loss."""
+    try:
+        text = await asyncio.wait_for(pool.launcher.logs(name), LOG_TIMEOUT_S)
+    except (ProviderError, OSError) as error:  # TimeoutError is an OSError
+        logger.debug("the output of worker %s cannot be read: %r", name, error)
+        return reason
+    lines = [line for line in text.splitlines() if line.strip() and " - INFO - " not in line]
+    tail = lines[-SHOWN_LINES:]
+    if not tail:
+        return reason
+    return f"{reason}: {tail[-1].strip()}; its last output:\n  " + "\n  ".join(tail)

@@ -1,0 +1,279 @@
+"""A place that is slow to answer delays nobody but its own units."""
+
+import asyncio
+import time
+from collections import Counter
+
+import pytest
+
+from scalable.errors import ProviderError
+from scalable.manager import reconciler as module
+from scalable.manager.launcher import Observation, UnitState
+from scalable.manager.pools import Pool
+from scalable.manager.reconciler import Reconciler
+from scalable.manager.scheduler_link import SchedulerView
+from scalable.manager.units import WorkerView
+
+
+class FakeLink:
+    """A scheduler that sees the workers which the test connected."""
+
+    def __init__(self):
+        self.workers = {}
+        self.calls = Counter()
+
+    async def heartbeat(self, report):
+        self.calls["heartbeat"] += 1
+        return SchedulerView(dict(self.workers))
+
+    async def bar(self, workers):
+        return [worker for worker in workers if worker in self.workers]
+
+    async def _note(self, workers):
+        pass
+
+    drain = admit = resume = forgive = _note
+
+
+class FakePlace:
+    """A launcher whose answers wait for events of the test."""
+
+    def __init__(self, link):
+        self.link = link
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.error = None
+        self.launched, self.stopped, self.read, self.batches = [], [], [], 0
+        self.observed = {}
+
+    async def launch(self, entries):
+        self.batches += 1
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        for name in entries:
+            self.launched.append(name)
+            self.observed[name] = Observation(UnitState.RUNNING)
+
+    async def adopt(self):
+        return {}
+
+    async def stop(self, names):
+        for name in names:
+            self.stopped.append(name)
+            self.observed.pop(name, None)
+            self.link.workers.pop(name, None)
+
+    def observe(self):
+        return dict(self.observed)
+
+    def look_soon(self):
+        pass
+
+    async def logs(self, name):
+        self.read.append(name)
+        await self.reads.wait()
+        return f"the output of {name}"
+
+    def connect(self):
+        for name in self.observed:
+            self.link.workers[name] = WorkerView(f"tcp://{name}", drain="done")
+
+    def kill(self, name):
+        self.observed[name] = Observation(UnitState.ENDED, "it was killed")
+        self.link.workers.pop(name, None)
+
+
+class House:
+    """A reconciler with a pool in a slow place and one in a quick place."""
+
+    def __init__(self):
+        self.link = FakeLink()
+        self.slow, self.quick = FakePlace(self.link), FakePlace(self.link)
+        self.events = []
+        self.reconciler = Reconciler("c1", on_event=self.events.append)
+        self.inventory = self.reconciler.inventory
+        self.inventory.add_pool(Pool("slow", self.slow, {}))
+        self.inventory.add_pool(Pool("quick", self.quick, {}))
+        self.reconciler.start(self.link)
+
+    async def until(self, condition):
+        deadline = time.monotonic() + 5
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen within 5 s"
+            await asyncio.sleep(0.01)
+
+    async def passes(self, count=3):
+        """Let the reconciler look a few times."""
+        target = self.link.calls["heartbeat"] + count
+        while self.link.calls["heartbeat"] < target:
+            self.reconciler.wake()
+            await asyncio.sleep(0.01)
+
+
+def in_house(scenario):
+    async def run():
+        house = House()
+        try:
+            await scenario(house)
+        finally:
+            for place in (house.slow, house.quick):
+                place.answers.set()
+                place.reads.set()
+            await house.reconciler.close()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_another_pool_is_launched_scaled_and_replaced_during_a_slow_launch():
+    async def scenario(house):
+        house.slow.answers.clear()
+        house.inventory.want("slow", 2)
+        await house.until(lambda: house.slow.batches == 1)
+        house.inventory.want("quick", 2)
+        await house.until(lambda: len(house.quick.launched) == 2)
+        house.quick.connect()
+        await house.until(lambda: house.inventory.status()["quick"].running == 2)
+        victim = house.quick.launched[0]
+        house.quick.kill(victim)
+        await house.until(lambda: len(house.quick.launched) == 3)
+        await house.until(lambda: victim in house.quick.stopped)
+        house.quick.connect()
+        house.inventory.want("quick", 0)
+        await house.until(lambda: len(house.quick.stopped) == 3)
+        assert house.slow.launched == []
+        assert house.inventory.status()["slow"].launching == 2
+
+    in_house(scenario)
+
+
+def test_a_pool_has_one_batch_in_flight_and_its_names_stay_taken():
+    async def scenario(house):
+        house.slow.answers.clear()
+        house.inventory.want("slow", 2)
+        await house.until(lambda: house.slow.batches == 1)
+        house.inventory.want("slow", 5)
+        await house.passes()
+        assert house.slow.batches == 1
+        house.slow.answers.set()
+        await house.until(lambda: len(house.slow.launched) == 5)
+        assert house.slow.batches == 2
+        assert len(set(house.slow.launched)) == 5
+
+    in_house(scenario)
+
+
+def test_a_unit_that_is_unwanted_during_its_launch_is_stopped_after_it():
+    async def scenario(house):
+        house.slow.answers.clear()
+        house.inventory.want("slow", 2)
+        await house.until(lambda: house.slow.batches == 1)
+        house.inventory.want("slow", 0)
+        await house.passes()
+        assert house.slow.stopped == []
+        house.slow.answers.set()
+        await house.until(lambda: len(house.slow.stopped) == 2)
+        assert sorted(house.slow.stopped) == sorted(house.slow.launched)
+        await house.until(lambda: not house.inventory.existing())
+
+    in_house(scenario)
+
+
+def test_a_slow_log_delays_no_replacement():
+    async def scenario(house):
+        house.slow.reads.clear()
+        house.inventory.want("slow", 1)
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.slow.launched and house.quick.launched)
+        house.slow.connect()
+        house.quick.connect()
+        await house.until(lambda: house.inventory.status()["slow"].running == 1)
+        lost = house.slow.launched[0]
+        house.slow.kill(lost)
+        await house.until(lambda: house.slow.read == [lost])
+        await house.until(lambda: len(house.slow.launched) == 2)
+        house.inventory.want("quick", 3)
+        await house.until(lambda: len(house.quick.launched) == 3)
+        # Its place may forget the output of a unit that is stopped.
+        assert house.slow.stopped == []
+        house.slow.reads.set()
+        await house.until(lambda: house.slow.stopped == [lost])
+
+    in_house(scenario)
+
+
+def test_a_crash_loop_ends_at_once_and_is_shown_with_the_last_output(monkeypatch):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda failures: 0.0)
+
+    async def scenario(house):
+        house.slow.reads.clear()
+        house.inventory.want("slow", 1)
+        for count in range(1, 6):
+            await house.until(lambda: len(house.slow.launched) == count)  # noqa: B023
+            house.slow.kill(house.slow.launched[-1])
+        await house.until(lambda: len(house.slow.read) == 5)
+        await house.passes()
+        assert len(house.slow.launched) == 5
+        assert house.inventory.pools["slow"].degraded is None
+        house.slow.reads.set()
+        await house.until(lambda: house.inventory.pools["slow"].degraded is not None)
+        reason = house.inventory.pools["slow"].degraded
+        assert "5 starts failed" in reason
+        assert "the output of slow-c1" in reason
+
+    in_house(scenario)
+
+
+@pytest.mark.parametrize("error", [ProviderError("no such account"), RuntimeError("a defect")])
+def test_a_refusal_degrades_its_own_pool_alone(error):
+    async def scenario(house):
+        house.slow.error = error
+        house.inventory.want("slow", 2)
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.inventory.pools["slow"].degraded is not None)
+        await house.until(lambda: house.quick.launched)
+        assert house.inventory.pools["quick"].degraded is None
+        assert sorted(house.slow.stopped) == ["slow-c1-0", "slow-c1-1"]
+        house.slow.error = None
+        house.inventory.want("slow", 2)
+        await house.until(lambda: len(house.slow.launched) == 2)
+
+    in_house(scenario)
+
+
+def test_aligning_waits_for_the_answers_and_raises_a_refusal():
+    async def scenario(house):
+        house.inventory.want("quick", 2)
+        await house.reconciler.align()
+        assert len(house.quick.launched) == 2
+        house.slow.error = ProviderError("no such account")
+        house.slow.answers.clear()
+        house.inventory.want("slow", 1)
+        await house.until(lambda: house.slow.batches == 1)
+        aligning = asyncio.create_task(house.reconciler.align())
+        await house.passes()
+        assert not aligning.done()
+        house.slow.answers.set()
+        with pytest.raises(ProviderError, match="no such account"):
+            await aligning
+
+    in_house(scenario)
+
+
+def test_closing_cancels_a_launch_that_is_not_answered(monkeypatch):
+    monkeypatch.setattr(module, "LAUNCH_CLOSE_TIMEOUT_S", 0.2)
+
+    async def scenario(house):
+        house.slow.answers.clear()
+        house.inventory.want("slow", 1)
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.slow.batches == 1 and house.quick.launched)
+        began = time.monotonic()
+        await house.reconciler.close()
+        assert time.monotonic() - began < 3
+        assert house.quick.stopped == ["quick-c1-0"]
+        assert house.slow.stopped == ["slow-c1-0"]  # it may be there all the same
+
+    in_house(scenario)
