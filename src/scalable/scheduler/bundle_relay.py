@@ -7,8 +7,16 @@ from collections import Counter
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
-from distributed.stealing import fast_tasks
 
+from scalable.protocol.dask_seams.scheduler import (
+    fail_at_first_loss,
+    never_compute_again,
+    never_steal,
+    offer_on_streams,
+    seams,
+    send_to_client,
+    send_to_worker,
+)
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
@@ -52,12 +60,13 @@ class BundleRelay(SchedulerPlugin):
 
     def install(self, scheduler: Scheduler) -> None:
         """Offer what clients and workers ask for."""
+        seams.check()
         self._scheduler = scheduler
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
-            scheduler.stream_handlers[operation] = self._forwarder(operation)
-        scheduler.stream_handlers[INTERRUPT] = self.interrupt
-        scheduler.stream_handlers[BACKLOG] = self.take_backlog
+            offer_on_streams(scheduler, operation, self._forwarder(operation))
+        offer_on_streams(scheduler, INTERRUPT, self.interrupt)
+        offer_on_streams(scheduler, BACKLOG, self.take_backlog)
         scheduler.handlers["scalable_begun"] = self.begun
         scheduler.handlers["scalable_follow_slots"] = self.follow
 
@@ -68,9 +77,7 @@ class BundleRelay(SchedulerPlugin):
     def _forwarder(self, operation: str) -> Any:
         def forward(client: str, worker: str, **message: Any) -> None:
             del worker
-            comm = self._scheduler.client_comms.get(client)
-            if comm is not None:
-                comm.send({"op": operation, **message})
+            send_to_client(self._scheduler, client, {"op": operation, **message})
 
         return forward
 
@@ -91,9 +98,7 @@ class BundleRelay(SchedulerPlugin):
 
     def begun(self, key: str, client: str) -> None:
         """Pass on that a bundle begins, before it does."""
-        comm = self._scheduler.client_comms.get(client)
-        if comm is not None:
-            comm.send({"op": BEGUN, "key": key})
+        send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
         """Pass on that a client wants a call ended, unless another one waits for it too."""
@@ -101,9 +106,8 @@ class BundleRelay(SchedulerPlugin):
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
             return
         if task.processing_on is not None:
-            comm = self._scheduler.stream_comms.get(task.processing_on.address)
-            if comm is not None:
-                comm.send({"op": INTERRUPT, "key": key, "number": number, "client": client})
+            message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
+            send_to_worker(self._scheduler, task.processing_on.address, message)
 
     def follow(self, client: str) -> dict[str, int]:
         """Tell a client from now on how many slots each tag has; what they are now."""
@@ -129,26 +133,24 @@ class BundleRelay(SchedulerPlugin):
         self._telling = False
         slots = self._slots()
         for client in list(self._followers):
-            comm = self._scheduler.client_comms.get(client)
-            if comm is not None:
-                comm.send({"op": SLOTS, "slots": slots})
+            send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
     def update_graph(self, scheduler: Scheduler, *, tasks: list[Any], **_: Any) -> None:
         """A bundle whose worker is lost is not run again whole: its client knows what had ended."""
         for key in tasks:
             task = scheduler.tasks.get(key)
             if task is not None and BUNDLE_ANNOTATION in (task.annotations or ()):
-                task.suspicious = scheduler.allowed_failures
+                fail_at_first_loss(scheduler, task)
                 # Nor is it stolen: its client takes back what waits while a slot is free, and what
                 # was taken back must not begin elsewhere.
-                fast_tasks.add(task.prefix.name)
+                never_steal(task)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **__: Any) -> None:
         """What a bundle holds may be lost with its worker: it is not run again for that either."""
         if finish == "memory" and start == "processing":
             task = self._scheduler.tasks[key]
             if BUNDLE_ANNOTATION in (task.annotations or ()):
-                task.run_spec = None
+                never_compute_again(task)
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         """More slots."""

@@ -15,6 +15,7 @@ from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.scheduler import tasks_without_worker, told_at_start
 from scalable.protocol.events import Event
 from scalable.protocol.matching import slots_of
 from scalable.protocol.operations import CONTROLLER, MANAGER_KEY
@@ -176,7 +177,7 @@ class Controller(SchedulerPlugin):
                 "drain": self.departures.state(ws),
             }
             for ws in self.scheduler.workers.values()
-            if ws.extra.get(MANAGER_KEY) == manager or str(ws.name) in names
+            if told_at_start(ws, MANAGER_KEY) == manager or str(ws.name) in names
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
@@ -206,7 +207,7 @@ class Controller(SchedulerPlugin):
         """
         running: dict[str, Counter[str]] = {}
         for ws in self.scheduler.workers.values():
-            name = ws.extra.get(MANAGER_KEY)
+            name = told_at_start(ws, MANAGER_KEY)
             if name and self.departures.state(ws) is None:
                 counts = running.setdefault(str(name), Counter())
                 counts.update(tag for tag in ws.resources if tag in self.demand.totals)
@@ -306,7 +307,7 @@ class Controller(SchedulerPlugin):
         for ws in scheduler.workers.values():
             for task in ws.processing:
                 count += slots_of(task.resource_restrictions, tag)
-        waiting = [*scheduler.unrunnable, *scheduler.queued]
+        waiting = tasks_without_worker(scheduler)
         return count + sum(slots_of(task.resource_restrictions, tag) for task in waiting)
 
     def end(self, reason: str = "it was asked to") -> None:
@@ -392,7 +393,7 @@ class Controller(SchedulerPlugin):
         processing = sum(len(ws.processing) for ws in scheduler.workers.values())
         return {
             "processing": processing,
-            "waiting": len(scheduler.unrunnable) + len(scheduler.queued),
+            "waiting": sum(1 for _ in tasks_without_worker(scheduler)),
         }
 
     # By itself ------------------------------------------------------------------------------------
@@ -408,7 +409,7 @@ class Controller(SchedulerPlugin):
         idle = [
             str(ws.name)
             for ws in self.scheduler.workers.values()
-            if ws.extra.get(MANAGER_KEY) in silent and not ws.processing
+            if told_at_start(ws, MANAGER_KEY) in silent and not ws.processing
         ]
         self.departures.drain([*strangers, *idle])
         if self._close_with is not None and self.ending is None:
@@ -425,9 +426,9 @@ class Controller(SchedulerPlugin):
 
     def _claims(self) -> dict[str, str]:
         return {
-            str(ws.name): ws.extra[MANAGER_KEY]
+            str(ws.name): told_at_start(ws, MANAGER_KEY)
             for ws in self.scheduler.workers.values()
-            if ws.extra.get(MANAGER_KEY)
+            if told_at_start(ws, MANAGER_KEY)
         }
 
     # What the scheduler tells ---------------------------------------------------------------------

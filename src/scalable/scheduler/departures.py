@@ -8,6 +8,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
+from scalable.protocol.dask_seams.scheduler import LostWorker, excuse_loss_of_task
 from scalable.scheduler.drain import Drain
 
 REMEMBERED_LOSSES = 1000
@@ -74,8 +75,8 @@ class Departures:
         for name in workers:
             for key in self._lost_with.pop(name, ()):
                 task = self.scheduler.tasks.get(key)
-                if task is not None and task.suspicious:
-                    task.suspicious -= 1
+                if task is not None:
+                    excuse_loss_of_task(task)
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
         """Connected workers of these names."""
@@ -98,9 +99,10 @@ class Departures:
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Remember which calls a lost worker took with it."""
-        if topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
-            name = self._names.pop(msg["worker"], None)
-            if name is not None and not msg["expected"]:
-                self._lost_with[name] = tuple(msg["processing-tasks"])
+        lost = LostWorker.of(topic, msg)
+        if lost is not None:
+            name = self._names.pop(lost.address, None)
+            if name is not None and not lost.expected:
+                self._lost_with[name] = lost.running
                 while len(self._lost_with) > REMEMBERED_LOSSES:
                     del self._lost_with[next(iter(self._lost_with))]

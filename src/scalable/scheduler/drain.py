@@ -19,9 +19,9 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.core import Status
-from distributed.protocol.pickle import dumps
-from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.scheduler import TaskState, WorkerState
+
+from scalable.protocol.dask_seams.scheduler import Stealing, ask_task_states, set_worker_status
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -34,22 +34,6 @@ _NOT_BEGUN = frozenset(
 )
 
 _serial = itertools.count()
-
-
-def _ask_states() -> bytes:
-    # A nested function travels by value, so the worker needs nothing of this package.
-    def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, str]]:
-        tasks = dask_worker.state.tasks
-        return dask_worker.status.name, {k: tasks[k].state for k in keys if k in tasks}
-
-    return bytes(dumps(states))
-
-
-def _unwrap(value: Any) -> Any:
-    """The object itself: a scheduler leaves what passes through it serialized."""
-    if isinstance(value, Serialized):
-        return deserialize(value.header, value.frames)
-    return value.data if isinstance(value, Serialize) else value
 
 
 class Drain:
@@ -66,6 +50,7 @@ class Drain:
         self.state = "draining"
         self._scheduler = scheduler
         self._worker = worker
+        self._stealing = Stealing(scheduler)
         self._retiring = False
         # Beside cancelling the task: Dask's comms may swallow that.
         self._abandoned = False
@@ -120,25 +105,15 @@ class Drain:
         return bool(self._worker.actors) or (sole and not others)
 
     def _set_status(self, status: Status) -> None:
-        stimulus = f"scalable-drain-{next(_serial)}"
-        # Here first: otherwise the scheduler would go on assigning until the worker's answer.
-        self._scheduler.handle_worker_status_change(status, self._worker, stimulus)
-        self._scheduler.stream_comms[self._worker.address].send(
-            {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
-        )
+        set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
-        stealing = self._scheduler.extensions.get("stealing")
-        if stealing is None:
-            return
         load: dict[WorkerState, int] = {}
-        for task in list(self._worker.processing):
-            if task in stealing.in_flight or task in self._worker.long_running:
-                continue
+        for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
             if thief is not None:
                 load[thief] = load.get(thief, 0) + 1
-                stealing.move_task_request(task, self._worker, thief)
+                self._stealing.move(task, self._worker, thief)
 
     def _thief(self, task: TaskState, load: dict[WorkerState, int]) -> WorkerState | None:
         valid = self._scheduler.valid_workers(task)
@@ -153,22 +128,18 @@ class Drain:
     async def _idle(self) -> bool:
         """Whether the worker has stopped starting calls, and none that it began is unfinished."""
         assigned = [task.key for task in self._worker.processing]
-        stealing = self._scheduler.extensions.get("stealing")
-        if stealing and any(task in stealing.in_flight for task in self._worker.processing):
+        if self._stealing.asks(self._worker):
             return False
         try:
             answer = await asyncio.wait_for(
-                self._scheduler.rpc(self._worker.address).run(
-                    function=_ask_states(), args=dumps((assigned,))
-                ),
-                ASK_TIMEOUT_S,
+                ask_task_states(self._scheduler, self._worker, assigned), ASK_TIMEOUT_S
             )
         except (OSError, TimeoutError):
             return False  # lost, or too busy to answer; the loop looks again
-        if answer["status"] != "OK":
+        if answer is None:
             logger.warning("worker %s could not say what it runs", self._worker.name)
             return False
-        status, states = _unwrap(answer["result"])
+        status, states = answer
         # A call that ended (memory, error) has its message to the scheduler still under way.
         return bool(
             status == Status.closing_gracefully.name

@@ -10,6 +10,7 @@ from tornado import web
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest, url_concat
 
+from scalable.protocol.dask_seams.scheduler import http_application
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 COOKIE = "scalable_token"
@@ -71,7 +72,6 @@ class GuardedScheduler(PoolScheduler):
         The token; None for no guard.
     """
 
-    http_application: RoutingApplication
     http_server: HTTPServer
 
     def __init__(self, *args: Any, http_token: str | None = None, **kwargs: Any) -> None:
@@ -84,4 +84,4 @@ class GuardedScheduler(PoolScheduler):
         """Open the HTTP server, where an address was asked for, and guard it."""
         super().start_http_server(routes, dashboard_address, default_port, ssl_options)
         if dashboard_address and self._http_token is not None:
-            guard(self.http_application, self._http_token)
+            guard(http_application(self), self._http_token)

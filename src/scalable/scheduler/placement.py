@@ -8,47 +8,17 @@ choices (Mitzenmacher 2001). Work stealing evens out what is left.
 
 from __future__ import annotations
 
-import inspect
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from distributed import Scheduler
-from distributed.scheduler import SchedulerState, TaskState, WorkerState
-
-logger = logging.getLogger("scalable.scheduler")
+from distributed.scheduler import TaskState, WorkerState
 
 #: All of so many workers are compared, as Dask does; of more, only :data:`COMPARED`.
 FEW_WORKERS = 20
 COMPARED = 4
 #: Workers that hold the same input are compared up to so many.
 HOLDERS = 20
-
-#: What this file relies on: methods of Dask's scheduler with the names of their parameters.
-_RELIED_ON = {
-    "decide_worker_non_rootish": ("self", "ts"),
-    "valid_workers": ("self", "ts"),
-    "worker_objective": ("self", "ts", "ws"),
-}
-_ATTRIBUTES = ("running", "resources", "workers", "idle")
-_RESTRICTIONS = ("resource_restrictions", "worker_restrictions", "host_restrictions", "actor")
-
-
-def difference(scheduler: type[Any] = SchedulerState, task: type[Any] = TaskState) -> str | None:
-    """What this version of Dask has otherwise than is relied on here, or None.
-
-    Parameters
-    ----------
-    scheduler, task
-        Dask's classes.
-    """
-    for name, parameters in _RELIED_ON.items():
-        method = getattr(scheduler, name, None)
-        if method is None or tuple(inspect.signature(method).parameters) != parameters:
-            return f"{scheduler.__name__}.{name}"
-    missing = [name for name in _RESTRICTIONS if name not in getattr(task, "__slots__", ())]
-    return f"TaskState.{missing[0]}" if missing else None
 
 
 class _Noted(set[WorkerState]):

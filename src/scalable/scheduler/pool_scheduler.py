@@ -9,9 +9,10 @@ import dask
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.quiet_http import QuietHttp
 from scalable.scheduler.bundle_relay import BundleRelay
-from scalable.scheduler.placement import TagPlacement, difference
+from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 
 logger = logging.getLogger("scalable.scheduler")
@@ -25,6 +26,7 @@ class PoolScheduler(QuietHttp, Scheduler):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        seams.check()
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.relay = BundleRelay()
@@ -32,13 +34,13 @@ class PoolScheduler(QuietHttp, Scheduler):
         self.add_plugin(self.relay)
         self.add_plugin(Profiles(self))
         self.placement: TagPlacement | None = None
-        other = difference()
+        other = tag_placement()
         if other is None:
             self.placement = TagPlacement(self)
         else:
             logger.warning(
-                "this version of distributed has another %s: placing a tagged call takes longer "
-                "the more workers there are",
+                "tagged calls are placed by Dask's own rule, whose time grows with the number of "
+                "workers: %s",
                 other,
             )
 

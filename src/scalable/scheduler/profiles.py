@@ -8,6 +8,7 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState
 
+from scalable.protocol.dask_seams.scheduler import startstops
 from scalable.protocol.measured import PROFILE, TASK_ANNOTATION, measured
 from scalable.protocol.operations import PROFILES
 
@@ -56,7 +57,7 @@ class Profiles(SchedulerPlugin):
     def _end(self, key: Any, state: str, details: dict[str, Any]) -> None:
         task: TaskState = self._scheduler.tasks[key]
         ready_at = self._ready_at.pop(key, None)
-        began, ended, transfer_s, cpu_s, memory, _ = measured(details.get("startstops"))
+        began, ended, transfer_s, cpu_s, memory, _ = measured(startstops(details))
         worker = self._scheduler.workers.get(details.get("worker") or "")
         times: tuple[float | None, ...] = (time.time(), None, None, None)
         if began is not None and ended is not None:

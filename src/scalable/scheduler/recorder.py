@@ -17,6 +17,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
+from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, SHARES, TASK_ANNOTATION, measured
 
 FLUSH_INTERVAL_S = 0.5
@@ -160,7 +161,7 @@ class Recorder(SchedulerPlugin):
         address = details.get("worker")
         known = self._workers.get(address) if address is not None else None
         worker = "null" if known is None else _encode(known[0])
-        began, ended, transfer, cpu, memory, bundle = measured(details.get("startstops"))
+        began, ended, transfer, cpu, memory, bundle = measured(startstops(details))
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
@@ -274,12 +275,10 @@ class Recorder(SchedulerPlugin):
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Record which tasks a lost worker takes with it."""
-        if topic != "all" or not isinstance(msg, dict) or msg.get("action") != "remove-worker":
+        lost = LostWorker.of(topic, msg)
+        if lost is None or lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
-        keys = [*msg.get("processing-tasks", ()), *msg.get("lost-computed-tasks", ())]
-        if msg.get("expected") or not keys:
-            return
-        name, _ = self._workers.get(msg["worker"], (msg["worker"], None))
+        name, _ = self._workers.get(lost.address, (lost.address, None))
         row = {
             "failure_class": "WorkerLost",
             "message": f"worker {name} was lost; {len(keys)} tasks run again elsewhere",

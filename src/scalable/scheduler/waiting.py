@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed import Scheduler
-from distributed.protocol.pickle import dumps
 from distributed.scheduler import TaskState
 
 from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, known_tags, shown
@@ -47,7 +47,7 @@ class WaitingCalls:
             Tag -> counts, slots and reasons.
         """
         waiting: dict[str, list[TaskState]] = {}
-        for task in self.scheduler.unrunnable:
+        for task in tasks_no_worker_takes(self.scheduler):
             waiting.setdefault(self._tag_of(task, pools), []).append(task)
         now = time.monotonic()
         self._name_silent_workers()
@@ -113,22 +113,10 @@ class WaitingCalls:
             self.scheduler.log_event(WAITING_TOPIC, words)
 
     def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
-        error = ClusterError(message)
-        recommendations = {}
-        for task in list(tasks):
+        failing = list(tasks)
+        for task in failing:
             logger.error("call %s fails: %s", task.key, message)
-            recommendations.update(
-                self.scheduler.transition(
-                    task.key,
-                    "erred",
-                    exception=dumps(error),
-                    exception_text=repr(error),
-                    cause=task.key,
-                    stimulus_id="scalable-cannot-run",
-                )
-            )
-        if recommendations:
-            self.scheduler.transitions(recommendations, "scalable-cannot-run")
+        fail_tasks(self.scheduler, failing, ClusterError(message))
 
 
 def _why(tag: str, pool: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.scheduler import startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, measured
 from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
@@ -90,7 +91,7 @@ class Workload(SchedulerPlugin):
                 for tag, slots in self._blocked[key].slots:
                     self.submitted[tag] += slots * calls
         elif finish == "memory" and start == "processing" and call is not None:
-            self._learn(call.kind, details.get("startstops") or ())
+            self._learn(call.kind, startstops(details))
 
     def _enter(self, task: TaskState, state: str) -> None:
         slots = _slots(task)
@@ -113,8 +114,8 @@ class Workload(SchedulerPlugin):
                 del kinds[call.kind]
         return call
 
-    def _learn(self, kind: Kind, startstops: Any) -> None:
-        began, ended, _, _, memory, bundle = measured(startstops)
+    def _learn(self, kind: Kind, timings: Any) -> None:
+        began, ended, _, _, memory, bundle = measured(timings)
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
                 self.model.observe(Sample(kind, duration, memory))

@@ -4,12 +4,10 @@ import asyncio
 import functools
 import logging
 
-import pytest
 from distributed.core import Status
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import WorkerState
 
 from scalable.scheduler import pool_scheduler as scheduler_module
-from scalable.scheduler.placement import difference
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 
@@ -121,26 +119,6 @@ def test_other_restrictions_are_dasks_own_affair():
     assert place(scheduler, task) == "a2"
 
 
-def test_this_version_of_dask_is_as_relied_on():
-    assert difference() is None
-
-
-@pytest.mark.parametrize("gone", ["decide_worker_non_rootish", "worker_objective"])
-def test_another_version_of_dask_is_told_apart(gone):
-    class Renamed(PoolScheduler):
-        pass
-
-    setattr(Renamed, gone, lambda self, task, something_new: None)
-    assert difference(Renamed) == f"Renamed.{gone}"
-
-
-def test_a_task_without_what_is_relied_on_is_told_apart():
-    class Task:
-        __slots__ = tuple(s for s in TaskState.__slots__ if s != "actor")
-
-    assert difference(task=Task) == "TaskState.actor"
-
-
 def test_with_another_version_it_steps_aside_and_says_so(monkeypatch, caplog):
     @in_loop
     def scenario():
@@ -148,7 +126,8 @@ def test_with_another_version_it_steps_aside_and_says_so(monkeypatch, caplog):
         assert scheduler.placement is None
         assert place(scheduler, call(scheduler, "k")) == "a1"
 
-    monkeypatch.setattr(scheduler_module, "difference", lambda: "SchedulerState.valid_workers")
+    text = "distributed.scheduler.SchedulerState.valid_workers is missing"
+    monkeypatch.setattr(scheduler_module, "tag_placement", lambda: text)
     with caplog.at_level(logging.WARNING, "scalable"):
         scenario()
-    assert "another SchedulerState.valid_workers" in caplog.text
+    assert text in caplog.text

@@ -1,0 +1,390 @@
+"""Seams into Dask's scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from distributed import Scheduler
+from distributed.core import Status
+from distributed.protocol.pickle import dumps
+from distributed.protocol.serialize import Serialize, Serialized, deserialize
+from distributed.scheduler import TaskState, WorkerState
+
+from scalable.protocol.dask_seams.facts import (
+    Seams,
+    accepts,
+    contains,
+    declares,
+    has,
+    is_a,
+    mentions,
+)
+
+seams = Seams("scheduler")
+
+_SCHEDULER = "distributed.scheduler:Scheduler"
+_TASK = "distributed.scheduler:TaskState"
+_WORKER = "distributed.scheduler:WorkerState"
+
+# Messages -------------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    mentions(_SCHEDULER, "client_comms"),
+    accepts("distributed.batched:BatchedSend.send", 2),
+)
+def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -> None:
+    """Send a message over a client's stream; do nothing where the client is gone.
+
+    Relies on ``Scheduler.client_comms``: client id -> batched stream.
+    """
+    comm = scheduler.client_comms.get(client)
+    if comm is not None:
+        comm.send(message)
+
+
+@seams.relies_on(
+    mentions(_SCHEDULER, "stream_comms"),
+    accepts("distributed.batched:BatchedSend.send", 2),
+)
+def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) -> None:
+    """Send a message over a worker's stream; do nothing where the worker is gone.
+
+    Relies on ``Scheduler.stream_comms``: worker address -> batched stream.
+    """
+    comm = scheduler.stream_comms.get(address)
+    if comm is not None:
+        comm.send(message)
+
+
+@seams.relies_on(
+    mentions("distributed.core:Server", "stream_handlers", "handlers"),
+    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
+)
+def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
+    """Have a handler called for an operation on the streams of workers and clients.
+
+    Relies on ``Server.stream_handlers`` and on Dask's adding ``client=`` or ``worker=`` to the
+    message's own arguments.
+    """
+    scheduler.stream_handlers[operation] = handler
+
+
+# Tasks ----------------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    has(_TASK, "suspicious"),
+    mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures", "KilledWorker"),
+)
+def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
+    """Fail a task with ``KilledWorker`` as soon as its worker is lost, rather than run it again.
+
+    Relies on ``TaskState.suspicious``, which ``Scheduler.remove_worker`` increments and compares
+    with ``Scheduler.allowed_failures``.
+    """
+    task.suspicious = scheduler.allowed_failures
+
+
+@seams.relies_on(
+    has(_TASK, "suspicious"),
+    mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
+)
+def excuse_loss_of_task(task: TaskState) -> None:
+    """Take back one lost worker from those that are counted against a task.
+
+    Relies on ``TaskState.suspicious``, as :func:`fail_at_first_loss` does.
+    """
+    if task.suspicious:
+        task.suspicious -= 1
+
+
+@seams.relies_on(
+    is_a("distributed.stealing:fast_tasks", set),
+    mentions("distributed.stealing:WorkStealing.steal_time_ratio", "fast_tasks", "prefix", "name"),
+)
+def never_steal(task: TaskState) -> None:
+    """Keep Dask's work stealing away from tasks of the same prefix.
+
+    Relies on ``distributed.stealing.fast_tasks``: a set of prefixes that are not stolen.
+    """
+    from distributed.stealing import fast_tasks
+
+    fast_tasks.add(task.prefix.name)
+
+
+@seams.relies_on(
+    has(_TASK, "run_spec"),
+    mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
+)
+def never_compute_again(task: TaskState) -> None:
+    """Treat the result of a task as data: when it is lost the task is not run again.
+
+    Relies on ``TaskState.run_spec``: a task without it is forgotten, and its clients are told that
+    the key is lost.
+    """
+    task.run_spec = None
+
+
+@seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
+def tasks_without_worker(scheduler: Scheduler) -> Iterator[TaskState]:
+    """Iterate over tasks that are ready and have no worker.
+
+    Relies on ``SchedulerState.unrunnable`` (no worker can take them) and ``.queued`` (all workers
+    are busy), both collections of ``TaskState``.
+    """
+    return chain(scheduler.unrunnable, scheduler.queued)
+
+
+@seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable"))
+def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
+    """Return tasks that no connected worker can take.
+
+    Relies on ``SchedulerState.unrunnable``.
+    """
+    return list(scheduler.unrunnable)
+
+
+@seams.relies_on(
+    contains("distributed.scheduler:SchedulerState._TRANSITIONS_TABLE", ("no-worker", "erred")),
+    accepts(f"{_SCHEDULER}.transition", 3, "stimulus_id", "exception", "exception_text", "cause"),
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    accepts(
+        "distributed.scheduler:SchedulerState._transition_no_worker_erred",
+        3,
+        "exception",
+        "exception_text",
+        "cause",
+    ),
+)
+def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -> None:
+    """Fail tasks that no worker can take.
+
+    Relies on the transition from ``no-worker`` to ``erred`` and on its arguments.
+    """
+    stimulus = "scalable-cannot-run"
+    recommendations: dict[Any, Any] = {}
+    for task in tasks:
+        recommendations.update(
+            scheduler.transition(
+                task.key,
+                "erred",
+                exception=dumps(error),
+                exception_text=repr(error),
+                cause=task.key,
+                stimulus_id=stimulus,
+            )
+        )
+    if recommendations:
+        scheduler.transitions(recommendations, stimulus)
+
+
+@seams.relies_on(
+    mentions(
+        f"{_SCHEDULER}.remove_worker",
+        "remove-worker", "processing-tasks", "lost-computed-tasks", "expected", "all",
+    ),
+)  # fmt: skip
+class LostWorker:
+    """A worker that left the scheduler, as the event of its removal describes it.
+
+    Relies on the message that ``Scheduler.remove_worker`` logs under the topic ``all``.
+
+    Attributes
+    ----------
+    address
+        Address of the worker.
+    expected
+        Whether it was told to leave.
+    running, computed
+        Keys of the tasks that it was given, and of those whose only result it held.
+    """
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        self.address: str = message["worker"]
+        self.expected = bool(message["expected"])
+        self.running: tuple[Any, ...] = tuple(message["processing-tasks"])
+        self.computed: tuple[Any, ...] = tuple(message["lost-computed-tasks"])
+
+    @classmethod
+    def of(cls, topic: Any, message: Any) -> LostWorker | None:
+        """Return the worker that an event reports as removed; None for other events."""
+        if topic != "all" or not isinstance(message, dict):
+            return None
+        return cls(message) if message.get("action") == "remove-worker" else None
+
+
+# Workers --------------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    accepts(f"{_SCHEDULER}.handle_worker_status_change", 4),
+    mentions("distributed.worker:Worker.__init__", "worker-status-change"),
+    accepts("distributed.worker:Worker.handle_worker_status_change", 2, "stimulus_id"),
+    has("distributed.core:Status", "running", "closing_gracefully"),
+    mentions(_SCHEDULER, "stream_comms"),
+)
+def set_worker_status(
+    scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
+) -> None:
+    """Set the status of a worker, first here and then on the worker.
+
+    Relies on ``Scheduler.handle_worker_status_change`` and on the worker's handler of the stream
+    operation of the same name. Here first: otherwise the scheduler would assign tasks to the
+    worker until its answer.
+    """
+    scheduler.handle_worker_status_change(status, worker, stimulus)
+    message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
+    scheduler.stream_comms[worker.address].send(message)
+
+
+@seams.relies_on(
+    mentions("distributed.stealing:WorkStealing", "in_flight"),
+    accepts("distributed.stealing:WorkStealing.move_task_request", 4),
+    has(_WORKER, "processing", "long_running"),
+)
+class Stealing:
+    """Dask's protocol for moving tasks that have not begun from one worker to another.
+
+    Relies on the extension ``stealing`` of the scheduler with ``in_flight`` (tasks whose worker
+    was asked) and ``move_task_request(task, victim, thief)``, in which the worker answers whether
+    the task had begun. Without the extension nothing is movable.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._extension: Any = scheduler.extensions.get("stealing")
+
+    def movable(self, worker: WorkerState) -> list[TaskState]:
+        """Return the tasks of a worker that may be asked for."""
+        if self._extension is None:
+            return []
+        flying = self._extension.in_flight
+        return [t for t in worker.processing if t not in flying and t not in worker.long_running]
+
+    def asks(self, worker: WorkerState) -> bool:
+        """Return whether a worker still has to answer for one of its tasks."""
+        if self._extension is None:
+            return False
+        return any(task in self._extension.in_flight for task in worker.processing)
+
+    def move(self, task: TaskState, victim: WorkerState, thief: WorkerState) -> None:
+        """Ask for a task on behalf of another worker."""
+        self._extension.move_task_request(task, victim, thief)
+
+
+@seams.relies_on(
+    accepts("distributed.worker:Worker.run", 2, "function", "args"),
+    mentions("distributed.worker:run", "status", "result", "OK", "dask_worker"),
+    has("distributed.worker_state_machine:TaskState", "state"),
+    mentions("distributed.worker_state_machine:WorkerState", "tasks"),
+)
+async def ask_task_states(
+    scheduler: Scheduler, worker: WorkerState, keys: list[Any]
+) -> tuple[str, dict[Any, str]] | None:
+    """Return a worker's status and the states of its tasks; None where it cannot say.
+
+    Relies on the handler ``run`` of workers, which calls a pickled function with the worker as
+    ``dask_worker``, and on ``worker.state.tasks[key].state``.
+
+    Raises
+    ------
+    OSError
+        When the worker does not answer.
+    """
+    answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
+    if answer["status"] != "OK":
+        return None
+    status, states = _plain(answer["result"])
+    return status, states
+
+
+def _asking() -> bytes:
+    # A nested function travels by value, so the worker needs nothing of this package.
+    def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, str]]:
+        tasks = dask_worker.state.tasks
+        return dask_worker.status.name, {k: tasks[k].state for k in keys if k in tasks}
+
+    return bytes(dumps(states))
+
+
+def _plain(value: Any) -> Any:
+    """Return the object itself: a scheduler leaves what passes through it serialized."""
+    if isinstance(value, Serialized):
+        return deserialize(value.header, value.frames)
+    return value.data if isinstance(value, Serialize) else value
+
+
+@seams.relies_on(
+    declares("distributed.scheduler:SchedulerState.decide_worker_non_rootish", "self", "ts"),
+    declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
+    declares("distributed.scheduler:SchedulerState.worker_objective", "self", "ts", "ws"),
+    mentions("distributed.scheduler:SchedulerState", "running", "resources", "workers", "idle"),
+    has(_TASK, "resource_restrictions", "worker_restrictions", "host_restrictions", "actor"),
+    accepts(f"{_SCHEDULER}.add_resources", 3),
+    accepts(f"{_SCHEDULER}.remove_resources", 2),
+    optional=True,
+)
+def tag_placement() -> str | None:
+    """Return why tagged calls cannot be placed by our own rule, or None where they can.
+
+    Relies on the methods of ``SchedulerState`` by which a ready task gets its worker, and on the
+    sets of workers that they keep. Without them placing takes longer the more workers there are.
+    """
+    return seams.difference(tag_placement.__name__)
+
+
+@seams.relies_on(
+    has(_WORKER, "extra", "executing", "processing", "last_seen", "occupancy", "resources"),
+    mentions("distributed.worker:Worker", "startup_information"),
+)
+def told_at_start(worker: WorkerState, key: str) -> Any:
+    """Return what a worker said of itself under a key when it connected; None without it.
+
+    Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
+    """
+    return worker.extra.get(key)
+
+
+@seams.relies_on(
+    mentions("distributed.worker_state_machine:TaskFinishedMsg.__init__", "startstops"),
+    contains(
+        "distributed.worker_state_machine:StartStop.__annotations__", "action", "start", "stop"
+    ),
+    declares(
+        "distributed.diagnostics.plugin:SchedulerPlugin.transition",
+        "self",
+        "key",
+        "start",
+        "finish",
+        "stimulus_id",
+        "args",
+        "kwargs",
+    ),
+)
+def startstops(details: Mapping[str, Any]) -> Any:
+    """Return the timings that came with the end of a task; None without any.
+
+    Relies on the argument ``startstops`` of ``SchedulerPlugin.transition``: the entries that the
+    worker appended to its ``TaskState.startstops``, each with ``action``, ``start`` and ``stop``.
+    """
+    return details.get("startstops")
+
+
+@seams.relies_on(
+    declares(
+        "distributed.node:ServerNode.start_http_server",
+        "self", "routes", "dashboard_address", "default_port", "ssl_options",
+    ),
+    mentions("distributed.node:ServerNode.start_http_server", "http_application", "http_server"),
+    declares(
+        "distributed.http.routing:RoutingApplication.find_handler", "self", "request", "kwargs"
+    ),
+)  # fmt: skip
+def http_application(scheduler: Any) -> Any:
+    """Return the application that answers the HTTP requests of a scheduler.
+
+    Relies on ``ServerNode.start_http_server``, which makes it, and on its ``find_handler``.
+    """
+    return scheduler.http_application
