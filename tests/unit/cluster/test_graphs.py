@@ -9,7 +9,7 @@ import pytest
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 from dask.utils import key_split
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scalable.client.graphs import is_raw, prepare
@@ -143,6 +143,7 @@ def plainly(value, graph):
     return value
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(graphs())
 def test_any_graph_means_what_it_says(drawn):
     graph, keys = drawn
