@@ -12,16 +12,20 @@ STAND_IN = """\
 #!/bin/sh
 runtime=${0##*/}
 set -- "$runtime" "$@"
+case $2-${LASTS:+lasts}-${IMMUNE:+immune} in
+exec-lasts-*) trap 'exit 9' TERM ;;
+run-*-immune) trap '' TERM ;;
+esac
 printf '%s\\0' "$@" > "$CALLS/.new-$$"
 mv "$CALLS/.new-$$" "$CALLS/$(date +%s%N)-$2"
 case $2 in
 exec)
     env -0 > "$CALLS/.environment"
     echo "$$" > "$CALLS/.pid"
-    [ -z "$LASTS" ] || { trap 'exit 9' TERM; while :; do sleep 0.02; done; }
+    [ -z "$LASTS" ] || while :; do sleep 0.02; done
     ;;
 run)
-    [ -z "$IMMUNE" ] || { trap '' TERM; while :; do sleep 0.02; done; }
+    [ -z "$IMMUNE" ] || while :; do sleep 0.02; done
     while [ -n "$LASTS" ] && [ ! -e "$CALLS/.stopped" ]; do sleep 0.02; done
     [ -z "$LASTS" ] || exit 9
     ;;
