@@ -11,16 +11,32 @@ demo: $(VENV)/.examples
 	$(BIN)/python -m scalable run examples/climate-ensemble/scalable.yaml \
 	    --target local --workflow examples/climate-ensemble/workflow.py
 
+# Tests run side by side, also on few cores: most of them wait for processes, clocks and queues.
+SIDE_BY_SIDE := -n auto --dist loadgroup --no-loadscope-reorder
+# Files that git does not know, and those that it ignores; caches may be new.
+FILES := git status --porcelain --ignored 2>/dev/null | grep -vE '__pycache__/$$| \.cache/$$' || true
+
 test: system-packages $(VENV)/.dev
+	@$(FILES) >$(VENV)/.files-before
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --config pyproject.toml
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/lint-imports --config pyproject.toml --cache-dir .cache/import-linter
+	$(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE)
+	@{ $(FILES); } | diff $(VENV)/.files-before - \
+	    || { echo "the tests changed files in this directory (above)"; exit 1; }
 
-.PHONY: test-slow format docs-options system-packages clean
+.PHONY: test-slow test-matrix format docs-options system-packages clean
+# Long cases, and many more examples of each property.
 test-slow: system-packages $(VENV)/.dev
 	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE) --hypothesis-profile=thorough tests/property tests/unit
+
+# Every Python that is found, with the oldest and the newest distributed that pyproject.toml allows.
+# TESTS limits what runs: make test-matrix TESTS=tests/unit
+TESTS ?=
+test-matrix: system-packages
+	@$(PYTHON) scripts/test_matrix.py -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -50,7 +66,7 @@ system-packages:
 	    || { tail -n 20 "$$log"; echo "not installed: tests that need them are skipped"; }
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .cache build dist
 
 # A virtual environment that a broken or other Python left behind is made anew.
 $(VENV)/.created:

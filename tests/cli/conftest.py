@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -118,19 +117,6 @@ def finish(spawn):
         return SimpleNamespace(code=process.returncode, out=out, err=err)
 
     return run
-
-
-@pytest.fixture
-def wait_for():
-    """Wait until something is true."""
-
-    def wait(condition, timeout=60):
-        deadline = time.monotonic() + timeout
-        while not condition():
-            assert time.monotonic() < deadline, "it never became true"
-            time.sleep(0.02)
-
-    return wait
 
 
 @pytest.fixture

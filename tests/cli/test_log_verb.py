@@ -81,10 +81,10 @@ def test_following_for_programs_is_a_value_a_line_and_ends_when_interrupted(writ
     assert process.returncode == 0
 
 
-def test_what_is_followed_can_go_to_a_file(written, spawn, tmp_path, wait_for):
+def test_what_is_followed_can_go_to_a_file(written, spawn, tmp_path, eventually):
     file = tmp_path / "followed"
     file.write_text("of yesterday\n")
     process = spawn("logs", "one", "--pool", "model", "--follow", "--output", file)
-    wait_for(lambda: file.read_text() == "model-local-1f-0: first\n")
+    eventually(lambda: file.read_text() == "model-local-1f-0: first\n")
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60) == ("", "")

@@ -229,12 +229,12 @@ def test_a_record_that_is_gone_costs_its_report_only(script, finish):
 # Signals -------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_of_ours_reaches_the_script_once(script, spawn, wait_for, project):
+def test_an_interrupt_of_ours_reaches_the_script_once(script, spawn, eventually, project):
     script(COUNT)
     process = spawn("run")
-    wait_for((project / "ready").exists)
+    eventually((project / "ready").exists)
     process.send_signal(signal.SIGINT)
-    wait_for((project / "seen").exists)
+    eventually((project / "seen").exists)
     process.send_signal(signal.SIGINT)
     process.terminate()
     process.communicate(timeout=120)
@@ -242,10 +242,10 @@ def test_an_interrupt_of_ours_reaches_the_script_once(script, spawn, wait_for, p
     assert process.returncode == 7
 
 
-def test_an_interrupt_that_the_script_does_not_catch_is_130(script, spawn, wait_for, project):
+def test_an_interrupt_that_the_script_does_not_catch_is_130(script, spawn, eventually, project):
     script("from record import record\nrecord().close('completed')\n" + SLEEP)
     process = spawn("run")
-    wait_for((project / "ready").exists)
+    eventually((project / "ready").exists)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
@@ -254,7 +254,7 @@ def test_an_interrupt_that_the_script_does_not_catch_is_130(script, spawn, wait_
 
 
 def test_a_program_in_the_background_can_be_interrupted_all_the_same(
-    script, spawn, wait_for, project
+    script, spawn, eventually, project
 ):
     script(SLEEP)
     # As a shell without job control starts `scalable run &`.
@@ -264,7 +264,7 @@ def test_a_program_in_the_background_can_be_interrupted_all_the_same(
     )
     command = [sys.executable, "-c", starter, "-m", "scalable", "run"]
     with subprocess.Popen(command, start_new_session=True) as process:
-        wait_for((project / "ready").exists)
+        eventually((project / "ready").exists)
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == 130
 
@@ -296,10 +296,10 @@ def test_a_key_on_the_terminal_reaches_the_script_once(script, project):
     assert (project / "count").read_text() == "1"
 
 
-def test_a_termination_becomes_an_interrupt(script, spawn, wait_for, project):
+def test_a_termination_becomes_an_interrupt(script, spawn, eventually, project):
     script(COUNT)
     process = spawn("run")
-    wait_for((project / "ready").exists)
+    eventually((project / "ready").exists)
     process.terminate()
     process.communicate(timeout=120)
     assert (project / "count").read_text() == "1"
@@ -329,10 +329,10 @@ def gone(pid):
     return False
 
 
-def test_a_script_that_does_not_end_is_killed(script, wait_for, project):
+def test_a_script_that_does_not_end_is_killed(script, eventually, project):
     script(STUBBORN)
     with subprocess.Popen([sys.executable, "-c", IMPATIENT], start_new_session=True) as process:
-        wait_for((project / "ready").exists)
+        eventually((project / "ready").exists)
         process.terminate()
         assert process.wait(timeout=120) == 130
     assert gone(int((project / "pid").read_text()))
@@ -352,10 +352,10 @@ def test_an_error_of_ours_does_not_leave_the_script_behind(script, project):
     assert gone(int((project / "pid").read_text()))
 
 
-def test_a_script_that_is_killed_leaves_an_interrupted_run(script, spawn, wait_for, project):
+def test_a_script_that_is_killed_leaves_an_interrupted_run(script, spawn, eventually, project):
     script("from record import record\nrecord()\n" + SLEEP)
     process = spawn("run")
-    wait_for((project / "ready").exists)
+    eventually((project / "ready").exists)
     os.kill(int((project / "pid").read_text()), signal.SIGKILL)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 137
@@ -365,15 +365,15 @@ def test_a_script_that_is_killed_leaves_an_interrupted_run(script, spawn, wait_f
 
 
 @linux
-def test_a_script_does_not_outlive_us(script, spawn, wait_for, project):
+def test_a_script_does_not_outlive_us(script, spawn, eventually, project):
     script(
         SLEEP.replace("time.sleep(120)", "") + "try:\n    time.sleep(120)\n"
         "except KeyboardInterrupt:\n    pathlib.Path('ended').touch()\n"
     )
     process = spawn("run")
-    wait_for((project / "ready").exists)
+    eventually((project / "ready").exists)
     process.kill()
-    wait_for((project / "ended").exists)
+    eventually((project / "ended").exists)
 
 
 def test_progress_that_nobody_reads_does_not_end_the_script(script, spawn, project):

@@ -1,13 +1,11 @@
-"""Waiting without guessing, and a real Slurm.
-
-Every wait has a generous bound and says what it waited for.
-"""
+"""A real Slurm for the tests that need one."""
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,30 +16,16 @@ sys.path.append(str(SCRIPTS))
 from slurm_testbed import INSTALL, SlurmTestbed, missing_programs  # noqa: E402
 
 
-@pytest.fixture
-def eventually():
-    """Wait until a condition holds; the answer of the condition is returned."""
-
-    def wait(condition, what="", timeout=60.0):
-        deadline = time.monotonic() + timeout
-        while True:
-            answer = condition()
-            if answer:
-                return answer
-            assert time.monotonic() < deadline, f"waited {timeout} s in vain: {what or condition}"
-            time.sleep(0.05)
-
-    return wait
-
-
 @contextlib.contextmanager
-def running_testbed(directory, **options):
-    """A private Slurm; it ends with the block, or with this process, whatever ends that."""
+def running_testbed(**options):
+    """Run a private Slurm; it ends with the block, or with this process, whatever ends that."""
     if missing := missing_programs():
         reason = f"NOT TESTED ON SLURM: {', '.join(missing)} not installed; run: {INSTALL}"
         if os.environ.get("SCALABLE_REQUIRE_SLURM") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
+    # pytest's directories are too long for the sockets of Slurm and munge.
+    directory = tempfile.mkdtemp(prefix="slurm-")
     testbed = SlurmTestbed(directory, **options)
     testbed.start()
     stop = (SCRIPTS / "slurm-testbed", "stop", "--directory", directory, "--after", os.getpid())
@@ -57,6 +41,7 @@ def running_testbed(directory, **options):
         testbed.stop()
         watch.kill()
         watch.wait(timeout=30)
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def lead_to(testbed, monkeypatch):
@@ -68,9 +53,9 @@ def lead_to(testbed, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def slurm(tmp_path_factory):
-    """The session's Slurm; nothing leads to it by itself, see `on_slurm`."""
-    with running_testbed(tmp_path_factory.mktemp("slurm")) as testbed:
+def slurm():
+    """Run a Slurm for all tests of this process; nothing leads to it by itself, see `on_slurm`."""
+    with running_testbed() as testbed:
         yield testbed
 
 
@@ -89,13 +74,12 @@ def on_slurm(slurm, monkeypatch, eventually):
 
 
 @pytest.fixture
-def own_slurm(tmp_path_factory, monkeypatch):
+def own_slurm(monkeypatch):
     """Start a Slurm of the test's own, which it may break: commands lead to the latest."""
     with contextlib.ExitStack() as running:
 
         def start(**options):
-            directory = tmp_path_factory.mktemp("slurm")
-            testbed = running.enter_context(running_testbed(directory, **options))
+            testbed = running.enter_context(running_testbed(**options))
             lead_to(testbed, monkeypatch)
             return testbed
 

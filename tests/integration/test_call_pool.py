@@ -24,20 +24,9 @@ components:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    place = tmp_path_factory.mktemp("calls")
-    (place / "scalable.yaml").write_text(MANIFEST)
-    patch = pytest.MonkeyPatch()
-    patch.chdir(place)
-    patch.setenv("XDG_STATE_HOME", str(place / "state"))
-    session = ScalableSession.from_yaml()
-    try:
-        client = session.start()
-        client.wait_for_workers(3, timeout=60)
-        yield client
-    finally:
-        session.close()
-        patch.undo()
+def client(running_session):
+    with running_session(MANIFEST, workers=3) as session:
+        yield session.client
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from distributed.scheduler import KilledWorker
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from scalable import ClusterError, ScalableClient, ScalableSession
+from scalable import ClusterError, ScalableClient
 
 MANIFEST = """\
 version: 1
@@ -42,21 +42,11 @@ def work(path, number, seconds, fails):
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory):
-    place = tmp_path_factory.mktemp("stress")
-    (place / "scalable.yaml").write_text(MANIFEST)
-    patch = pytest.MonkeyPatch()
-    patch.chdir(place)
-    patch.setenv("XDG_STATE_HOME", str(place / "state"))
-    session = ScalableSession.from_yaml()
-    try:
-        first = session.start()
-        first.wait_for_workers(3, timeout=60)
+def clients(running_session):
+    with running_session(MANIFEST, workers=3) as session:
+        first = session.client
         with ScalableClient(first.scheduler.address, security=first.security) as second:
             yield first, second
-    finally:
-        session.close()
-        patch.undo()
 
 
 STEPS = st.lists(

@@ -13,7 +13,6 @@ import pytest
 from dask.task_spec import Task, TaskRef
 from distributed import Future, get_worker
 
-from scalable import ScalableSession
 from scalable.client.client import ScalableClient
 from scalable.errors import ClusterError
 
@@ -29,19 +28,9 @@ components:
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory):
-    place = tmp_path_factory.mktemp("graphs")
-    (place / "scalable.yaml").write_text(MANIFEST)
-    patch = pytest.MonkeyPatch()
-    patch.chdir(place)
-    patch.setenv("XDG_STATE_HOME", str(place / "state"))
-    session = ScalableSession.from_yaml()
-    try:
-        session.start().wait_for_workers(2, timeout=60)
+def session(running_session):
+    with running_session(MANIFEST, workers=2) as session:
         yield session
-    finally:
-        session.close()
-        patch.undo()
 
 
 @pytest.fixture(scope="module")

@@ -6,23 +6,20 @@ import time
 import pytest
 from distributed import as_completed, get_client, wait
 
-from scalable import ScalableSession
+MANIFEST = """\
+version: 1
+project: {name: nested}
+targets:
+  local: {provider: local, processes: %s}
+components:
+  a: {}
+"""
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
-def client(request, tmp_path_factory):
-    place = tmp_path_factory.mktemp("nested")
-    patch = pytest.MonkeyPatch()
-    patch.chdir(place)
-    patch.setenv("XDG_STATE_HOME", str(place / "state"))
-    session = ScalableSession.local({"a": {"workers": 1}}, processes=request.param)
-    try:
-        client = session.start()
-        client.wait_for_workers(1, timeout=60)
-        yield client
-    finally:
-        session.close()
-        patch.undo()
+def client(request, running_session):
+    with running_session(MANIFEST % str(request.param).lower(), workers=1) as session:
+        yield session.client
 
 
 def double(x):

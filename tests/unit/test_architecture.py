@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 
 
 def test_providers_are_strangers_to_each_other():
-    graph = grimp.build_graph("scalable")
+    graph = grimp.build_graph("scalable", cache_dir=None)
     folders = [
         module
         for module in graph.find_children("scalable.providers")
