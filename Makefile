@@ -12,31 +12,32 @@ demo: $(VENV)/.examples
 	    --target local --workflow examples/climate-ensemble/workflow.py
 
 # Tests run side by side, also on few cores: most of them wait for processes, clocks and queues.
+PYTEST := $(BIN)/pytest -o cache_dir=.cache/pytest
 SIDE_BY_SIDE := -n auto --dist loadgroup --no-loadscope-reorder
 # Files that git does not know, and those that it ignores; caches may be new.
 FILES := git status --porcelain --ignored 2>/dev/null | grep -vE '__pycache__/$$| \.cache/$$' || true
 
 test: system-packages $(VENV)/.dev
-	@$(FILES) >$(VENV)/.files-before
+	@{ $(FILES); } >$(VENV)/.files-before
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config pyproject.toml --cache-dir .cache/import-linter
-	$(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE)
+	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE)
 	@{ $(FILES); } | diff $(VENV)/.files-before - \
 	    || { echo "the tests changed files in this directory (above)"; exit 1; }
 
 .PHONY: test-slow test-matrix format docs-options system-packages clean
 # Long cases, and many more examples of each property.
 test-slow: system-packages $(VENV)/.dev
-	$(BIN)/pytest -m slow
-	$(BIN)/pytest -m "not slow" $(SIDE_BY_SIDE) --hypothesis-profile=thorough tests/property tests/unit
+	$(PYTEST) -m slow
+	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) --hypothesis-profile=thorough tests/property tests/unit
 
 # Every Python that is found, with the oldest and the newest distributed that pyproject.toml allows.
 # TESTS limits what runs: make test-matrix TESTS=tests/unit
 TESTS ?=
 test-matrix: system-packages
-	@$(PYTHON) scripts/test_matrix.py -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
+	@$(PYTHON) scripts/test_matrix.py -o cache_dir=.cache/pytest -m "not slow" $(SIDE_BY_SIDE) $(TESTS)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -85,6 +85,15 @@ def pytest_collection_modifyitems(config, items):
 # Fixtures -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="session", autouse=True)
+def elsewhere(tmp_path_factory):
+    """Run in an empty directory with a state of its own: nothing is written into the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def eventually():
     """Wait until a condition holds; the answer of the condition is returned."""
