@@ -25,7 +25,7 @@ SPREAD = ("integration", "docs", "cli", "providers")
 set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 SLOW_MACHINES = [hypothesis.HealthCheck.too_slow]
 hypothesis.settings.register_profile(
-    "quick", max_examples=50, deadline=None, derandomize=True, suppress_health_check=SLOW_MACHINES
+    "quick", max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW_MACHINES
 )
 hypothesis.settings.register_profile(
     "thorough", max_examples=1000, deadline=None, suppress_health_check=SLOW_MACHINES

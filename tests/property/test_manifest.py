@@ -6,7 +6,7 @@ import string
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.errors import ManifestError
@@ -95,7 +95,6 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("manifests")
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=manifests(), seed=st.integers(), flow=st.booleans())
 def test_one_meaning_has_one_lock(directory, data, seed, flow):
     reference = Manifest.from_mapping(data, MODELS).resolve("t")
@@ -114,7 +113,6 @@ def test_one_meaning_has_one_lock(directory, data, seed, flow):
         assert resolved.lock == reference.lock
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=manifests())
 def test_the_written_manifest_resolves_to_itself(directory, data):
     resolved = Manifest.from_mapping(data, MODELS).resolve("t")
@@ -123,7 +121,6 @@ def test_the_written_manifest_resolves_to_itself(directory, data):
     assert again.spec.components == resolved.spec.components
 
 
-@settings(max_examples=40, deadline=None)
 @given(data=manifests(), cpus=st.integers(65, 99))
 def test_another_meaning_has_another_lock(data, cpus):
     before = Manifest.from_mapping(data, MODELS).resolve("t").lock
@@ -132,7 +129,6 @@ def test_another_meaning_has_another_lock(data, cpus):
     assert Manifest.from_mapping(changed, MODELS).resolve("t").lock != before
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     content=st.binary(max_size=200)
     | st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace"))
@@ -166,7 +162,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     data=st.fixed_dictionaries(
         {"version": st.just(1) | json_values},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.scaling.policy import PoolScaler
@@ -56,7 +56,6 @@ def applied(view: PoolView, workers: int) -> PoolView:
     return replace(view, wanted=workers, arriving=arriving, idle=idle)
 
 
-@settings(max_examples=400, deadline=None)
 @given(views(), st.floats(0.01, 300), st.sampled_from(["cost", "balance", "time"]))
 def test_bounds_hold_busy_workers_stay_and_the_same_load_changes_nothing(
     view: PoolView, mean_s: float, objective: str

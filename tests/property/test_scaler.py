@@ -1,6 +1,6 @@
 """What holds for every load that an AdaptiveScaler may be shown."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable import AdaptiveScaler
@@ -43,7 +43,6 @@ def applied(decision, active):
     return after
 
 
-@settings(max_examples=60, deadline=None)
 @given(scalers(), tasks, counts, ended)
 def test_the_same_load_again_changes_nothing(scaler, pending, active, completions):
     decision = scaler.evaluate(pending, active, completions)
@@ -52,7 +51,6 @@ def test_the_same_load_again_changes_nothing(scaler, pending, active, completion
     assert not again.has_changes, (decision, again)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     scalers(cooldowns=(0, 60)),
     st.lists(st.tuples(tasks, counts), min_size=1, max_size=4),

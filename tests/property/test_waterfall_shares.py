@@ -1,6 +1,6 @@
 """What holds for every sharing of wanted counts."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.scaling.waterfall import Tier, Waterfall
@@ -28,7 +28,6 @@ def tiers(draw):
 WANTED = st.dictionaries(st.sampled_from(TAGS), COUNTS)
 
 
-@settings(deadline=None)
 @given(looks=st.lists(st.tuples(st.floats(0, 100), WANTED, tiers()), min_size=1, max_size=6))
 def test_shares_keep_to_tags_limits_and_what_is_there(looks):
     policy, now = Waterfall(10), 0.0
@@ -50,7 +49,6 @@ def places(draw):
     return draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 25)), min_size=1, max_size=3))
 
 
-@settings(deadline=None, max_examples=50)
 @given(places=places(), wanted=st.integers(1, 6))
 def test_what_is_wanted_comes_however_slow_the_places_are(places, wanted):
     """Each place delivers what it was asked for without a break; withdrawn orders start anew."""

@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from plans import calls, problem
 
@@ -168,7 +168,6 @@ def test_no_pool_gets_more_workers_than_it_has_calls():
     assert chosen(given, "minimize time", None, "aggressive").point.workers == (2,)
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(1, 12), st.none() | st.integers(4, 20), st.booleans())
 def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, safe):
     given = problem(work, most=most, total=total)
@@ -185,7 +184,6 @@ def test_counts_grow_from_cost_to_time_and_keep_all_bounds(work, most, total, sa
     assert all(n <= max(1, most) for n, most in zip(time.workers, useful, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs(), st.floats(0.01, 0.99))
 def test_no_pool_of_the_cheapest_can_do_with_a_worker_less(work, share):
     given = problem(work, most=12)
@@ -200,7 +198,6 @@ def test_no_pool_of_the_cheapest_can_do_with_a_worker_less(work, share):
             assert given.time_s(fewer) > deadline_s
 
 
-@settings(max_examples=60, deadline=None)
 @given(graphs())
 def test_each_point_of_a_front_is_faster_and_dearer_than_the_one_before(work):
     front = chosen(problem(work, most=12), "balance").front

@@ -31,6 +31,7 @@ def test_few_outcomes_change_no_prediction():
     assert overhead([PastPrediction(9.0, 9.0, overhead=9.0)] * 3) == 9
 
 
+@pytest.mark.slow
 def test_confidence_is_calibrated_on_runs_that_it_has_not_seen():
     chance = random.Random(20260101)
     said = {}

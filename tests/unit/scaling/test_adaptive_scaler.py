@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable import AdaptiveScaler
@@ -186,7 +186,6 @@ def test_contradictions_are_refused(options):
 COUNTS = st.integers(0, 200)
 
 
-@settings(deadline=None)
 @given(
     tasks=st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 1e4)), max_size=60),
     active=st.fixed_dictionaries({"a": COUNTS, "b": COUNTS}),

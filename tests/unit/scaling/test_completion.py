@@ -71,6 +71,7 @@ def test_confidence_is_low_without_evidence_and_grows_with_it():
     assert many > 0.9
 
 
+@pytest.mark.slow
 def test_confidence_is_how_often_the_prediction_holds():
     """Of many predictions with about 60 % confidence about 60 % come true, and so on."""
     source = random.Random(2)
