@@ -13,10 +13,10 @@ from statistics import median
 
 from scalable import settings
 from scalable.planning import Knowledge, PastPrediction, Prices
+from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
 from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
-from scalable.units import parse_bytes
 
 #: Numbers of calls are medians over so many runs, the latest ones.
 RUNS_FOR_CALLS = 5
@@ -33,9 +33,7 @@ def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel
         Earlier runs, the latest first.
     """
     expectations = {
-        (task.component, task.name): Expectation(
-            task.duration_s, None if task.memory is None else parse_bytes(task.memory)
-        )
+        (task.component, task.name): Expectation(task.duration_s, task.memory_bytes)
         for task in spec.tasks.values()
         if task.duration_s is not None or task.memory is not None
     }
@@ -81,6 +79,7 @@ def gather(
         startup_s=_startups(here),
         past_predictions=_past_predictions(here),
         prices=prices,
+        counts_startup=provider_traits(spec.provider_name).counts_startup,
     )
 
 

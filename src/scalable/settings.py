@@ -46,8 +46,3 @@ def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:
         return Path(asked)
     found = (Path(name) for name in MANIFEST_NAMES if Path(name).exists())
     return next(found, Path(MANIFEST_NAMES[0]))
-
-
-def inside_slurm_job() -> bool:
-    """Whether this process runs inside a Slurm job."""
-    return "SLURM_JOB_ID" in os.environ

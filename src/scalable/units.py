@@ -1,4 +1,4 @@
-"""Bytes, durations and walltimes: parse and print."""
+"""Bytes, durations, walltimes and ranges of ports: parse and print."""
 
 from __future__ import annotations
 
@@ -191,3 +191,29 @@ def counted(count: int, what: str) -> str:
         One of them, a word with a regular plural.
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def parse_port_range(text: str) -> tuple[int, int]:
+    """Read a range of ports.
+
+    Parameters
+    ----------
+    text
+        ``"40000:41000"``, ``"40000-41000"``, or one port.
+
+    Returns
+    -------
+    tuple of int
+        The first and the last port, both included.
+
+    Raises
+    ------
+    ValueError
+        When the text is no such range.
+    """
+    match = re.fullmatch(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?", text.strip())
+    if match:
+        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+        if 1 <= first <= last <= 65535:
+            return first, last
+    raise ValueError(f"{text!r} is not a range of ports: write for example 40000:41000")

@@ -176,7 +176,7 @@ def test_threads_cannot_be_detached_unless_they_become_processes(invoke, manifes
     assert "processes: true" in (find("one").path / "manifest.yaml").read_text()
     result = invoke("up", "--target", "cluster", "--name", "two", "--processes", "--yes")
     assert (result.code, len(started)) == (3, 2)
-    assert "--processes is for local targets" in result.err
+    assert "--processes does not apply to target" in result.err
 
 
 def test_expectations_that_are_missing_give_no_time(invoke, manifest, started, tmp_path):

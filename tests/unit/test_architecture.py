@@ -2,9 +2,11 @@
 
 import ast
 import itertools
+import re
 from pathlib import Path
 
 import grimp
+import pytest
 
 RUNS_CODE_OF_USERS = {
     "client/calls/backlog.py",
@@ -53,3 +55,49 @@ def test_only_the_output_of_the_command_line_prints():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     }
     assert found <= {"cli/output.py"}
+
+
+#: Where a provider may be named outside its folder, and why.
+PROVIDERS_NAMED = {
+    "__init__.py": "public names",
+    "session/session.py": "ScalableSession.local, a word of the user's surface, and its target",
+    "session/request.py": "ScalableSession.local, a word of the user's surface, and its target",
+    "manifest/choose.py": "the target that is called local is chosen before others",
+    "manifest/starter.py": "text of the example manifest",
+}
+PROVIDERS = ("local", "slurm", "kubernetes", "aws", "gcp")
+IDENTIFIER = re.compile(r"(?<![a-z])(Local|Slurm|Kubernetes|AWS|GCP)[A-Z]|slurm|kubernetes")
+
+
+def names_a_provider(node):
+    """Whether a node of a syntax tree is a provider's name, or an identifier made of one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value.lower() in PROVIDERS
+    name = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "name", None)
+    if isinstance(node, ast.ImportFrom):
+        name = node.module
+    return isinstance(name, str) and bool(IDENTIFIER.search(name))
+
+
+def test_no_provider_is_named_outside_its_folder():
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        room, *rest = path.relative_to(SOURCE).parts
+        if room == "providers" and rest[0] in PROVIDERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if names_a_provider(node):
+                found.setdefault(str(path.relative_to(SOURCE)), node.lineno)
+    assert not {file: line for file, line in found.items() if file not in PROVIDERS_NAMED}
+
+
+@pytest.mark.parametrize(
+    "text", ["x == 'slurm'", "SlurmCluster()", "import_module('LOCAL')", "a.KubernetesOptions"]
+)
+def test_the_search_finds_names_of_providers(text):
+    assert any(names_a_provider(node) for node in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ["threading.local()", "x = 'localhost'", "locals()"])
+def test_the_search_passes_other_words(text):
+    assert not any(names_a_provider(node) for node in ast.walk(ast.parse(text)))

@@ -30,6 +30,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand, ScalingListener
 from scalable.scheduler.managers import Attachment, Managers
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.spec import Starting
 
 if TYPE_CHECKING:
     from scalable.client.attached import AttachedCluster
@@ -76,8 +77,10 @@ class PoolCluster(SpecCluster):
 
     scheduler: Any
     scheduler_comm: Any
-    #: Where its workers come from, as far as it matters for how long they take to start.
-    provider_name = "local"
+    #: Provider of its workers, shown by status; empty where its user gives the workers.
+    provider_name = ""
+    #: Time and price of starting a worker.
+    starting = Starting(startup_s=1.0, billed_least_s=0.0)
 
     def __init__(
         self,
@@ -106,6 +109,7 @@ class PoolCluster(SpecCluster):
             identity=identify_process(),
             provider=self.provider_name,
             pools={},
+            starting=asdict(self.starting),
         )
         self.managers.attach(own, time.monotonic())
         self.add_pools([Pool(UNTAGGED, self._entries, template=worker)])

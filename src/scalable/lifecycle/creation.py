@@ -16,8 +16,10 @@ from typing import Any
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
+from scalable.lifecycle.stored_specs import encoded, stored_spec
 from scalable.liveness import identify_process, is_alive
 from scalable.planning import adaptive_bounds, expectations, written_total
+from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus, DeploymentSpec, Plan
 
@@ -138,7 +140,10 @@ def create(creation: Creation) -> ClusterDirectory:
         )
     _refuse_open_page(record.dashboard_address)
     directory = ClusterDirectory.create(
-        record, manifest_yaml=creation.manifest_yaml, plan=creation.plan.to_dict()
+        record,
+        manifest_yaml=creation.manifest_yaml,
+        spec=encoded(creation.spec),
+        plan=creation.plan.to_dict(),
     )
     services.start_scheduler(directory, creation.spec)
     if creation.options.workers:
@@ -204,7 +209,7 @@ def add_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequ
 
 def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
     for manager, request in managers.items():
-        directory.write_manifest(manager, request.manifest_yaml)
+        directory.write_request(manager, request.manifest_yaml, encoded(request.spec))
         services.start_manager(directory, manager, request.spec)
 
 
@@ -217,7 +222,8 @@ def _record(creation: Creation) -> ClusterRecord:
             labels.setdefault(label, []).append(tag)
     most = written_total(spec)
     bounds = adaptive_bounds(spec)
-    in_job = spec.provider_name == "slurm" and spec.options.get("scheduler") == "job"
+    option = provider_traits(spec.provider_name).services_option
+    by_provider = option is not None and spec.options.get(option[0]) == option[1]
     return ClusterRecord(
         id=str(uuid.uuid4()),
         name=options.name or default_name(spec),
@@ -250,7 +256,7 @@ def _record(creation: Creation) -> ClusterRecord:
         runs_dir=str(settings.runs_dir().absolute()),
         log_dir=spec.options.get("logs"),
         sys_path=creation.sys_path,
-        services=spec.provider_name if in_job else "process",
+        services=spec.provider_name if by_provider else "process",
         dashboard_address=options.dashboard_address or spec.options.get("dashboard_address"),
     )
 
@@ -404,8 +410,6 @@ def resume(name: str) -> list[str]:
     ClusterError
         When there is no such cluster, or its scheduler is gone.
     """
-    from scalable.lifecycle.manifests import spec_for
-
     directory = find(name)
     status = status_of(directory, time.time())
     if status.embedded:
@@ -416,10 +420,9 @@ def resume(name: str) -> list[str]:
             hint=f"`scalable down {status.name}` clears it away; `scalable up` makes it anew",
         )
     started = []
-    for manager, described in directory.record().managers.items():
+    for manager in directory.record().managers:
         if not services.is_running(directory, manager):
-            spec = spec_for(directory, manager, described["target"])
-            services.start_manager(directory, manager, spec)
+            services.start_manager(directory, manager, stored_spec(directory, manager))
             started.append(manager)
     return started
 

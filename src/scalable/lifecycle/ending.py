@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.lifecycle import control, services
 from scalable.liveness import end_process, is_alive
-from scalable.providers.registry import get_provider
+from scalable.providers.registry import get_provider, machine_providers
 from scalable.records import ClusterDirectory, find, status_of
 from scalable.spec import ClusterRecord, ClusterStatus
 
@@ -139,4 +139,5 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
 
 def _providers(record: ClusterRecord) -> Iterable[str]:
     named = [record.provider, *(m["provider"] for m in record.managers.values())]
-    return dict.fromkeys([*named, "local"])
+    # The scheduler and managers of any cluster may be processes of this machine.
+    return dict.fromkeys([*named, *machine_providers()])

@@ -7,6 +7,7 @@ ends: in a program of its own (``scalable.programs.manager``), or in the foregro
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import re
@@ -23,14 +24,14 @@ from distributed.core import rpc
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
-from scalable.lifecycle.manifests import spec_for
 from scalable.lifecycle.services import SCHEDULER
+from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
-from scalable.providers.registry import get_provider
+from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
 from scalable.spec import DeploymentSpec
 
@@ -94,7 +95,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
     """
     record = directory.record()
     described = record.managers[manager]
-    spec = spec_for(directory, manager, described["target"])
+    spec = stored_spec(directory, manager)
     known = wait_for_scheduler(directory)
     return ManagerConfig(
         manager=manager,
@@ -206,6 +207,7 @@ class ManagerProcess:
             "identity": identify_process(),
             "target": spec.target_name,
             "provider": spec.provider_name,
+            "starting": dataclasses.asdict(provider_traits(spec.provider_name).starting),
             "priority": config.priority,
             "limits": dict(config.limits),
             "pools": {tag: _shape(part) for tag, part in spec.components.items()},

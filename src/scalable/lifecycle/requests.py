@@ -24,8 +24,11 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
     """
     if not options.processes:
         return resolved
-    if resolved.spec.provider_name != "local":
-        raise PlanError(f"--processes is for local targets; {resolved.spec.target_name!r} is none")
+    if "processes" not in resolved.spec.options:
+        raise PlanError(
+            f"--processes does not apply to target {resolved.spec.target_name!r}: provider "
+            f"{resolved.spec.provider_name!r} has no such option"
+        )
     return resolved.with_options({"processes": True})
 
 

@@ -11,7 +11,6 @@ subclass of :class:`ProviderOptions` built from these types or from pydantic's o
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -26,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from scalable.units import parse_bytes, parse_duration, parse_walltime
+from scalable.units import parse_bytes, parse_duration, parse_port_range, parse_walltime
 
 __all__ = [
     "ComponentRuntime",
@@ -88,32 +87,6 @@ def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
         return text
 
     return check
-
-
-def parse_port_range(text: str) -> tuple[int, int]:
-    """Read a range of ports.
-
-    Parameters
-    ----------
-    text
-        ``"40000:41000"``, ``"40000-41000"``, or one port.
-
-    Returns
-    -------
-    tuple of int
-        The first and the last port, both included.
-
-    Raises
-    ------
-    ValueError
-        When the text is no such range.
-    """
-    match = re.fullmatch(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?", text.strip())
-    if match:
-        first, last = int(match.group(1)), int(match.group(2) or match.group(1))
-        if 1 <= first <= last <= 65535:
-            return first, last
-    raise ValueError(f"{text!r} is not a range of ports: write for example 40000:41000")
 
 
 def _checked_ports(text: str) -> str:

@@ -239,7 +239,7 @@ def _checked(
         warnings=tuple(in_order(warnings)),
         _root=expanded,
         _overlays=overlays,
-        _models=dict(models),
+        _models=models,
         _source=faults.source,
         _unset=tuple(unset.sorted()),
     )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from scalable.planning.counts import worker_counts, written_total
 from scalable.spec import DeploymentSpec, Plan, WorkerRange
-from scalable.units import parse_bytes
 
 #: Task -> component, and the expected seconds and bytes of one call, each or None; as JSON values.
 Expectations = Mapping[str, tuple[str, float | None, int | None]]
@@ -72,7 +71,7 @@ def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations
         task.name: (
             task.component,
             task.duration_s,
-            None if task.memory is None else parse_bytes(task.memory),
+            task.memory_bytes,
         )
         for task in spec.tasks.values()
         if task.name not in known and (task.duration_s is not None or task.memory is not None)

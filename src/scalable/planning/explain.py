@@ -217,7 +217,7 @@ def _time(given: Explanation) -> Iterator[str]:
             )
         return
     unknown = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
-    if spec.provider_name != "local" and unknown:
+    if given.knowledge.counts_startup and unknown:
         yield (
             f"How long workers of {', '.join(unknown[:_SHOWN])} take to start is not known yet, "
             "and not contained."

@@ -68,6 +68,8 @@ class Knowledge:
         What became of earlier predictions.
     prices
         None where no price is known.
+    counts_startup
+        Whether workers take long enough to start for a prediction to say that it leaves that out.
     """
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
@@ -76,3 +78,4 @@ class Knowledge:
     startup_s: Mapping[str, float] = field(default_factory=dict)
     past_predictions: Sequence[PastPrediction] = ()
     prices: Prices | None = None
+    counts_startup: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scalable.spec import DeploymentSpec, Diagnostic
-from scalable.units import format_bytes, parse_bytes
+from scalable.units import format_bytes
 
 #: Bytes that a worker has in use before it runs anything (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6
@@ -15,11 +15,11 @@ def notices(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LITTLE_MEMORY",
             ("components", tag, "memory"),
-            f"memory {component.memory} is {format_bytes(parse_bytes(component.memory))}; "
+            f"memory {component.memory} is {format_bytes(component.memory_bytes)}; "
             f"a worker alone needs {format_bytes(WORKER_NEEDS)}",
             hint="write for example 1G",
             severity="warning",
         )
         for tag, component in spec.components.items()
-        if component.memory is not None and parse_bytes(component.memory) < WORKER_NEEDS
+        if component.memory_bytes is not None and component.memory_bytes < WORKER_NEEDS
     ]

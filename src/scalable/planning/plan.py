@@ -27,7 +27,6 @@ from scalable.spec import (
     ScalePlan,
     TaskPrediction,
 )
-from scalable.units import parse_walltime
 
 #: Points of a front that are kept with a plan.
 KEPT_POINTS = 40
@@ -102,12 +101,11 @@ def written_prices(spec: DeploymentSpec) -> Prices | None:
 
 
 def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None, str]:
-    walltime = spec.options.get("walltime")
     if request.deadline_s is not None:
         return request.deadline_s, "the deadline"
-    if walltime is None:
+    if spec.walltime_s is None:
         return None, ""
-    return parse_walltime(str(walltime)), f"the walltime of target {spec.target_name!r}"
+    return spec.walltime_s, f"the walltime of target {spec.target_name!r}"
 
 
 @dataclass(frozen=True)

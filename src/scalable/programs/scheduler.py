@@ -11,17 +11,16 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.lifecycle.snapshots import Snapshots
+from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process
 from scalable.protocol.credentials import new_credentials, security_of
+from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.controller import Controller
@@ -29,7 +28,7 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.http import GuardedScheduler
 from scalable.scheduler.lifetime import Limits
 from scalable.scheduler.recorder import Recorder
-from scalable.spec import ClusterRecord
+from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
 logger = logging.getLogger("scalable.programs")
@@ -48,10 +47,9 @@ async def serve(directory: ClusterDirectory) -> str:
     record = directory.record()
     directory.write_pem(*new_credentials())
     security = security_of(directory.pem())
-    options = _target_options(directory, record)
     dashboard = record.dashboard_address
     scheduler = GuardedScheduler(
-        **_listening(options),
+        **_listening(stored_spec(directory)),
         protocol="tls://",
         security=security,
         dashboard=bool(dashboard),
@@ -100,19 +98,15 @@ async def serve(directory: ClusterDirectory) -> str:
     return controller.ending or "its scheduler was closed"
 
 
-def _listening(options: Mapping[str, Any]) -> dict[str, Any]:
-    interface = options.get("interface")
-    if options.get("provider") == "local" and not interface:
+def _listening(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return where the scheduler listens, as arguments of Dask's server."""
+    interface = spec.options.get("interface")
+    if provider_traits(spec.provider_name).on_this_machine and not interface:
         return {"host": "127.0.0.1", "port": 0}
-    if not interface:
-        return {"port": options.get("scheduler_port", 0)}
-    return {"interface": interface, "port": options.get("scheduler_port", 0)}
-
-
-def _target_options(directory: ClusterDirectory, record: ClusterRecord) -> dict[str, Any]:
-    written = yaml.safe_load((directory.path / "manifest.yaml").read_text(encoding="utf-8"))
-    options: dict[str, Any] = written["targets"][record.target]
-    return options
+    # The default port is that of a scheduler in the user's process: both may run on one node.
+    written = "scheduler_port" in spec.written_options
+    listening = {"port": spec.options["scheduler_port"] if written else 0}
+    return listening | ({"interface": interface} if interface else {})
 
 
 def _on_loopback(address: str | None) -> str | None:
@@ -129,7 +123,7 @@ def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirector
     return RunDirectory.create(
         record.project,
         record.target,
-        manifest_yaml=(directory.path / "manifest.yaml").read_text(encoding="utf-8"),
+        manifest_yaml=directory.manifest_path().read_text(encoding="utf-8"),
         manifest_lock=record.lock,
         plan=directory.plan(),
         runs_dir=Path(record.runs_dir) if record.runs_dir else None,

@@ -9,6 +9,7 @@ light.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -18,6 +19,7 @@ from scalable.spec import (
     Diagnostic,
     ResourceRequest,
     ScalePlan,
+    Traits,
     ValidationReport,
 )
 
@@ -33,10 +35,32 @@ __all__ = [
     "DeploymentProvider",
     "DeploymentSpec",
     "Diagnostic",
+    "LazyModel",
     "ResourceRequest",
     "ScalePlan",
+    "Traits",
     "ValidationReport",
 ]
+
+
+class LazyModel:
+    """A class attribute that is a provider's option model, imported when it is read.
+
+    Schedulers and managers of detached clusters use providers and never read it: pydantic takes
+    longer to import than they otherwise take to start.
+
+    Parameters
+    ----------
+    module, name
+        Module of the model, and its name there.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Any:
+        return getattr(import_module(self._module), self._name)
 
 
 @runtime_checkable
@@ -61,11 +85,11 @@ class ClusterHandle(Protocol):
 
 @runtime_checkable
 class DeploymentProvider(Protocol):
-    """What every provider does.
+    """The methods of every provider.
 
-    A class may also offer ``estimate_cost(spec, plan) -> CostEstimate | None``, and an attribute
-    ``options_model``, a pydantic model of the options that a target may carry; without it any
-    option is accepted.
+    A class may also offer ``estimate_cost(spec, plan) -> CostEstimate | None``, and two attributes:
+    ``options_model``, a pydantic model of the options that a target may carry (without it any
+    option is accepted), and ``traits``, a :class:`Traits` (without it the defaults hold).
     """
 
     name: str

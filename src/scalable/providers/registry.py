@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
+import os
 import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError, UnknownProviderError
+from scalable.spec import Traits
 
 logger = logging.getLogger("scalable.providers")
 
@@ -71,7 +74,7 @@ def provider_class(name: str) -> type[Any]:
     if key in _registered:
         return _registered[key]
     if key in _built_in():
-        return importlib.import_module(f"scalable.providers.{key}").PROVIDER  # type: ignore[no-any-return]
+        return import_module(f"scalable.providers.{key}").PROVIDER  # type: ignore[no-any-return]
     point = _installed().get(key)
     if point is None:
         known = ", ".join(provider_names())
@@ -89,17 +92,66 @@ def get_provider(name: str) -> Any:
     return provider_class(name)()
 
 
-def option_models() -> dict[str, Any]:
-    """Name -> pydantic model of a provider's options, None where it accepts any option.
+def provider_traits(name: str) -> Traits:
+    """Return the traits of a provider, without loading it where it is built in.
 
-    A plug-in that cannot be loaded counts as one that accepts any option: the error comes when it
-    is used.
+    Errors are those of :func:`provider_class`.
     """
-    models: dict[str, Any] = {}
-    for name in provider_names():
+    key = name.lower()
+    if key in _built_in() and key not in _registered:
+        return import_module(f"scalable.providers.{key}.traits").TRAITS  # type: ignore[no-any-return]
+    return getattr(provider_class(key), "traits", Traits())
+
+
+def machine_providers() -> tuple[str, ...]:
+    """Return the names of the built-in providers whose workers are processes of this machine."""
+    return tuple(name for name in sorted(_built_in()) if provider_traits(name).on_this_machine)
+
+
+def inside_job_of(name: str) -> bool:
+    """Return whether this process runs in a job of a provider; False for an unknown provider."""
+    try:
+        variable = provider_traits(name).job_variable
+    except ProviderError:
+        return False  # who uses the provider gets the error
+    return variable is not None and variable in os.environ
+
+
+class OptionModels(Mapping[str, Any]):
+    """Name of a provider -> pydantic model of its options, imported when it is read.
+
+    The value is None for a provider that accepts any option. A plug-in that cannot be loaded counts
+    as one that accepts any option: the error comes when it is used.
+    """
+
+    def __init__(self) -> None:
+        self._names = provider_names()
+        self._models: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._models:
+            self._models[name] = self._load(name)
+        return self._models[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _load(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
         try:
-            models[name] = getattr(provider_class(name), "options_model", None)
+            return getattr(provider_class(name), "options_model", None)
         except ProviderError as error:
             logger.warning("%s", error)
-            models[name] = None
-    return models
+            return None
+
+
+def option_models() -> OptionModels:
+    """Return the option models of all providers."""
+    return OptionModels()

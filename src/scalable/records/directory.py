@@ -26,6 +26,7 @@ RECORD = "record.json"
 SCHEDULER = "scheduler.json"
 STATUS = "status.json"
 MANIFEST = "manifest.yaml"
+SPEC = "spec.json"
 PLAN = "plan.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
@@ -76,6 +77,7 @@ class ClusterDirectory:
         record: ClusterRecord,
         *,
         manifest_yaml: str = "",
+        spec: str | None = None,
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
         """Record a cluster before anything of it exists.
@@ -94,6 +96,8 @@ class ClusterDirectory:
             made = cls(parent / record.id)
             made.path.mkdir(mode=0o700)
             write_private(made.path / MANIFEST, manifest_yaml)
+            if spec is not None:
+                write_private(made.path / SPEC, spec)
             write_private(made.path / PLAN, json.dumps(plan or {}))
             write_private(made.path / TOKEN, secrets.token_urlsafe(24))
             # Last: a directory is a cluster's from the moment that it holds this file.
@@ -172,9 +176,39 @@ class ClusterDirectory:
         """Private directory of one of its managers."""
         return self.path / "managers" / manager
 
-    def write_manifest(self, manager: str, text: str) -> None:
-        """Keep the manifest as it is resolved for a manager's target."""
-        write_private(private_directory(self.manager_directory(manager)) / MANIFEST, text)
+    def write_request(self, manager: str, manifest_yaml: str, spec: str | None) -> None:
+        """Keep what a manager is asked for.
+
+        Parameters
+        ----------
+        manager
+            Id of the manager.
+        manifest_yaml
+            The manifest as it is resolved for the manager's target, for people.
+        spec
+            JSON form of the manager's deployment spec; None where it has none.
+        """
+        parent = private_directory(self.manager_directory(manager))
+        write_private(parent / MANIFEST, manifest_yaml)
+        if spec is not None:
+            write_private(parent / SPEC, spec)
+
+    def manifest_path(self, manager: str | None = None) -> Path:
+        """Return the path of the resolved manifest, of the cluster or of one of its managers."""
+        return self._home(manager) / MANIFEST
+
+    def spec_text(self, manager: str | None = None) -> str | None:
+        """Return the stored deployment spec of the cluster or of a manager; None without one."""
+        path = self._home(manager) / SPEC
+        try:
+            return read_private(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ClusterError(f"{path} cannot be read: {error}") from error
+
+    def _home(self, manager: str | None) -> Path:
+        return self.path if manager is None else self.manager_directory(manager)
 
     def managers(self) -> dict[str, dict[str, Any]]:
         """Id -> what each manager that was let in said of its process."""

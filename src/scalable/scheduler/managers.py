@@ -35,6 +35,8 @@ class Attachment:
         Tag -> most workers that it provisions.
     pools
         Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one of its workers.
+    starting
+        Fields of :class:`scalable.spec.Starting`; those that are missing have its defaults.
     """
 
     manager: str
@@ -45,6 +47,7 @@ class Attachment:
     priority: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    starting: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

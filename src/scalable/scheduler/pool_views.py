@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from distributed.scheduler import WorkerState
 
@@ -15,35 +15,13 @@ from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind
 from scalable.scheduler.workload import Workload
+from scalable.spec import Starting
 
 if TYPE_CHECKING:
     from scalable.scheduler.controller import Controller
 
 #: The last starts of a pool, whose median is what the next one is expected to take.
 KEPT_STARTS = 20
-
-
-class Starting(NamedTuple):
-    """What starting a worker takes in a place, before any start was seen.
-
-    Attributes
-    ----------
-    startup_s
-        From being asked for until it is connected, in seconds.
-    billed_s
-        The most of these that are paid for.
-    billed_least_s
-        A worker is paid for at least so long.
-    """
-
-    startup_s: float
-    billed_s: float = float("inf")
-    billed_least_s: float = 0.0
-
-
-#: Waiting in a queue costs nothing; clouds charge from the boot on, and a minute at least.
-_BATCH, _CLOUD = Starting(60.0, billed_s=30.0), Starting(60.0, billed_least_s=60.0)
-STARTING: Mapping[str, Starting] = {"local": Starting(1.0), "slurm": _BATCH}
 
 
 class Starts:
@@ -160,4 +138,4 @@ class PoolViews:
             if tag in manager.attachment.pools
         ]
         first = min(offering, key=lambda a: a.priority, default=None)
-        return STARTING.get(first.provider, _CLOUD) if first is not None else _CLOUD
+        return Starting() if first is None else Starting(**first.starting)

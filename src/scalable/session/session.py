@@ -37,7 +37,7 @@ from scalable.lifecycle.requests import (
 )
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
 from scalable.planning import PlanRequest, conflicts, make_plan, notices, written_total
-from scalable.providers.registry import get_provider, option_models
+from scalable.providers.registry import get_provider, inside_job_of, option_models
 from scalable.records import ClusterDirectory, find
 from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
 from scalable.telemetry import RunDirectory
@@ -87,8 +87,8 @@ class ScalableSession:
         path
             YAML or TOML; by default SCALABLE_MANIFEST, then ``scalable.yaml``.
         target
-            By default SCALABLE_TARGET, then a slurm target when inside a Slurm job, then
-            ``local``, then the only one.
+            By default SCALABLE_TARGET, then the target in whose batch system this process is
+            a job, then ``local``, then the only one.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class ScalableSession:
         models = option_models()
         file = settings.manifest_path(path)
         targets = read_targets(file)
-        chosen = choose_target(targets, target)
+        chosen = choose_target(targets, target, inside_job_of)
         manifest = Manifest.load(file, models, target=chosen)
         if chosen is None:
             raise ManifestError(

@@ -19,6 +19,7 @@ from scalable.spec.plan import (
     TaskPrediction,
 )
 from scalable.spec.resources import ResourceRequest
+from scalable.spec.traits import Starting, Traits
 
 __all__ = [
     "STATES",
@@ -37,8 +38,10 @@ __all__ = [
     "PredictedCost",
     "ResourceRequest",
     "ScalePlan",
+    "Starting",
     "TaskPrediction",
     "TaskSpec",
+    "Traits",
     "ValidationReport",
     "WorkerRange",
 ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+from scalable.units import parse_bytes
 
 #: Variables by which numerical libraries choose their number of threads.
 THREAD_VARIABLES = (
@@ -73,6 +76,11 @@ class ComponentSpec:
     workers: WorkerRange | None = None
     tags: tuple[str, ...] = ()
 
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        """The memory in bytes, or None."""
+        return None if self.memory is None else parse_bytes(self.memory)
+
     def environment(self, slots: int) -> dict[str, str]:
         """Variables of a worker: its share of the cores for numerical libraries, and its ``env``.
 
@@ -117,6 +125,11 @@ class TaskSpec:
     duration_s: float | None = None
     memory: str | None = None
     after: tuple[str, ...] = ()
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        """The expected peak memory of one call in bytes, or None."""
+        return None if self.memory is None else parse_bytes(self.memory)
 
     @property
     def expected_work_s(self) -> float | None:

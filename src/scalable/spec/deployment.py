@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.resources import ResourceRequest
+from scalable.units import parse_walltime
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,13 @@ class DeploymentSpec:
         """The tags, in the order of the manifest."""
         return tuple(self.components)
 
+    @cached_property
+    def walltime_s(self) -> float | None:
+        """The walltime of the target in seconds, or None where it has none."""
+        return walltime_of(self.options)
+
     def resources(self, tag: str) -> ResourceRequest:
-        """What one worker of a tag asks for, with the target's walltime where it has one."""
+        """Return what one worker of a tag asks for, with the target's walltime if it has one."""
         component = self.components[tag]
         walltime = self.options.get("walltime")
         return ResourceRequest(
@@ -100,3 +107,15 @@ class DeploymentSpec:
             walltime=None if walltime is None else str(walltime),
             gpus=component.gpus,
         )
+
+
+def walltime_of(options: Mapping[str, Any]) -> float | None:
+    """Return the walltime that the options of a target say, in seconds, or None.
+
+    Raises
+    ------
+    ValueError
+        When the option is not a walltime.
+    """
+    written = options.get("walltime")
+    return None if written is None else parse_walltime(str(written))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from scalable.units import parse_bytes, parse_walltime
@@ -29,12 +30,12 @@ class ResourceRequest:
     walltime: str | None = None
     gpus: int = 0
 
-    @property
+    @cached_property
     def memory_bytes(self) -> int | None:
         """The memory in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
 
-    @property
+    @cached_property
     def walltime_s(self) -> float | None:
         """The walltime in seconds, or None."""
         return None if self.walltime is None else parse_walltime(self.walltime)

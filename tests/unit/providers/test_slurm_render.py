@@ -239,12 +239,12 @@ def test_a_tag_of_several_lines_makes_no_directive(tmp_path):
     ],
 )
 def test_walltimes(walltime, shown):
-    assert slurm_time(walltime) == shown
+    assert slurm_time(parse_walltime(walltime)) == shown
 
 
 @given(st.integers(0, 400 * 86400))
 def test_a_walltime_reads_as_it_was_written(seconds):
-    assert parse_walltime(slurm_time(f"{seconds}s")) == seconds
+    assert parse_walltime(slurm_time(seconds)) == seconds
 
 
 @pytest.mark.parametrize(
@@ -252,14 +252,14 @@ def test_a_walltime_reads_as_it_was_written(seconds):
     [("20G", "19074M"), ("20GiB", "20480M"), ("1", "1M"), ("1MiB", "1M"), ("1048577", "2M")],
 )
 def test_amounts_of_memory(memory, shown):
-    assert slurm_memory(memory) == shown
+    assert slurm_memory(parse_bytes(memory)) == shown
 
 
 @given(st.integers(1, 2**50))
 def test_memory_is_never_less_than_asked_for_and_hardly_more(count):
-    mebibytes = int(slurm_memory(str(count)).removesuffix("M"))
+    mebibytes = int(slurm_memory(count).removesuffix("M"))
     assert mebibytes == math.ceil(count / 2**20)
-    assert 0 <= mebibytes * 2**20 - parse_bytes(str(count)) < 2**20
+    assert 0 <= mebibytes * 2**20 - count < 2**20
 
 
 @pytest.mark.parametrize(

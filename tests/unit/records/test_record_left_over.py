@@ -208,7 +208,7 @@ class TestRemoving:
 
     def test_the_record_goes_last(self, record, monkeypatch):
         made = running(record, identify_process())
-        made.write_manifest("m", "text")
+        made.write_request("m", "text", None)
         made.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
         (made.path / "link").symlink_to(made.path / "tls")
         made.set_stage("deleting")

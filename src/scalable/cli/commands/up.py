@@ -121,7 +121,12 @@ def _what_goes_on(name: str, output: Output) -> Iterator[None]:
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
     """Whether money or a queue is involved anywhere."""
-    return any(s.provider_name != "local" or s.price_per_core_hour is not None for s in places)
+    from scalable.providers.registry import provider_traits
+
+    return any(
+        provider_traits(s.provider_name).asks_first or s.price_per_core_hour is not None
+        for s in places
+    )
 
 
 def _outlook(session: ScalableSession, options: DetachOptions) -> str:
@@ -154,6 +159,7 @@ def _change(
 ) -> int:
     """Bring a cluster that runs to the counts of a plan."""
     from scalable.lifecycle.control import scale
+    from scalable.providers.registry import provider_traits
     from scalable.records import status_of
 
     _refuse_other_target(directory, session)
@@ -176,7 +182,8 @@ def _change(
     if counts:
         record = directory.record()
         places = {record.provider, *(m["provider"] for m in record.managers.values())}
-        costs = plan.cost_estimate is not None or places != {"local"}
+        asks = any(provider_traits(place).asks_first for place in places)
+        costs = asks or plan.cost_estimate is not None
         if costs and any(n > now[tag] for tag, n in counts.items()):
             confirm(f"Change cluster {status.name!r}?", yes=yes)
         scale(directory.id, counts)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from scalable.providers.aws.options import AWSOptions
-from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
+from scalable.providers.aws.traits import TRAITS
+from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
 
 
 class AWSProvider:
     """Validates and plans targets on AWS; clusters cannot be built yet."""
 
     name = "aws"
-    options_model = AWSOptions
+    options_model = LazyModel("scalable.providers.aws.options", "AWSOptions")
+    traits = TRAITS
 
     builds_clusters = False
 

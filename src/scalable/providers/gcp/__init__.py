@@ -1,7 +1,19 @@
 """Google Cloud: options and offline validation."""
 
-from scalable.providers.gcp.provider import GCPProvider
+from typing import TYPE_CHECKING, Any
 
-PROVIDER = GCPProvider
+from scalable.providers.gcp.traits import TRAITS
 
-__all__ = ["GCPProvider"]
+if TYPE_CHECKING:
+    from scalable.providers.gcp.provider import GCPProvider
+
+__all__ = ["TRAITS", "GCPProvider"]
+
+
+def __getattr__(name: str) -> Any:
+    # The traits are read without the provider.
+    if name in ("PROVIDER", "GCPProvider"):
+        from scalable.providers.gcp.provider import GCPProvider
+
+        return GCPProvider
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

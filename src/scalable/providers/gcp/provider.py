@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
-from scalable.providers.gcp.options import GCPOptions
+from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
+from scalable.providers.gcp.traits import TRAITS
 
 
 class GCPProvider:
     """Validates and plans targets on Google Cloud; clusters cannot be built yet."""
 
     name = "gcp"
-    options_model = GCPOptions
+    options_model = LazyModel("scalable.providers.gcp.options", "GCPOptions")
+    traits = TRAITS
 
     builds_clusters = False
 

@@ -1,7 +1,19 @@
 """Kubernetes: options and offline validation."""
 
-from scalable.providers.kubernetes.provider import KubernetesProvider
+from typing import TYPE_CHECKING, Any
 
-PROVIDER = KubernetesProvider
+from scalable.providers.kubernetes.traits import TRAITS
 
-__all__ = ["KubernetesProvider"]
+if TYPE_CHECKING:
+    from scalable.providers.kubernetes.provider import KubernetesProvider
+
+__all__ = ["TRAITS", "KubernetesProvider"]
+
+
+def __getattr__(name: str) -> Any:
+    # The traits are read without the provider.
+    if name in ("PROVIDER", "KubernetesProvider"):
+        from scalable.providers.kubernetes.provider import KubernetesProvider
+
+        return KubernetesProvider
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from scalable.providers.base import DeploymentSpec, ScalePlan, ValidationReport
-from scalable.providers.kubernetes.options import KubernetesOptions
+from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
+from scalable.providers.kubernetes.traits import TRAITS
 
 
 class KubernetesProvider:
     """Validates and plans targets on Kubernetes; clusters cannot be built yet."""
 
     name = "kubernetes"
-    options_model = KubernetesOptions
+    options_model = LazyModel("scalable.providers.kubernetes.options", "KubernetesOptions")
+    traits = TRAITS
 
     builds_clusters = False
 

@@ -1,7 +1,19 @@
 """The local machine: workers as threads of the user's process, or as processes of their own."""
 
-from scalable.providers.local.provider import LocalProvider
+from typing import TYPE_CHECKING, Any
 
-PROVIDER = LocalProvider
+from scalable.providers.local.traits import TRAITS
 
-__all__ = ["LocalProvider"]
+if TYPE_CHECKING:
+    from scalable.providers.local.provider import LocalProvider
+
+__all__ = ["TRAITS", "LocalProvider"]
+
+
+def __getattr__(name: str) -> Any:
+    # The traits are read without the provider.
+    if name in ("PROVIDER", "LocalProvider"):
+        from scalable.providers.local.provider import LocalProvider
+
+        return LocalProvider
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

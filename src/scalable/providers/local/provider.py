@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.containers import ContainerRequest, prove, request_for
 from scalable.errors import ProviderError
-from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
-from scalable.providers.local.options import LocalOptions
+from scalable.providers.base import (
+    DeploymentSpec,
+    Diagnostic,
+    LazyModel,
+    ScalePlan,
+    ValidationReport,
+)
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
-from scalable.units import format_bytes, parse_bytes
+from scalable.providers.local.traits import TRAITS
+from scalable.units import format_bytes
 
 if TYPE_CHECKING:
     from scalable.embedded.pool_cluster import PoolCluster
@@ -32,7 +38,8 @@ class LocalProvider:
     """
 
     name = "local"
-    options_model = LocalOptions
+    options_model = LazyModel("scalable.providers.local.options", "LocalOptions")
+    traits = TRAITS
     #: Workers on this machine come soon: a session waits for them so long.
     ready_timeout_s = 60.0
 
@@ -63,8 +70,8 @@ class LocalProvider:
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
-        from scalable.embedded.pool_cluster import PoolCluster
         from scalable.embedded.site import embedded_site
+        from scalable.providers.local.cluster import LocalPoolCluster
         from scalable.scheduler.pool_scheduler import PoolScheduler
 
         processes = bool(options["processes"])
@@ -77,7 +84,7 @@ class LocalProvider:
         else:
             scheduler |= {"protocol": "inproc://"}
         slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
-        cluster = PoolCluster(
+        cluster = LocalPoolCluster(
             scheduler={"cls": PoolScheduler, "options": scheduler},
             name=f"{slug}-{secrets.token_hex(3)}",
         )
@@ -231,7 +238,7 @@ def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
     memory, cores = psutil.virtual_memory().total, psutil.cpu_count() or 1
     found = []
     for tag, component in spec.components.items():
-        if component.memory is not None and parse_bytes(component.memory) > memory:
+        if component.memory_bytes is not None and component.memory_bytes > memory:
             found.append((tag, "memory", component.memory, format_bytes(memory)))
         if component.cpus > cores:
             found.append((tag, "cpus", f"{component.cpus:g}", f"{cores}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.spec import ComponentSpec
-from scalable.units import format_bytes, parse_bytes
+from scalable.units import format_bytes
 
 #: Exit code of a worker that ended itself for its memory (scalable.worker.pool_worker).
 OUT_OF_MEMORY = 71
@@ -16,7 +16,7 @@ OUT_OF_MEMORY = 71
 
 def memory_limit(component: ComponentSpec) -> int:
     """Bytes that a worker may use; 0 for no limit."""
-    return 0 if component.memory is None else parse_bytes(component.memory)
+    return component.memory_bytes or 0
 
 
 def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scalable.providers.slurm.queue import parse_left
 from scalable.spec import DeploymentSpec, Diagnostic
-from scalable.units import format_bytes, parse_bytes, parse_walltime
+from scalable.units import format_bytes
 
 Record = Mapping[str, str]
 MIB = 2**20
@@ -37,8 +37,8 @@ def findings(
     here = [node for node in nodes if name in node.get("Partitions", "").split(",")]
     for tag, component in spec.components.items():
         found += _too_large(("components", tag, "cpus"), component.cpus, _cpus(here), name)
-        if component.memory is not None:
-            asked = parse_bytes(component.memory)
+        asked = component.memory_bytes
+        if asked is not None:
             found += _too_large(
                 ("components", tag, "memory"), asked, _memory(here), name, format_bytes
             )
@@ -55,13 +55,14 @@ def chosen_partition(queue: str | None, partitions: Sequence[Record]) -> Record 
 
 
 def _walltime(spec: DeploymentSpec, partition: Record) -> list[Diagnostic]:
-    walltime, limit = spec.options.get("walltime"), parse_left(partition.get("MaxTime", ""))
-    if walltime is None or limit is None or parse_walltime(str(walltime)) <= limit:
+    limit = parse_left(partition.get("MaxTime", ""))
+    if spec.walltime_s is None or limit is None or spec.walltime_s <= limit:
         return []
+    asked, name = spec.options["walltime"], partition["PartitionName"]
     return [
         _bad(
             ("targets", spec.target_name, "walltime"),
-            f"walltime {walltime} is more than partition {partition['PartitionName']} allows",
+            f"walltime {asked} is more than partition {name} allows",
             f"its limit is {partition['MaxTime']}",
         )
     ]

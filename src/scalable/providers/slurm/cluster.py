@@ -18,6 +18,7 @@ from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.jobs import Jobs
 from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ComponentSpec, DeploymentSpec
 
@@ -53,6 +54,7 @@ class SlurmCluster(PoolCluster):
     """
 
     provider_name = "slurm"
+    starting = TRAITS.starting
 
     def __init__(
         self,

@@ -15,14 +15,14 @@ from scalable.files import private_directory, write_private
 from scalable.liveness import identify_process
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
-from scalable.manifest.fields import parse_port_range
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
 from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.units import parse_bytes, parse_walltime
+from scalable.spec.deployment import walltime_of
+from scalable.units import parse_port_range
 from scalable.worker.pool_worker import ProcessWorker
 from scalable.worker.program import WorkerConfig, security_fields, serialized_config
 
@@ -102,13 +102,12 @@ class Jobs:
             ),
         )
         write_private(request.config, json.dumps(asdict(self._config(component))))
-        walltime = self._options["walltime"]
         return Pool(
             tag,
             self.launcher,
             {"cls": ProcessWorker, "options": {}},
             component.slots,
-            walltime_s=None if walltime is None else parse_walltime(str(walltime)),
+            walltime_s=walltime_of(self._options),
             task_s=task_s,
             shape={"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus},
         )
@@ -122,7 +121,7 @@ class Jobs:
             name="",
             nthreads=component.slots,
             resources={component.name: component.slots},
-            memory_limit=0 if component.memory is None else parse_bytes(component.memory),
+            memory_limit=component.memory_bytes or 0,
             host="",
             interface=self._options["interface"] or "",
             ports=_ports(self._options["worker_port_range"]),

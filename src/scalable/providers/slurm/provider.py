@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.providers.base import DeploymentSpec, Diagnostic, ScalePlan, ValidationReport
+from scalable.providers.base import (
+    DeploymentSpec,
+    Diagnostic,
+    LazyModel,
+    ScalePlan,
+    ValidationReport,
+)
 from scalable.providers.slurm.names import pool_name
-from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import batch_script
+from scalable.providers.slurm.traits import TRAITS
 from scalable.providers.slurm.worker import JobRequest, file_name, job_template
-from scalable.units import parse_walltime
 
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
@@ -26,16 +31,17 @@ class SlurmProvider:
     """Runs each worker as a Slurm job; an embedded scheduler lives in the user's process."""
 
     name = "slurm"
-    options_model = SlurmOptions
+    options_model = LazyModel("scalable.providers.slurm.options", "SlurmOptions")
+    traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check what needs no Slurm: expected durations against the walltime."""
         report = ValidationReport()
-        walltime = spec.options.get("walltime")
-        if walltime is None:
+        if spec.walltime_s is None:
             return report
+        walltime = spec.options["walltime"]
         for task in spec.tasks.values():
-            if task.duration_s is not None and task.duration_s > parse_walltime(str(walltime)):
+            if task.duration_s is not None and task.duration_s > spec.walltime_s:
                 report.add(
                     Diagnostic(
                         "E_BAD_OPTION",

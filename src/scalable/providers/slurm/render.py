@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.spec import ComponentSpec
-from scalable.units import parse_bytes, parse_walltime
+from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
 #: Stands for the worker's name in a command; no quoting changes it.
@@ -48,16 +48,15 @@ class JobTemplate:
     command: str = "exec true"
 
 
-def slurm_time(walltime: str) -> str:
-    """A walltime as ``sbatch --time`` takes it: ``days-hours:minutes:seconds``."""
-    seconds = math.ceil(parse_walltime(walltime))
-    days, rest = divmod(seconds, 86400)
+def slurm_time(walltime_s: float) -> str:
+    """Render seconds for ``sbatch --time``: ``days-hours:minutes:seconds``, rounded up."""
+    days, rest = divmod(math.ceil(walltime_s), 86400)
     return f"{days}-{rest // 3600:02d}:{rest % 3600 // 60:02d}:{rest % 60:02d}"
 
 
-def slurm_memory(memory: str) -> str:
-    """An amount of memory as ``sbatch --mem`` takes it: whole MiB, rounded up."""
-    return f"{math.ceil(parse_bytes(memory) / MIB)}M"
+def slurm_memory(memory_bytes: int) -> str:
+    """Render bytes for ``sbatch --mem``: whole MiB, rounded up."""
+    return f"{math.ceil(memory_bytes / MIB)}M"
 
 
 #: Options of a script -> the variables by which users give them a default. sbatch lets the
@@ -106,12 +105,13 @@ def directives(template: JobTemplate) -> list[str]:
         # A job that Slurm queues again would come back under a name that was replaced already.
         "--no-requeue",
     ]
-    if component.memory is not None:
-        made.append(f"--mem={slurm_memory(component.memory)}")
+    if component.memory_bytes is not None:
+        made.append(f"--mem={slurm_memory(component.memory_bytes)}")
     if component.gpus:
         made.append(f"--gres=gpu:{component.gpus}")
-    if options.get("walltime"):
-        made.append(f"--time={slurm_time(str(options['walltime']))}")
+    walltime_s = walltime_of(options)
+    if walltime_s is not None:
+        made.append(f"--time={slurm_time(walltime_s)}")
     named = {"queue": "partition"}
     chosen = [o for o in ("account", "queue", "qos", "constraint", "reservation") if options.get(o)]
     made += [f"--{named.get(option, option)}={quoted(str(options[option]))}" for option in chosen]

@@ -1,0 +1,62 @@
+"""The specs that a detached cluster keeps, for its scheduler and its managers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from scalable.errors import ClusterError
+from scalable.records import ClusterDirectory
+from scalable.spec import DeploymentSpec
+from scalable.spec.codec import SpecFormatError, decode_spec, encode_spec
+
+logger = logging.getLogger("scalable.lifecycle")
+
+
+def encoded(spec: DeploymentSpec) -> str | None:
+    """Return the JSON form of a spec, or None where its options have no JSON form.
+
+    Options of a provider without an option model may be anything; then the manifest is read again.
+    """
+    try:
+        return encode_spec(spec)
+    except TypeError as error:
+        logger.debug("the spec of target %s is not stored: %s", spec.target_name, error)
+        return None
+
+
+def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
+    """Return the spec of a cluster's scheduler, or of one of its managers.
+
+    Parameters
+    ----------
+    directory
+        The cluster.
+    manager
+        Id of the manager; None for the scheduler.
+
+    Raises
+    ------
+    ClusterError
+        When the file is damaged, or was written by a release with another form.
+    """
+    text = directory.spec_text(manager)
+    if text is None:
+        return _from_manifest(directory, manager)
+    try:
+        return decode_spec(text)
+    except SpecFormatError as error:
+        raise ClusterError(f"the stored spec of cluster {directory.id} is {error}") from error
+
+
+def _from_manifest(directory: ClusterDirectory, manager: str | None) -> DeploymentSpec:
+    # Imported here: this is the exception, and pydantic takes longer to import than a manager
+    # otherwise takes to start.
+    from scalable.manifest import Manifest
+    from scalable.providers.registry import option_models
+
+    record = directory.record()
+    target = record.target if manager is None else record.managers[manager]["target"]
+    file = directory.manifest_path(manager)
+    spec = Manifest.load(file, option_models(), target=target).resolve(target).spec
+    return dataclasses.replace(spec, workflow_dir=record.workflow_dir)

@@ -1,0 +1,5 @@
+"""Traits of the aws provider."""
+
+from scalable.spec import Traits
+
+TRAITS = Traits()

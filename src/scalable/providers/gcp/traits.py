@@ -1,0 +1,5 @@
+"""Traits of the gcp provider."""
+
+from scalable.spec import Traits
+
+TRAITS = Traits()

@@ -1,0 +1,5 @@
+"""Traits of the kubernetes provider."""
+
+from scalable.spec import Traits
+
+TRAITS = Traits()

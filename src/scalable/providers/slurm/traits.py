@@ -1,0 +1,11 @@
+"""Traits of the slurm provider."""
+
+from scalable.spec import Starting, Traits
+
+TRAITS = Traits(
+    shares_files=True,
+    # Waiting in the queue costs nothing.
+    starting=Starting(startup_s=60.0, billed_s=30.0, billed_least_s=0.0),
+    services_option=("scheduler", "job"),
+    job_variable="SLURM_JOB_ID",
+)

@@ -1,0 +1,138 @@
+"""The JSON form of a deployment spec.
+
+A detached cluster keeps its specs in this form, so that its scheduler and managers read them
+without the manifest. Written texts (``"20G"``) are kept as they are; the numbers beside them follow
+from the texts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
+from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+
+#: Version of the form. Releases read their own version only.
+VERSION = 1
+
+_T = TypeVar("_T")
+
+
+class SpecFormatError(ValueError):
+    """A text that is not a deployment spec of this version."""
+
+
+def encode_spec(spec: DeploymentSpec) -> str:
+    """Return a spec as JSON text; :func:`decode_spec` returns an equal spec.
+
+    Parameters
+    ----------
+    spec
+        The request. Values of its options are None, booleans, numbers, text, lists, and
+        dictionaries with text as keys: what option models dump as JSON.
+
+    Raises
+    ------
+    TypeError
+        When an option has another value, naming the option.
+    """
+    for name, value in spec.options.items():
+        _check_plain(value, name)
+    fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+    fields["components"] = {tag: _plain(part) for tag, part in spec.components.items()}
+    fields["tasks"] = {name: _plain(task) for name, task in spec.tasks.items()}
+    fields["options"] = dict(spec.options)
+    fields["written_options"] = sorted(spec.written_options)
+    fields["adaptive"] = None if spec.adaptive is None else _plain(spec.adaptive)
+    fields["managers"] = [_plain(manager) for manager in spec.managers]
+    return json.dumps({"version": VERSION, "spec": fields}, indent=1) + "\n"
+
+
+def decode_spec(text: str) -> DeploymentSpec:
+    """Return the spec that a JSON text describes.
+
+    Parameters
+    ----------
+    text
+        Text that :func:`encode_spec` returned.
+
+    Raises
+    ------
+    SpecFormatError
+        When the version is unknown, or the text is not the JSON form of a spec.
+    """
+    try:
+        data = json.loads(text)
+        version, fields = data["version"], data.get("spec")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecFormatError(f"not a deployment spec: {error}") from error
+    if version != VERSION:
+        raise SpecFormatError(
+            f"a deployment spec of version {version!r}, and this release of scalable reads version "
+            f"{VERSION}: use the release that started the cluster"
+        )
+    try:
+        return _spec(dict(fields))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SpecFormatError(f"not a deployment spec of version {VERSION}: {error}") from error
+
+
+def _spec(fields: dict[str, Any]) -> DeploymentSpec:
+    decoders: Mapping[str, Callable[[Any], Any]] = {
+        "components": lambda value: _each(value, _component),
+        "tasks": lambda value: _each(value, _task),
+        "written_options": frozenset,
+        "adaptive": _range,
+        "managers": lambda value: tuple(_made(ManagerSpec, manager) for manager in value),
+    }
+    return _made(DeploymentSpec, fields, **decoders)
+
+
+def _component(fields: Mapping[str, Any]) -> ComponentSpec:
+    return _made(ComponentSpec, fields, workers=_range, tags=tuple)
+
+
+def _task(fields: Mapping[str, Any]) -> TaskSpec:
+    return _made(TaskSpec, fields, outputs=tuple, after=tuple)
+
+
+def _range(fields: Mapping[str, Any] | None) -> WorkerRange | None:
+    return None if fields is None else _made(WorkerRange, fields)
+
+
+def _each(fields: Mapping[str, Any], decode: Callable[[Any], _T]) -> dict[str, _T]:
+    return {name: decode(value) for name, value in fields.items()}
+
+
+def _made(cls: type[_T], fields: Mapping[str, Any], **decoders: Callable[[Any], Any]) -> _T:
+    return cls(**{k: decoders[k](v) if k in decoders else v for k, v in fields.items()})
+
+
+def _plain(noun: Any) -> dict[str, Any]:
+    """Return the fields of a noun as plain values."""
+    plain: dict[str, Any] = {}
+    for field in dataclasses.fields(noun):
+        value = getattr(noun, field.name)
+        if isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, WorkerRange):
+            value = _plain(value)
+        plain[field.name] = value
+    return plain
+
+
+def _check_plain(value: Any, path: str) -> None:
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        for key, item in value.items():
+            _check_plain(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            _check_plain(item, f"{path}[{number}]")
+    elif value is not None and type(value) not in (bool, int, float, str):
+        raise TypeError(f"option {path} is a {type(value).__name__}, which JSON does not have")
+    elif isinstance(value, float) and math.isnan(value):
+        raise TypeError(f"option {path} is not a number, which JSON does not have")

@@ -1,0 +1,60 @@
+"""Traits: the properties of a provider that the rest of the package acts upon."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Time and price of starting a worker, until starts have been observed.
+
+    The defaults are those of a cloud, which charges from the boot on.
+
+    Attributes
+    ----------
+    startup_s
+        Seconds from the request of a worker until it connects.
+    billed_s
+        Upper limit of the seconds of a start that are charged.
+    billed_least_s
+        Shortest time that is charged for a worker, in seconds.
+    """
+
+    startup_s: float = 60.0
+    billed_s: float = math.inf
+    billed_least_s: float = 60.0
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a provider; the defaults suit one of which nothing is known.
+
+    Attributes
+    ----------
+    on_this_machine
+        Whether workers run on the machine of the process that starts them: no queue and no money is
+        involved, and schedulers listen on loopback.
+    shares_files
+        Whether workers see the file system of the user's machine (near) or not (remote).
+    asks_first
+        Whether `up` asks for a confirmation, because of a queue or of money.
+    counts_startup
+        Whether starting a worker takes long enough to appear in plans.
+    starting
+        Time and price of starting a worker.
+    services_option
+        Option of a target, and the value with which the provider itself runs the scheduler and the
+        managers of a detached cluster. None where these are processes of the machine in any case.
+    job_variable
+        Environment variable that is set inside the provider's jobs, or None.
+    """
+
+    on_this_machine: bool = False
+    shares_files: bool = False
+    asks_first: bool = True
+    counts_startup: bool = True
+    starting: Starting = field(default_factory=Starting)
+    services_option: tuple[str, str] | None = None
+    job_variable: str | None = None
