@@ -12,8 +12,14 @@ from scalable.records import ClusterDirectory, find, status_of
 ANSWER_TIMEOUT_S = 10.0
 
 
-def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
-    """Ask a scheduler, and wait for its answer for at most 10 s.
+def ask(
+    directory: ClusterDirectory,
+    operation: str,
+    *,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+    **arguments: Any,
+) -> Any:
+    """Ask a scheduler and return its answer.
 
     Parameters
     ----------
@@ -21,6 +27,10 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
         The cluster.
     operation
         Name of the handler.
+    timeout_s
+        Longest wait for the answer, in seconds.
+    **arguments
+        Arguments of the handler.
 
     Raises
     ------
@@ -54,7 +64,7 @@ def ask(directory: ClusterDirectory, operation: str, **arguments: Any) -> Any:
             return await getattr(scheduler, operation)(**arguments)
 
     try:
-        return asyncio.run(asyncio.wait_for(call(), ANSWER_TIMEOUT_S))
+        return asyncio.run(asyncio.wait_for(call(), timeout_s))
     except (OSError, TimeoutError) as error:  # what OpenSSL says of credentials is an OSError too
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "

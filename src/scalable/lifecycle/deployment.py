@@ -53,6 +53,7 @@ class Deployment:
         self.counts: dict[str, int] = {}
         self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
+        self._snapshots: Any = None
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and bring its pools to the plan's counts.
@@ -133,7 +134,8 @@ class Deployment:
         self._directory.write_scheduler({**identify_process(), **said})
         from scalable.lifecycle.snapshots import Snapshots
 
-        controller.on_change = Snapshots(self._directory, controller).write
+        self._snapshots = Snapshots(self._directory, controller)
+        controller.on_change = self._snapshots.changed
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         # A provider scales for whoever asked us to, and does not know for whom.
@@ -201,5 +203,7 @@ class Deployment:
                 cluster.sync(stop)
         finally:
             self._provider.close(cluster)
+            if self._snapshots is not None:
+                self._snapshots.close()
             if self._directory is not None:
                 self._directory.remove()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,8 +15,14 @@ from scalable.providers.registry import provider_class, provider_names
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterStatus
 
+logger = logging.getLogger("scalable.lifecycle")
+
 #: Every plug-in gets so long, in seconds.
 PLUGIN_TIMEOUT_S = 5.0
+#: Seconds in which a scheduler answers for its status.
+STATUS_TIMEOUT_S = 3.0
+#: States in which a scheduler is asked.
+ANSWERING = ("starting", "running", "degraded", "unmanaged")
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
 #: Names of the threads that ask begin with this.
@@ -84,14 +91,27 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 
 def status(name: str) -> ClusterStatus:
-    """How one cluster is.
+    """Return the status of one cluster, as its scheduler gives it now.
+
+    Where the scheduler cannot be asked, or does not answer, the status that it wrote last is taken.
 
     Raises
     ------
     ClusterError
-        When there is none of that name, or several.
+        When no cluster or several clusters match.
     """
-    return status_of(find(name), time.time())
+    directory = find(name)
+    on_disk = status_of(directory, time.time())
+    if on_disk.embedded or on_disk.state not in ANSWERING:
+        return on_disk
+    from scalable.lifecycle.control import ask
+
+    try:
+        answer = ask(directory, "scalable_status", timeout_s=STATUS_TIMEOUT_S)
+    except ClusterError as error:
+        logger.debug("the last written status of %s is taken: %s", name, error)
+        return on_disk
+    return status_of(directory, time.time(), answer)
 
 
 def asking() -> bool:

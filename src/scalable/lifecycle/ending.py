@@ -92,8 +92,8 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
         control.ask(directory, "scalable_end", reason="it was asked to")
         for manager, its in directory.managers().items():
             if is_alive(its) is False:  # nobody need wait for it
-                gone = {"manager": manager, "nonce": its.get("nonce"), "gone": True}
-                control.ask(directory, "scalable_leave", **gone)
+                nonce = its.get("nonce")
+                control.ask(directory, "scalable_leave", manager=manager, nonce=nonce, gone=True)
     except ClusterError as error:
         if is_alive(known) is None:
             raise  # on another machine, where nothing can be ended from here

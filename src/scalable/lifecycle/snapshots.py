@@ -1,8 +1,9 @@
-"""How a cluster is, written down for whoever lists clusters."""
+"""Snapshots of a cluster's status on disk, for everybody who lists clusters."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,39 +13,76 @@ from scalable.scheduler.controller import Controller
 
 logger = logging.getLogger("scalable.lifecycle")
 
+#: A status that says nothing new is written again after this time, in seconds.
 INTERVAL_S = 2.0
+#: Shortest time between two snapshots, in seconds: changes in between make one snapshot.
+PAUSE_S = 0.1
+CLOSE_TIMEOUT_S = 5.0
 
 
 class Snapshots:
-    """Writes what a controller says of its cluster to ``status.json``.
+    """Writer of ``status.json``: builds it in the scheduler's event loop, writes it in a thread.
 
     Parameters
     ----------
     directory
         The cluster.
     controller
-        Who is asked.
+        The controller whose status is written.
     """
 
     def __init__(self, directory: ClusterDirectory, controller: Controller) -> None:
         self._directory = directory
         self._controller = controller
+        self._loop = controller.scheduler.loop
         self._written: Mapping[str, Any] = {}
         self._written_at = 0.0
+        self._changed = False
+        self._running = False
+        self._closed = False
+        self._writer: threading.Thread | None = None
 
-    def write(self) -> None:
-        """Write it where it says something new, or the last one is old."""
+    def changed(self) -> None:
+        """Take note of a change; from any thread. A snapshot follows within :data:`PAUSE_S`."""
+        self._changed = True
+        if not self._running and not self._closed:
+            self._running = True
+            self._loop.add_callback(self._snapshot)
+
+    def close(self) -> None:
+        """Write nothing from now on; returns when the last snapshot is on disk."""
+        self._closed = True
+        writer = self._writer
+        if writer is not None:
+            writer.join(CLOSE_TIMEOUT_S)
+
+    def _snapshot(self) -> None:
+        if self._closed:
+            return
+        if self._writer is not None and self._writer.is_alive():
+            self._loop.call_later(PAUSE_S, self._snapshot)  # the disk is slow
+            return
+        if not self._changed:
+            self._running = False
+            return
+        self._changed = False
         status = self._controller.status()
         told = {**status, "written_at": 0, "managers": _without_silence(status["managers"])}
         told["idle_ends_at"] = None
         now = time.monotonic()
-        if told == self._written and now - self._written_at < INTERVAL_S:
-            return
-        self._written, self._written_at = told, now
+        if told != self._written or now - self._written_at >= INTERVAL_S:
+            self._written, self._written_at = told, now
+            self._writer = threading.Thread(
+                target=self._write, args=(status,), name="scalable-status", daemon=True
+            )
+            self._writer.start()
+        self._loop.call_later(PAUSE_S, self._snapshot)
+
+    def _write(self, status: Mapping[str, Any]) -> None:
         try:
             self._directory.write_status(status)
         except OSError as error:
-            logger.warning("the cluster's status cannot be written: %s", error)
+            logger.warning("the status of the cluster cannot be written: %s", error)
 
 
 def _without_silence(managers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ async def serve(directory: ClusterDirectory) -> str:
         expected=len(record.managers),
     )
     snapshots = Snapshots(directory, controller)
-    controller.on_change = snapshots.write
+    controller.on_change = snapshots.changed
     recorder = _record(scheduler, controller, demand, run, record)
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
@@ -86,11 +86,12 @@ async def serve(directory: ClusterDirectory) -> str:
         policy=record.policy,
     )
     _tell_where(directory, scheduler, run, identify_process())
-    snapshots.write()
+    snapshots.changed()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
     await scheduler.finished()
+    snapshots.close()
     if recorder is not None:
         recorder.stop()
     if run is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.records.directory import RECORD, ClusterDirectory
@@ -65,8 +68,10 @@ def find(name: str) -> ClusterDirectory:
     raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")
 
 
-def status_of(directory: ClusterDirectory, now: float) -> ClusterStatus:
-    """How a cluster is, from what is on disk and in the process table.
+def status_of(
+    directory: ClusterDirectory, now: float, answer: Mapping[str, Any] | None = None
+) -> ClusterStatus:
+    """Return the status of a cluster, from its files and the process table.
 
     Parameters
     ----------
@@ -74,13 +79,16 @@ def status_of(directory: ClusterDirectory, now: float) -> ClusterStatus:
         The cluster.
     now
         Epoch seconds.
+    answer
+        Status that the scheduler has just given; None to take the last one that it wrote.
 
     Raises
     ------
     FileNotFoundError
         When it was removed in this moment.
     """
-    record, status, scheduler = directory.record(), directory.status(), directory.scheduler()
+    record, scheduler = directory.record(), directory.scheduler()
+    status = directory.status() if answer is None else answer
     state, reason = state_of(record, status, _sight(record, scheduler), now)
     known = status or {}
     pools = known.get("pools") or {

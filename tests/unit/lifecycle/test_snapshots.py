@@ -1,0 +1,118 @@
+"""Snapshots of a cluster's status: few, and never written in the event loop."""
+
+import asyncio
+import functools
+import threading
+import time
+from types import SimpleNamespace
+
+from tornado.ioloop import IOLoop
+
+from scalable.lifecycle import snapshots
+from scalable.lifecycle.snapshots import PAUSE_S, Snapshots
+
+
+class Place:
+    """Stands for a cluster's directory, and for its controller."""
+
+    def __init__(self, write_s=0.0):
+        self.workers = 0
+        self.built = 0
+        self.written = []
+        self.threads = set()
+        self.write_s = write_s
+        self.scheduler = SimpleNamespace(loop=IOLoop.current())
+
+    def status(self):
+        self.built += 1
+        return {"workers": self.workers, "managers": [], "written_at": time.time()}
+
+    def write_status(self, status):
+        self.threads.add(threading.current_thread())
+        time.sleep(self.write_s)
+        self.written.append(status["workers"])
+
+
+def in_loop(test):
+    """Run a test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(condition):
+    """Wait, for 10 s at most."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_many_changes_make_few_snapshots_the_last_of_which_is_whole():
+    place = Place()
+    writer = Snapshots(place, place)
+    began = time.monotonic()
+    for place.workers in range(1, 401):
+        writer.changed()
+        await asyncio.sleep(0.001)
+    await until(lambda: place.written and place.written[-1] == 400)
+    assert place.built <= 2 + (time.monotonic() - began) / PAUSE_S
+    writer.close()
+
+
+@in_loop
+async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
+    place = Place(write_s=0.5)
+    writer = Snapshots(place, place)
+    writer.changed()
+    await until(lambda: place.threads)
+    began = time.monotonic()
+    place.workers = 1
+    writer.changed()
+    await asyncio.sleep(0)
+    assert time.monotonic() - began < 0.3
+    assert place.written == []
+    await until(lambda: place.written == [0, 1])  # one after the other
+    assert threading.current_thread() not in place.threads
+    writer.close()
+
+
+@in_loop
+async def test_what_says_nothing_new_is_written_again_only_when_it_is_old(monkeypatch):
+    monkeypatch.setattr(snapshots, "INTERVAL_S", 0.5)
+    place = Place()
+    writer = Snapshots(place, place)
+    began = time.monotonic()
+    while time.monotonic() - began < 1.2:
+        writer.changed()
+        await asyncio.sleep(0.02)
+    assert 2 <= len(place.written) <= 3
+    writer.close()
+
+
+@in_loop
+async def test_a_change_in_another_thread_is_written():
+    place = Place()
+    writer = Snapshots(place, place)
+    await asyncio.to_thread(writer.changed)
+    await until(lambda: place.written == [0])
+    writer.close()
+
+
+@in_loop
+async def test_after_closing_nothing_is_written():
+    place = Place(write_s=0.3)
+    writer = Snapshots(place, place)
+    writer.changed()
+    await until(lambda: place.threads)
+    place.workers = 1
+    writer.changed()
+    writer.close()
+    assert place.written == [0]  # the one that had begun is whole
+    writer.changed()
+    await asyncio.sleep(3 * PAUSE_S)
+    assert place.written == [0]
