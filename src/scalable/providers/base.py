@@ -8,8 +8,8 @@ light.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -35,7 +35,7 @@ __all__ = [
     "DeploymentProvider",
     "DeploymentSpec",
     "Diagnostic",
-    "LazyModel",
+    "OptionsModel",
     "ResourceRequest",
     "ScalePlan",
     "Traits",
@@ -43,11 +43,8 @@ __all__ = [
 ]
 
 
-class LazyModel:
-    """A class attribute that is a provider's option model, imported when it is read.
-
-    Schedulers and managers of detached clusters use providers and never read it: pydantic takes
-    longer to import than they otherwise take to start.
+class OptionsModel:
+    """Class attribute that imports a provider's option model when it is first read.
 
     Parameters
     ----------
@@ -60,7 +57,7 @@ class LazyModel:
         self._name = name
 
     def __get__(self, instance: object, owner: type[Any] | None = None) -> Any:
-        return getattr(import_module(self._module), self._name)
+        return getattr(importlib.import_module(self._module), self._name)
 
 
 @runtime_checkable

@@ -1,14 +1,13 @@
-"""Which providers there are: built in, registered at run time, or installed by others."""
+"""The known providers: built in, registered at run time, or installed by other packages."""
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
-import pkgutil
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 from scalable.errors import ProviderError, UnknownProviderError
@@ -20,17 +19,30 @@ ENTRY_POINT_GROUP = "scalable.providers"
 _registered: dict[str, type[Any]] = {}
 
 
-def _built_in() -> frozenset[str]:
-    """Names of the folders beside this file: each is a provider and exports ``PROVIDER``."""
-    return frozenset(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if m.ispkg)
+def _is_built_in(key: str) -> bool:
+    """Whether a folder beside this file has the name: each is a provider, exported as PROVIDER."""
+    found = find_spec(f"{__package__}.{key}") if key.isidentifier() else None
+    return found is not None and found.submodule_search_locations is not None
+
+
+def _built_in() -> list[str]:
+    import pkgutil
+
+    folder = importlib.import_module(__package__).__path__
+    return [module.name for module in pkgutil.iter_modules(folder) if module.ispkg]
 
 
 def _installed() -> dict[str, EntryPoint]:
     return {point.name.lower(): point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def _is_known(key: str) -> bool:
+    # Installed packages come last: looking through them takes longest.
+    return key in _registered or _is_built_in(key) or key in _installed()
+
+
 def provider_names() -> tuple[str, ...]:
-    """Names of all providers, in alphabetical order."""
+    """Return the names of all providers, in alphabetical order."""
     return tuple(sorted({*_built_in(), *_registered, *_installed()}))
 
 
@@ -50,8 +62,8 @@ def register_provider(name: str, cls: type[Any]) -> None:
         When the name is taken.
     """
     key = name.lower()
-    if key in _built_in() or key in _registered or key in _installed():
-        raise ValueError(f"there is a provider {key!r} already")
+    if _is_known(key):
+        raise ValueError(f"a provider {key!r} exists already")
     _registered[key] = cls
 
 
@@ -61,7 +73,7 @@ def unregister_provider(name: str) -> None:
 
 
 def provider_class(name: str) -> type[Any]:
-    """Class of a provider.
+    """Return the class of a provider.
 
     Raises
     ------
@@ -73,12 +85,12 @@ def provider_class(name: str) -> type[Any]:
     key = name.lower()
     if key in _registered:
         return _registered[key]
-    if key in _built_in():
-        return import_module(f"scalable.providers.{key}").PROVIDER  # type: ignore[no-any-return]
+    if _is_built_in(key):
+        return importlib.import_module(f"scalable.providers.{key}").PROVIDER  # type: ignore[no-any-return]
     point = _installed().get(key)
     if point is None:
         known = ", ".join(provider_names())
-        raise UnknownProviderError(f"unknown provider {name!r}", hint=f"there are: {known}")
+        raise UnknownProviderError(f"unknown provider {name!r}", hint=f"known providers: {known}")
     try:
         return point.load()  # type: ignore[no-any-return]
     except Exception as error:
@@ -88,7 +100,7 @@ def provider_class(name: str) -> type[Any]:
 
 
 def get_provider(name: str) -> Any:
-    """An instance of a provider. Errors as in :func:`provider_class`."""
+    """Return an instance of a provider. Errors as in :func:`provider_class`."""
     return provider_class(name)()
 
 
@@ -98,8 +110,8 @@ def provider_traits(name: str) -> Traits:
     Errors are those of :func:`provider_class`.
     """
     key = name.lower()
-    if key in _built_in() and key not in _registered:
-        return import_module(f"scalable.providers.{key}.traits").TRAITS  # type: ignore[no-any-return]
+    if key not in _registered and _is_built_in(key):
+        return importlib.import_module(f"scalable.providers.{key}.traits").TRAITS  # type: ignore[no-any-return]
     return getattr(provider_class(key), "traits", Traits())
 
 
@@ -117,41 +129,41 @@ def inside_job_of(name: str) -> bool:
     return variable is not None and variable in os.environ
 
 
-class OptionModels(Mapping[str, Any]):
-    """Name of a provider -> pydantic model of its options, imported when it is read.
-
-    The value is None for a provider that accepts any option. A plug-in that cannot be loaded counts
-    as one that accepts any option: the error comes when it is used.
-    """
+class _OptionModels(Mapping[str, Any]):
+    """Option models of all providers; each provider is loaded when its model is looked up."""
 
     def __init__(self) -> None:
-        self._names = provider_names()
-        self._models: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._models:
-            self._models[name] = self._load(name)
-        return self._models[name]
+        if name not in self._loaded:
+            if name not in self:
+                raise KeyError(name)
+            self._loaded[name] = _option_model(name)
+        return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return isinstance(name, str) and name == name.lower() and _is_known(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(provider_names())
 
     def __len__(self) -> int:
-        return len(self._names)
-
-    def _load(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(name)
-        try:
-            return getattr(provider_class(name), "options_model", None)
-        except ProviderError as error:
-            logger.warning("%s", error)
-            return None
+        return len(provider_names())
 
 
-def option_models() -> OptionModels:
-    """Return the option models of all providers."""
-    return OptionModels()
+def _option_model(name: str) -> Any:
+    try:
+        return getattr(provider_class(name), "options_model", None)
+    except ProviderError as error:
+        logger.warning("%s", error)
+        return None
+
+
+def option_models() -> Mapping[str, Any]:
+    """Return the pydantic models of providers' options, by the provider's name in lower case.
+
+    A provider is loaded when its model is looked up. The model is None where the provider accepts
+    any option, and where it is a plug-in that cannot be loaded: its error comes when it is used.
+    """
+    return _OptionModels()

@@ -34,14 +34,16 @@ def test_a_registered_one_is_found_in_any_case(mine):
 
 @pytest.mark.parametrize("name", ["mine", "Local", "SLURM"])
 def test_a_duplicate_is_a_value_error(mine, name):
-    with pytest.raises(ValueError, match=f"there is a provider '{name.lower()}' already"):
+    with pytest.raises(ValueError, match=f"a provider '{name.lower()}' exists already"):
         register_provider(name, Mine)
 
 
 def test_an_unknown_one_is_a_key_error_that_lists_what_exists():
     with pytest.raises(KeyError) as caught:
         get_provider("azure")
-    assert str(caught.value).startswith("unknown provider 'azure' (there are: aws, gcp, kubernetes")
+    assert str(caught.value).startswith(
+        "unknown provider 'azure' (known providers: aws, gcp, kubernetes"
+    )
 
 
 def entry_point(value):

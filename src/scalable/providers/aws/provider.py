@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NoReturn
 
 from scalable.providers.aws.traits import TRAITS
-from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
+from scalable.providers.base import DeploymentSpec, OptionsModel, ScalePlan, ValidationReport
 
 
 class AWSProvider:
     """Validates and plans targets on AWS; clusters cannot be built yet."""
 
     name = "aws"
-    options_model = LazyModel("scalable.providers.aws.options", "AWSOptions")
+    options_model = OptionsModel("scalable.providers.aws.options", "AWSOptions")
     traits = TRAITS
 
     builds_clusters = False

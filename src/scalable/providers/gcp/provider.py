@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
+from scalable.providers.base import DeploymentSpec, OptionsModel, ScalePlan, ValidationReport
 from scalable.providers.gcp.traits import TRAITS
 
 
@@ -12,7 +12,7 @@ class GCPProvider:
     """Validates and plans targets on Google Cloud; clusters cannot be built yet."""
 
     name = "gcp"
-    options_model = LazyModel("scalable.providers.gcp.options", "GCPOptions")
+    options_model = OptionsModel("scalable.providers.gcp.options", "GCPOptions")
     traits = TRAITS
 
     builds_clusters = False

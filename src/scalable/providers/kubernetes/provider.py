@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from scalable.providers.base import DeploymentSpec, LazyModel, ScalePlan, ValidationReport
+from scalable.providers.base import DeploymentSpec, OptionsModel, ScalePlan, ValidationReport
 from scalable.providers.kubernetes.traits import TRAITS
 
 
@@ -12,7 +12,7 @@ class KubernetesProvider:
     """Validates and plans targets on Kubernetes; clusters cannot be built yet."""
 
     name = "kubernetes"
-    options_model = LazyModel("scalable.providers.kubernetes.options", "KubernetesOptions")
+    options_model = OptionsModel("scalable.providers.kubernetes.options", "KubernetesOptions")
     traits = TRAITS
 
     builds_clusters = False

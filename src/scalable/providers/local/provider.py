@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Sequence
@@ -9,12 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.containers import ContainerRequest, prove, request_for
 from scalable.errors import ProviderError
 from scalable.providers.base import (
     DeploymentSpec,
     Diagnostic,
-    LazyModel,
+    OptionsModel,
     ScalePlan,
     ValidationReport,
 )
@@ -23,6 +23,7 @@ from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
 
 if TYPE_CHECKING:
+    from scalable.containers import ContainerRequest
     from scalable.embedded.pool_cluster import PoolCluster
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
@@ -38,7 +39,7 @@ class LocalProvider:
     """
 
     name = "local"
-    options_model = LazyModel("scalable.providers.local.options", "LocalOptions")
+    options_model = OptionsModel("scalable.providers.local.options", "LocalOptions")
     traits = TRAITS
     #: Workers on this machine come soon: a session waits for them so long.
     ready_timeout_s = 60.0
@@ -180,6 +181,8 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
     """Tag -> container, of the components that run in one; each was started once."""
+    from scalable.containers import prove, request_for
+
     slots, found = spec.options["threads_per_worker"], {}
     for tag, component in spec.components.items():
         mounts = {path: path for path in own_paths(component, _directory(spec), sys_path)}
@@ -233,9 +236,7 @@ def _without_effect(spec: DeploymentSpec) -> list[Diagnostic]:
 
 
 def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
-    import psutil
-
-    memory, cores = psutil.virtual_memory().total, psutil.cpu_count() or 1
+    memory, cores = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), os.cpu_count() or 1
     found = []
     for tag, component in spec.components.items():
         if component.memory_bytes is not None and component.memory_bytes > memory:

@@ -11,7 +11,7 @@ from scalable import settings
 from scalable.providers.base import (
     DeploymentSpec,
     Diagnostic,
-    LazyModel,
+    OptionsModel,
     ScalePlan,
     ValidationReport,
 )
@@ -31,7 +31,7 @@ class SlurmProvider:
     """Runs each worker as a Slurm job; an embedded scheduler lives in the user's process."""
 
     name = "slurm"
-    options_model = LazyModel("scalable.providers.slurm.options", "SlurmOptions")
+    options_model = OptionsModel("scalable.providers.slurm.options", "SlurmOptions")
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
