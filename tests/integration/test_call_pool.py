@@ -144,7 +144,7 @@ def test_an_unknown_tag_is_refused(client):
         client.pool(tag="c")
     with pytest.raises(Exception, match="timeout=0"):
         client.pool(tag="a", timeout=0)
-    with pytest.raises(ClusterError, match="timeout='10s': it is a number of seconds"):
+    with pytest.raises(ClusterError, match="timeout='10s': a number of seconds"):
         client.pool(tag="a", timeout="10s")
 
 
@@ -326,19 +326,19 @@ def heavy(path, x):
 
 
 def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, monkeypatch):
-    path, fetched = tmp_path / "runs", client.fetched
+    path, fetch = tmp_path / "runs", client._line.fetch
 
     async def fetch_late(future):
-        monkeypatch.setattr(client, "fetched", fetched)
+        monkeypatch.setattr(client._line, "fetch", fetch)
         os.kill(pid, signal.SIGKILL)
         await asyncio.sleep(2)
-        return await fetched(future)
+        return await fetch(future)
 
     with client.pool(tag="b") as pool:
         pid = pool.submit(os.getpid).result(timeout=60)
         pool.submit(nap, 0.3)  # what follows waits, and goes in one bundle
         [pool.submit(double, i) for i in range(200)]
-        monkeypatch.setattr(client, "fetched", fetch_late)
+        monkeypatch.setattr(client._line, "fetch", fetch_late)
         others = [pool.submit(note, path, i) for i in range(20)]
         large = pool.submit(heavy, path, 99)
         assert len(large.result(timeout=60)) == 3_000_000
@@ -374,7 +374,7 @@ def test_nothing_is_left_behind(client, eventually):
     with client.pool(tag="a") as pool:
         list(pool.map(double, range(1000)))
         [f.result(timeout=60) for f in [pool.submit(double, i) for i in range(100)]]
-    eventually(lambda: client._bundles == {})
+    eventually(lambda: client._line.bundles == 0)
     eventually(
         lambda: (
             not [
@@ -413,7 +413,7 @@ def test_who_is_interrupted_does_not_wait_for_the_calls(client, tmp_path):
 def test_a_pool_is_closed_and_joined(client):
     pool = client.pool(tag="a")
     future = pool.submit(nap, 0.5)
-    with pytest.raises(ValueError, match="close it before"):
+    with pytest.raises(ValueError, match=r"call close\(\) before"):
         pool.join()
     pool.close()
     with pytest.raises(RuntimeError, match="after shutdown"):

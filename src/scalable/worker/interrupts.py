@@ -1,4 +1,4 @@
-"""Ends calls that run, in whatever thread they do."""
+"""Interrupts of calls that run."""
 
 from __future__ import annotations
 
@@ -15,45 +15,55 @@ logger = logging.getLogger("scalable.worker")
 
 
 def raise_in(thread: int) -> None:
-    """Raise :class:`CallInterrupted` in a thread, at its next step of Python."""
+    """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction.
+
+    Parameters
+    ----------
+    thread
+        Identifier of the thread, as :func:`threading.get_ident` returns it.
+    """
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
     )
 
 
-def take_back(thread: int) -> None:
-    """Have a thread go on in peace that was to raise :class:`CallInterrupted` and has not."""
+def clear_interrupt(thread: int) -> None:
+    """Cancel an interrupt that has not been raised in a thread yet."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """End a call that is a Dask task of its own; nothing where it has ended."""
+    """End a call that is a Dask task of its own. Does nothing where it has ended."""
     with worker.active_threads_lock:
-        # While it is listed its thread is within the call, and cannot have gone on to another.
+        # While it is listed, its thread is within the call and cannot have begun another one.
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
         if thread is None:
             return
+        logger.debug("call %s is interrupted", key)
         raise_in(thread)
 
-    def look() -> None:
+    def check() -> None:
         if worker.active_threads.get(thread) == key:
             give_up(worker, key, str(key))
 
-    worker.loop.call_later(INTERRUPT_GRACE_S, look)
+    worker.loop.call_later(INTERRUPT_GRACE_S, check)
 
 
 def give_up(worker: Any, key: Any, shown: str) -> None:
-    """Have the worker replaced: a call that does not come back to Python holds its slot.
+    """Have the worker replaced: a call that never returns to Python code holds its slot.
 
     Parameters
     ----------
     worker, key
-        Where the call runs, and the task that it is or belongs to.
+        Worker that runs the call, and key of the Dask task.
     shown
-        What people know it by.
+        Name of the call for messages.
     """
-    ends_itself = getattr(worker, "give_up_on_call", None)
-    if ends_itself is None:
-        logger.warning("a call of %s was to end and does not", shown)
+    give_up_on_call = getattr(worker, "give_up_on_call", None)
+    if give_up_on_call is None:
+        logger.warning(
+            "a call of %s was interrupted and still runs; this worker cannot be replaced", shown
+        )
     else:
-        ends_itself(str(key), shown)
+        logger.debug("worker %s is given up: call %s does not end", worker.address, shown)
+        give_up_on_call(str(key), shown)

@@ -1,1 +1,4 @@
-"""Executors: the backlog of many calls in the client, sent in bundles, answered one by one."""
+"""Executors: many calls wait in the client, are sent in bundles, and are answered one by one.
+
+Not in here: how a worker runs a bundle (``worker``).
+"""

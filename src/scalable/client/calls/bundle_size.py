@@ -1,39 +1,67 @@
-"""How many calls make a bundle, and how many bundles are on their way."""
+"""The number of calls in a bundle, and of bundles on their way."""
 
 from __future__ import annotations
 
-#: A bundle is to take so long: long against what sending one costs, short against a wait.
+#: Wanted duration of a bundle in seconds: long compared with the cost of sending one, and short
+#: compared with what a user notices.
 BUNDLE_S = 0.05
+#: Largest number of calls in a bundle.
 LARGEST_BUNDLE = 4096
-#: A bundle is to have no more bytes: one message.
+#: Largest number of bytes of a bundle, which is one message.
 LARGEST_BYTES = 16_000_000
-#: Bundles for each slot that may be on their way or run: the next one is there when one ends.
+#: Number of bundles for each slot that wait or run: the next one is at the worker when one ends.
 AHEAD = 2
 
 
 class BundleSizing:
-    """How long calls take, and so how many make a bundle."""
+    """Measures the duration and size of calls, and derives the number of calls in a bundle.
+
+    Attributes
+    ----------
+    mean_s
+        Mean duration of the latest calls in seconds; None before the first one has ended.
+    """
 
     def __init__(self) -> None:
         self.mean_s: float | None = None
         self._bytes_per_call = 0.0
 
     def sent(self, calls: int, nbytes: int) -> None:
-        """A bundle of so many calls had so many bytes."""
+        """Store the size of a bundle that is sent.
+
+        Parameters
+        ----------
+        calls, nbytes
+            Number of calls and of bytes.
+        """
         self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
 
     def observe(self, calls: int, seconds: float) -> None:
-        """Calls have taken so long together."""
+        """Store the duration of calls that have ended.
+
+        Parameters
+        ----------
+        calls, seconds
+            Number of calls, and their total duration.
+        """
         if calls:
             latest = seconds / calls
             self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
 
     def at_least(self, seconds: float) -> None:
-        """A call has been running for so long."""
+        """Store the time for which a call has been running."""
         self.mean_s = max(self.mean_s or 0.0, seconds)
 
     def size(self, backlog: int, slots: int) -> int:
-        """Calls of the next bundle: a share of the backlog, and not too long."""
+        """Return the number of calls in the next bundle.
+
+        Parameters
+        ----------
+        backlog
+            Number of calls that wait.
+        slots
+            Number of calls that can run at once.
+        """
         if self.mean_s is None:
             return 1
         quick = int(BUNDLE_S / max(self.mean_s, 1e-7))

@@ -1,7 +1,7 @@
-"""Bundles that wait behind others while a slot is free are taken back, and sent again.
+"""Decision which bundles to take back: those that wait behind others while a slot is free.
 
-Which worker gets a bundle is decided when it is sent, by what calls are expected to take. Where
-they take longer, some workers have bundles waiting and others have nothing to do.
+The worker of a bundle is chosen when the bundle is sent, from the expected duration of calls. Where
+calls take longer, bundles wait at some workers while other workers have nothing to do.
 """
 
 from __future__ import annotations
@@ -9,34 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
-from scalable.client.calls.losses import SentBundle
+from scalable.client.calls.sent_bundle import SentBundle
 
-#: For so many seconds a slot has to be free before a bundle is taken back for it: between two
-#: bundles it is free for a moment, too.
+#: Seconds for which a slot has to be free before a bundle is taken back for it: a slot is also free
+#: for a moment between two bundles.
 FREE_S = 0.025
-#: What seems free may be taken by another client: the next time it is waited for twice as long, up
-#: to so many seconds.
+#: Limit of that time in seconds. It doubles each time, as another client may use the free slot.
 LONGEST_S = 5.0
 
 
 class Withdrawals:
-    """Finds bundles to take back for slots that are free."""
+    """Finds bundles to take back for free slots."""
 
     def __init__(self) -> None:
         self._free_since: float | None = None
         self._patience_s = FREE_S
 
     def wanted(self, bundles: Iterable[SentBundle], slots: int, now: float) -> list[SentBundle]:
-        """Bundles to take back: no more than slots are free, those sent last first.
+        """Return the bundles to take back: at most one for each free slot, the latest ones first.
 
         Parameters
         ----------
         bundles
-            Those that have not ended, in the order in which they were sent.
+            Bundles that have not ended, in the order in which they were sent.
         slots
-            That the pool has.
+            Number of calls that the pool can run at once.
         now
-            Seconds of a clock.
+            Time in seconds of the monotonic clock.
         """
         waiting = [bundle for bundle in bundles if not bundle.begun]
         free = slots - sum(bundle.begun for bundle in bundles)
@@ -49,9 +48,9 @@ class Withdrawals:
             return []
         self._free_since = now
         self._patience_s = min(2 * self._patience_s, LONGEST_S)
-        return list(islice((b for b in reversed(waiting) if not b.recalled), free))
+        return list(islice((b for b in reversed(waiting) if not b.withdrawn), free))
 
     @property
     def looks_again(self) -> bool:
-        """Whether a slot is free that a waiting bundle might have."""
+        """Whether a slot is free while a bundle waits."""
         return self._free_since is not None

@@ -1,4 +1,4 @@
-"""How many calls make a bundle, which bundles are taken back, and what a lost one costs."""
+"""Sizes of bundles, bundles that are taken back, and calls of lost bundles."""
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -7,15 +7,16 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.client.calls.bundle_size import BUNDLE_S, LARGEST_BUNDLE, LARGEST_BYTES, BundleSizing
-from scalable.client.calls.losses import LOSSES, SentBundle, judge_loss
+from scalable.client.calls.losses import LOSSES, judge_loss
+from scalable.client.calls.sent_bundle import SentBundle
 from scalable.client.calls.uploads import REMEMBERED, Uploads
 from scalable.client.calls.withdrawals import FREE_S, Withdrawals
 
 
-def paced(mean_s):
-    pace = BundleSizing()
-    pace.observe(1, mean_s)
-    return pace
+def sizing_of(mean_s):
+    sizing = BundleSizing()
+    sizing.observe(1, mean_s)
+    return sizing
 
 
 def test_the_first_call_goes_alone():
@@ -33,22 +34,22 @@ def test_the_first_call_goes_alone():
     ],
 )
 def test_bundles_are_short_and_leave_work_for_the_other_slots(mean_s, backlog, expected):
-    assert paced(mean_s).size(backlog, 2) == expected
+    assert sizing_of(mean_s).size(backlog, 2) == expected
 
 
 def test_bundles_of_heavy_calls_are_small():
-    pace = paced(1e-6)
-    pace.sent(1, 2_000_000)
-    assert pace.size(10_000, 2) == LARGEST_BYTES // 2_000_000
+    sizing = sizing_of(1e-6)
+    sizing.sent(1, 2_000_000)
+    assert sizing.size(10_000, 2) == LARGEST_BYTES // 2_000_000
 
 
 def test_a_pace_follows_what_calls_take():
-    pace = paced(1.0)
+    sizing = sizing_of(1.0)
     for _ in range(10):
-        pace.observe(1, 0.001)
-    assert pace.size(10_000, 2) > 10
-    pace.at_least(BUNDLE_S)
-    assert pace.size(10_000, 2) == 1
+        sizing.observe(1, 0.001)
+    assert sizing.size(10_000, 2) > 10
+    sizing.at_least(BUNDLE_S)
+    assert sizing.size(10_000, 2) == 1
 
 
 @dataclass
@@ -82,20 +83,20 @@ def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
     pending = PendingCalls()
     running, second, third = (bundle(pending, [i], begun=i == 0) for i in range(3))
     bundles = [running, second, third]
-    recalls = Withdrawals()
-    assert recalls.wanted(bundles, 2, 10.0) == []  # it may be free for a moment only
-    assert recalls.looks_again
-    assert recalls.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
-    third.recalled = True
-    assert recalls.wanted(bundles, 2, 10.0 + 5 * FREE_S) == [second]
+    withdrawals = Withdrawals()
+    assert withdrawals.wanted(bundles, 2, 10.0) == []  # it may be free for a moment only
+    assert withdrawals.looks_again
+    assert withdrawals.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
+    third.withdrawn = True
+    assert withdrawals.wanted(bundles, 2, 10.0 + 5 * FREE_S) == [second]
 
 
 def test_slots_that_others_have_are_not_asked_for_again_and_again():
-    recalls = Withdrawals()
+    withdrawals = Withdrawals()
     asked = 0
     for step in range(40_000):  # a hundred seconds
         bundles = [bundle(PendingCalls(), [0])]
-        asked += len(recalls.wanted(bundles, 2, step * FREE_S / 10))
+        asked += len(withdrawals.wanted(bundles, 2, step * FREE_S / 10))
     assert asked < 40
 
 
@@ -106,10 +107,10 @@ def test_no_bundle_is_taken_back_while_all_slots_work():
         bundle(pending, [1], begun=True),
         bundle(pending, [2]),
     ]
-    recalls = Withdrawals()
+    withdrawals = Withdrawals()
     for moment in range(5):
-        assert recalls.wanted(bundles, 2, float(moment)) == []
-    assert not recalls.looks_again
+        assert withdrawals.wanted(bundles, 2, float(moment)) == []
+    assert not withdrawals.looks_again
 
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():

@@ -1,0 +1,72 @@
+"""Calls that take the results of other calls of the same executor."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from scalable.client.calls.futures import CallFuture, settle
+
+
+class DependentCalls:
+    """Begins calls once the calls among their arguments have ended.
+
+    Parameters
+    ----------
+    condition
+        Condition that the futures of the executor share.
+    begin
+        Puts a call whose arguments are complete into the backlog.
+    """
+
+    def __init__(self, condition: threading.Condition, begin: Callable[[CallFuture], None]) -> None:
+        self._condition, self._begin = condition, begin
+        self._waiting: set[CallFuture] = set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no call waits for others."""
+        return all(future.done() for future in list(self._waiting))
+
+    def add(self, future: CallFuture) -> None:
+        """Begin a call, at once or when the calls among its arguments have ended."""
+        _, args, kwargs = future.call or (None, (), {})
+        needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
+        if not needed:
+            self._begin(future)
+            return
+        self._waiting.add(future)
+        left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
+
+        def ended(_: Any) -> None:
+            with lock:
+                if next(left):
+                    return
+            try:
+                self._begin_with_results(future)
+            finally:
+                self._waiting.discard(future)
+
+        for other in needed:
+            other.add_done_callback(ended)
+
+    def _begin_with_results(self, future: CallFuture) -> None:
+        if future.call is None:
+            return  # cancelled meanwhile
+        function, args, kwargs = future.call
+        try:
+            future.call = (
+                function,
+                tuple(_value(a) for a in args),
+                {name: _value(value) for name, value in kwargs.items()},
+            )
+        except BaseException as error:  # noqa: BLE001 - the error of the call that it waited for
+            settle(self._condition, [(future, None, error)])
+            return
+        self._begin(future)
+
+
+def _value(argument: Any) -> Any:
+    return argument.result() if isinstance(argument, CallFuture) else argument

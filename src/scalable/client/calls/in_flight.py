@@ -1,0 +1,335 @@
+"""The bundles of one executor that were sent and have not ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from distributed.scheduler import KilledWorker
+
+from scalable.client.calls.backlog import PendingCalls
+from scalable.client.calls.bundle_size import BundleSizing
+from scalable.client.calls.futures import CallFuture
+from scalable.client.calls.losses import judge_loss
+from scalable.client.calls.options import CallOptions
+from scalable.client.calls.outcomes import loaded
+from scalable.client.calls.sent_bundle import SentBundle
+from scalable.client.calls.withdrawals import FREE_S, Withdrawals
+from scalable.client.scheduler_line import SchedulerLine
+from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, KEPT, PLAIN, too_long
+from scalable.protocol.messages import load
+
+logger = logging.getLogger("scalable.client")
+
+
+class BundlesInFlight:
+    """Handles the messages about bundles. All methods run in the client's event loop.
+
+    Parameters
+    ----------
+    line
+        Line to the scheduler.
+    options
+        Options of the calls.
+    sizing
+        Measurements that decide the size of bundles.
+    put_back
+        Puts calls back into the backlog, given the pending calls and their numbers.
+    dispatch
+        Sends more bundles where there is room.
+    """
+
+    def __init__(
+        self,
+        line: SchedulerLine,
+        options: CallOptions,
+        sizing: BundleSizing,
+        put_back: Callable[[PendingCalls, list[Any]], None],
+        dispatch: Callable[[], None],
+    ) -> None:
+        self._line, self._options, self._sizing = line, options, sizing
+        self._put_back, self._dispatch = put_back, dispatch
+        self._bundles: dict[str, SentBundle] = {}
+        #: Bundles whose calls are all settled, and whose Dask tasks have not ended.
+        self._ending: dict[str, SentBundle] = {}
+        self._withdrawals, self._will_look = Withdrawals(), False
+
+    def __len__(self) -> int:
+        """Return the number of bundles whose calls are not all settled."""
+        return len(self._bundles)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no bundle is left, ending ones included."""
+        return not self._bundles and not self._ending
+
+    @property
+    def slots(self) -> int:
+        """Number of calls that can run at once, at least 1."""
+        return max(1, self._line.slots_of(self._options.tag) // self._options.slots_per_call)
+
+    def add(self, bundle: SentBundle) -> None:
+        """Add a bundle that is about to be sent."""
+        self._bundles[bundle.key] = bundle
+
+    # Withdrawals --------------------------------------------------------------------------------
+
+    def withdraw(self) -> None:
+        """Take back bundles that wait at a busy worker while a slot is free."""
+        bundles = list(self._bundles.values())
+        for bundle in self._withdrawals.wanted(bundles, self.slots, time.monotonic()):
+            logger.debug("bundle %s is asked back: a slot is free", bundle.key)
+            bundle.withdrawn = True
+            self._line.interrupt(bundle.key, EVERY)
+        if self._withdrawals.looks_again and not self._will_look:
+            self._will_look = True
+            self._line.call_later(FREE_S, self._withdraw_later)
+
+    def _withdraw_later(self) -> None:
+        self._will_look = False
+        self.withdraw()
+
+    # Messages of workers ------------------------------------------------------------------------
+
+    def begun(self, key: str) -> None:
+        """Handle the start notice of a bundle."""
+        if key in self._bundles:
+            logger.debug("bundle %s has begun", key)
+            self._bundles[key].begun = True
+            self.withdraw()
+
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
+        """Settle the calls of a bundle that have ended.
+
+        Parameters
+        ----------
+        key
+            Key of the bundle.
+        outcomes
+            Positions, values, kinds and measurements, pickled.
+        busy_s
+            Seconds that the worker has spent on these calls.
+        over
+            Whether the bundle has ended with them.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        positions, values, kinds, measured = load(outcomes)
+        ended = [bundle.numbers[position] for position in positions]
+        all_open = bundle.open.issuperset(positions)
+        bundle.open.difference_update(positions)
+        if ended:
+            self._sizing.observe(len(ended), busy_s)
+            if measured is not None:
+                self._store_measures(bundle, ended, *measured)
+            if all_open and not kinds:
+                bundle.pending.settle_values(ended, values)
+            else:
+                self._settle(bundle, positions, values, kinds)
+        bundle.heard_at = time.monotonic()
+        bundle.over = over
+        if over and not bundle.kept:
+            self._end(bundle)
+
+    def _settle(
+        self,
+        bundle: SentBundle,
+        positions: Iterable[int],
+        values: Sequence[Any],
+        kinds: Mapping[int, int],
+    ) -> None:
+        numbers, outcomes = [], []
+        for position, value in zip(positions, values, strict=True):
+            kind = kinds.get(position, PLAIN)
+            if kind == KEPT:
+                bundle.kept.append(position)
+                bundle.open.add(position)
+                continue
+            numbers.append(bundle.numbers[position])
+            outcomes.append(loaded(kind, value))
+        bundle.pending.settle(numbers, outcomes)
+
+    def _store_measures(
+        self,
+        bundle: SentBundle,
+        numbers: Sequence[Any],
+        worker: str,
+        transfer_s: float,
+        measures: Sequence[tuple[float, float, float, int | None]],
+    ) -> None:
+        place = (self._options.tag, worker, transfer_s)
+        name_of, function = self._options.name_of, bundle.pending.function
+        names = [name_of(function(number)) for number in numbers]
+        bundle.pending.measured(
+            numbers, [(n, *place, *each) for n, each in zip(names, measures, strict=True)]
+        )
+
+    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
+        """Put calls back into the backlog that a worker gives back.
+
+        Parameters
+        ----------
+        key
+            Key of the bundle.
+        numbers
+            Positions of the calls that the bundle has not begun; ``EVERY`` where the whole bundle
+            had not begun when it was asked back.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if isinstance(numbers, int):
+            logger.debug("bundle %s was given back before it began", key)
+            self._release(key)
+            return
+        self._sizing.at_least(time.monotonic() - bundle.heard_at)
+        given = [position for position in numbers if position in bundle.open]
+        logger.debug("bundle %s takes long and gives back %d calls", key, len(given))
+        bundle.open.difference_update(given)
+        self._wait_again(bundle, given)
+        self._dispatch()
+
+    def timed_out(self, key: str, number: int) -> None:
+        """Fail a call that ran for longer than its limit.
+
+        Parameters
+        ----------
+        key
+            Key of the bundle.
+        number
+            Position of the call.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None or number not in bundle.open:
+            return
+        logger.debug("call %d of bundle %s ran for too long", number, key)
+        bundle.open.discard(number)
+        function = bundle.pending.function(bundle.numbers[number])
+        bundle.fail([number], too_long(function, self._options.timeout_s or 0.0))
+        self._line.call_later(INTERRUPT_GRACE_S / 2, partial(self._release_unended, key))
+        if not bundle.open:
+            self._end(bundle)
+
+    def _release_unended(self, key: str) -> None:
+        """Release a bundle whose call does not end: it would run again on another worker."""
+        bundle = self._ending.get(key) or self._bundles.get(key)
+        if bundle is not None and not bundle.over:
+            self._release(key)
+
+    # News of Dask tasks -------------------------------------------------------------------------
+
+    def in_memory(self, key: str) -> None:
+        """Handle the end of a bundle's task: results that the worker kept can be fetched."""
+        bundle = self._bundles.get(key)
+        if bundle is None or not bundle.kept:
+            self._release(key)
+        else:
+            self._line.call_soon(self._fetch, bundle)
+
+    async def _fetch(self, bundle: SentBundle) -> None:
+        assert bundle.future is not None
+        try:
+            kept = await self._line.fetch(bundle.future)
+        except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
+            self.erred(bundle.key, error)
+            return
+        values = kept or {}
+        for position in bundle.kept:
+            if position in values:
+                bundle.open.discard(position)
+                bundle.pending.settle([bundle.numbers[position]], [(values[position], None)])
+        bundle.kept.clear()
+        self._release(bundle.key)
+
+    def erred(self, key: str, error: BaseException) -> None:
+        """Handle the failure of a bundle as a whole, or the loss of its worker."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            self._release(key)
+            return
+        if isinstance(error, KilledWorker):
+            again = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
+            logger.debug(
+                "bundle %s was lost with worker %s: %d of its calls wait again",
+                key, error.last_worker, len(again),
+            )  # fmt: skip
+            self._wait_again(bundle, again)
+        else:
+            logger.debug("bundle %s has failed: %r", key, error)
+            bundle.fail(bundle.left(), error)
+        bundle.open.clear()
+        self._release(key)
+
+    def lost(self, key: str) -> None:
+        """Run the calls again whose results were kept by a worker that is lost."""
+        if key in self._bundles and self._bundles[key].kept:
+            self._release(key)
+
+    # Cancelling ---------------------------------------------------------------------------------
+
+    def cancel(self, pending: PendingCalls, number: Any) -> None:
+        """End a call that was sent.
+
+        Parameters
+        ----------
+        pending, number
+            Pending calls and the number of the call among them.
+        """
+        for bundle in self._bundles.values():
+            if bundle.pending is pending and number in bundle.numbers:
+                break
+        else:
+            return
+        position = bundle.numbers.index(number)
+        logger.debug("call %d of bundle %s is cancelled", position, bundle.key)
+        bundle.open.discard(position)
+        self._line.interrupt(bundle.key, position)
+        if not bundle.open:  # whether it runs or waits at its worker
+            self._release(bundle.key)
+
+    def cancel_all(self) -> None:
+        """End every call that was sent."""
+        for bundle in list(self._bundles.values()):
+            for position in sorted(bundle.open):
+                number = bundle.numbers[position]
+                if isinstance(number, CallFuture):
+                    number.cancel()
+                else:
+                    self.cancel(bundle.pending, number)
+
+    def close(self, error: BaseException) -> None:
+        """Fail every call that was sent."""
+        for bundle in list(self._bundles.values()):
+            bundle.fail(list(bundle.open), error)
+            self._bundles.pop(bundle.key, None)
+        self._ending.clear()
+
+    # Ending -------------------------------------------------------------------------------------
+
+    def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
+        self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
+
+    def _end(self, bundle: SentBundle) -> None:
+        """Make room for other bundles; calls without an outcome wait again."""
+        self._bundles.pop(bundle.key, None)
+        self._ending[bundle.key] = bundle
+        if left := bundle.left():  # cancelled with its bundle, or without a message
+            logger.debug("bundle %s has ended, %d of its calls wait again", bundle.key, len(left))
+            self._wait_again(bundle, left)
+        self._dispatch()
+
+    def _release(self, key: str) -> None:
+        """Release the Dask task of a bundle, which the scheduler knows to have ended."""
+        bundle = self._ending.pop(key, None) or self._bundles.get(key)
+        if bundle is None:
+            return
+        if bundle.key in self._bundles:
+            self._end(bundle)
+            del self._ending[key]
+        self._line.forget_bundle(key)
+        if bundle.future is not None:
+            bundle.future.release()

@@ -1,0 +1,209 @@
+"""Calls of one function on many arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from scalable.client.calls.backlog import ValueOrError
+from scalable.client.calls.futures import Measures
+from scalable.protocol.bundles import Calls
+from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
+
+_MISSING: Any = object()
+
+
+class MappedCalls:
+    """Pending calls of one function, without a future for each call: one list has all results.
+
+    Parameters
+    ----------
+    condition
+        Condition that the futures of the executor share.
+    function
+        Function of all calls.
+    arguments
+        Positional arguments of each call.
+    ordered
+        Whether outcomes are handed out in the order of the arguments, rather than of their arrival.
+
+    Attributes
+    ----------
+    cancelled
+        Whether nobody waits for the calls that are left.
+    on_end
+        Function that is called when all calls are settled, or None.
+    """
+
+    profile = False
+
+    def __init__(
+        self,
+        condition: threading.Condition,
+        function: Callable[..., Any],
+        arguments: Sequence[Sequence[Any]],
+        *,
+        ordered: bool = True,
+    ) -> None:
+        self._condition = condition
+        self._function, self._arguments = function, arguments
+        self._results: list[Any] = [_MISSING] * len(arguments)
+        self._errors: dict[int, BaseException] = {}
+        self._begun = 0
+        self._again: deque[int] = deque()
+        self._losses: dict[int, int] = {}
+        self._arrived: deque[int] | None = None if ordered else deque()
+        self._left = len(arguments)
+        self.cancelled = False
+        self.on_end: Callable[[], None] | None = None
+
+    def __len__(self) -> int:
+        return 0 if self.cancelled else len(self._arguments) - self._begun + len(self._again)
+
+    def take(self, count: int) -> list[int]:
+        """Remove at most ``count`` calls, and return their numbers."""
+        if self.cancelled:
+            return []
+        taken = [self._again.popleft() for _ in range(min(count, len(self._again)))]
+        end = min(self._begun + count - len(taken), len(self._arguments))
+        taken.extend(range(self._begun, end))
+        self._begun = end
+        return taken
+
+    def function(self, number: int) -> Callable[..., Any]:
+        """Return the function of all calls."""
+        del number
+        return self._function
+
+    def calls(
+        self, numbers: Sequence[int], index: Callable[[Callable[..., Any]], int]
+    ) -> tuple[list[int], Calls]:
+        """Return the calls to send, as :meth:`PendingCalls.calls` does."""
+        try:
+            index(self._function)
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            self.settle(numbers, [(None, error)] * len(numbers))
+            return [], (None, [], None)
+        return list(numbers), (None, [self._arguments[number] for number in numbers], None)
+
+    def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
+        """Drop measurements: nobody can ask for them."""
+
+    def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
+        """Store the results of calls, none of which is settled already."""
+        results = self._results
+        with self._condition:
+            for number, value in zip(numbers, values, strict=True):
+                results[number] = value
+            over = self._count_settled(numbers)
+        if over and self.on_end is not None:
+            self.on_end()
+
+    def settle(self, numbers: Sequence[int], outcomes: Sequence[ValueOrError]) -> None:
+        """Store the outcomes of calls; calls that are settled already stay as they are."""
+        settled = []
+        with self._condition:
+            for number, (value, error) in zip(numbers, outcomes, strict=True):
+                if self._is_settled(number):
+                    continue
+                if error is None:
+                    self._results[number] = value
+                else:
+                    self._errors[number] = error
+                settled.append(number)
+            over = self._count_settled(settled)
+        if over and self.on_end is not None:
+            self.on_end()
+
+    def _count_settled(self, numbers: Sequence[int]) -> bool:
+        """Wake those who wait, and return whether all calls are settled; under the condition."""
+        self._left -= len(numbers)
+        if self._arrived is not None:
+            self._arrived.extend(numbers)
+        self._condition.notify_all()
+        return self._left == 0
+
+    def put_back(self, numbers: Sequence[int]) -> None:
+        """Have calls wait again, before all others."""
+        self._again.extendleft(n for n in reversed(numbers) if not self.is_over(n))
+
+    def lost(self, number: int) -> int:
+        """Count the loss of a worker that ran a call."""
+        self._losses[number] = self._losses.get(number, 0) + 1
+        return self._losses[number]
+
+    def suspects(self, number: int) -> bool:
+        """Return whether a loss was counted."""
+        return number in self._losses
+
+    def is_over(self, number: int) -> bool:
+        """Return whether a call is settled or nobody waits for it."""
+        return self.cancelled or self._is_settled(number)
+
+    def _is_settled(self, number: int) -> bool:
+        return self._results[number] is not _MISSING or number in self._errors
+
+    def cancel(self) -> None:
+        """Drop the calls that are left."""
+        with self._condition:
+            self.cancelled = True
+            self._condition.notify_all()
+
+    # For the thread that iterates ---------------------------------------------------------------
+
+    def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[ValueOrError]:
+        """Iterate over the outcomes of the calls as they become available.
+
+        Parameters
+        ----------
+        time_left
+            Returns the seconds for which to wait from now, or None for no limit.
+
+        Raises
+        ------
+        TimeoutError
+            When no time is left.
+        CancelledError
+            When the calls were cancelled.
+        """
+        results = self._results
+        for position in range(len(self._arguments)):
+            number = position
+            # Without the lock where the result is there already.
+            if self._arrived is not None or results[position] is _MISSING:
+                with slot_lent():
+                    number = self._await(position, time_left)
+                error = self._errors.pop(number, None)
+                if error is not None:
+                    results[number] = None
+                    yield None, error
+                    continue
+            value, results[number] = results[number], None
+            yield value, None
+
+    def _await(self, position: int, time_left: Callable[[], float | None]) -> int:
+        """Wait for the next outcome, and return the number of its call."""
+        with self._condition:
+            while True:
+                if self._arrived is not None:
+                    if self._arrived:
+                        return self._arrived.popleft()
+                elif self._is_settled(position):
+                    return position
+                if self.cancelled:
+                    raise CancelledError
+                left = time_left()
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                self._condition.wait(
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                )
+
+    def collect(self) -> list[Any]:
+        """Return all results of settled calls, or raise the error of the first failed call."""
+        if self._errors:
+            raise self._errors[min(self._errors)]
+        return self._results

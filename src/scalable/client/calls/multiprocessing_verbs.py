@@ -1,0 +1,153 @@
+"""The methods of ``multiprocessing.Pool``, for an executor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from scalable.client.calls.backlog import ValueOrError
+from scalable.client.calls.futures import CallFuture
+from scalable.client.calls.mapped_calls import MappedCalls
+
+Callback = Callable[[Any], Any]
+ErrorCallback = Callable[[BaseException], Any]
+
+
+class MultiprocessingVerbs(ABC):
+    """Methods with the names and arguments of ``multiprocessing.Pool``.
+
+    ``chunksize`` has no effect in all of them: the size of bundles follows the duration of calls.
+    """
+
+    @abstractmethod
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+        """Run a call, and return its future."""
+
+    @abstractmethod
+    def _start(
+        self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
+    ) -> MappedCalls:
+        """Run a function on many tuples of arguments."""
+
+    @abstractmethod
+    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[ValueOrError]:
+        """Iterate over the outcomes of mapped calls; calls that are left are cancelled."""
+
+    @abstractmethod
+    def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
+        """Run a function on many tuples of arguments; the future has the list of results."""
+
+    def apply(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the result of one call."""
+        return _result_of(self.submit(fn, *args, **(kwds or {})))
+
+    def apply_async(
+        self,
+        fn: Callable[..., Any],
+        args: Iterable[Any] = (),
+        kwds: Mapping[str, Any] | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        """Return a future of one call."""
+        future = self.submit(fn, *args, **(kwds or {}))
+        _add_callbacks(future, callback, error_callback)
+        return future
+
+    def map_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Any],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        """Return a future of the list of results of a function on each element."""
+        return self.starmap_async(
+            fn, ((item,) for item in iterable), chunksize, callback, error_callback
+        )
+
+    def starmap(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+    ) -> list[Any]:
+        """Return the list of results of a function on each tuple of arguments."""
+        return _result_of(self.starmap_async(fn, iterable, chunksize))  # type: ignore[no-any-return]
+
+    def starmap_async(
+        self,
+        fn: Callable[..., Any],
+        iterable: Iterable[Iterable[Any]],
+        chunksize: int | None = None,
+        callback: Callback | None = None,
+        error_callback: ErrorCallback | None = None,
+    ) -> CallFuture:
+        """Return a future of the results of :meth:`starmap`.
+
+        Cancelling the future cancels the calls that have not begun.
+        """
+        del chunksize
+        future = self._collect(fn, [tuple(item) for item in iterable])
+        _add_callbacks(future, callback, error_callback)
+        return future
+
+    def imap(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Iterate over results in the order of the elements; an error does not end the iterator."""
+        del chunksize
+        many = self._start(fn, [(item,) for item in iterable])
+        return _Results(self._outcomes(many, None))
+
+    def imap_unordered(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[Any]:
+        """Iterate over results as they arrive; an error does not end the iterator."""
+        del chunksize
+        many = self._start(fn, [(item,) for item in iterable], ordered=False)
+        return _Results(self._outcomes(many, None))
+
+
+class _Results(Iterator[Any]):
+    """Results one by one; an error is raised in its place and does not end the iterator."""
+
+    def __init__(self, outcomes: Iterator[ValueOrError]) -> None:
+        self._outcomes = outcomes
+
+    def __next__(self) -> Any:
+        value, error = next(self._outcomes)
+        if error is not None:
+            raise error
+        return value
+
+
+def _result_of(future: CallFuture) -> Any:
+    """Wait for the result; an interrupted wait cancels the calls, whose future nobody else has."""
+    try:
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def _add_callbacks(
+    future: CallFuture, callback: Callback | None, error_callback: ErrorCallback | None
+) -> None:
+    def ended(_: Any) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is None and callback is not None:
+            callback(future.result())
+        elif error is not None and error_callback is not None:
+            error_callback(error)
+
+    if callback is not None or error_callback is not None:
+        future.add_done_callback(ended)

@@ -1,0 +1,31 @@
+"""Outcomes of calls, as a worker sends them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scalable.client.calls.backlog import ValueOrError
+from scalable.protocol.bundles import ERROR, PICKLED
+from scalable.protocol.messages import load, load_error
+
+
+def loaded(kind: int, value: Any) -> ValueOrError:
+    """Return the result and the error of a call, one of which is None.
+
+    Parameters
+    ----------
+    kind
+        ``PLAIN``, ``PICKLED`` or ``ERROR`` of :mod:`scalable.protocol.bundles`.
+    value
+        Value itself, or pickled value or error.
+    """
+    if kind == ERROR:
+        return None, load_error(value)
+    if kind == PICKLED:
+        try:
+            return load(value), None
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            return None, error
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            return None, RuntimeError(f"the result cannot be loaded: {ended!r}")
+    return value, None

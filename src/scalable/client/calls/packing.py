@@ -1,0 +1,70 @@
+"""Calls as bytes, ready to be sent as a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Future
+
+from scalable.client.calls.backlog import PendingCalls
+from scalable.protocol.messages import dump_calls, dump_function
+
+
+@dataclass(frozen=True)
+class PackedCalls:
+    """Calls that can be sent together.
+
+    Attributes
+    ----------
+    numbers
+        Numbers of the calls among the pending ones.
+    functions
+        Digest and bytes of each function.
+    payload
+        Calls as bytes.
+    references
+        Dask futures within the arguments, by key.
+    """
+
+    numbers: list[Any]
+    functions: tuple[tuple[bytes, bytes], ...]
+    payload: bytes
+    references: dict[Any, Future[Any]]
+
+
+def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
+    """Pack calls into one bundle; into one for each call where they cannot be packed together.
+
+    A call that cannot be pickled is settled with the error.
+
+    Parameters
+    ----------
+    pending
+        Pending calls.
+    numbers
+        Numbers of the calls among them.
+    """
+    functions: dict[tuple[bytes, bytes], int] = {}
+    known: dict[int, int] = {}
+
+    def index(function: Callable[..., Any]) -> int:
+        if (place := known.get(id(function))) is None:
+            place = functions.setdefault(dump_function(function), len(functions))
+            known[id(function)] = place
+        return place
+
+    packed, calls = pending.calls(numbers, index)
+    if not packed:
+        return
+    try:
+        payload, references = dump_calls(calls)
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        if len(packed) == 1:
+            pending.settle(packed, [(None, error)])
+        else:
+            for number in packed:  # the other calls may be fine
+                yield from pack(pending, [number])
+        return
+    yield PackedCalls(packed, tuple(functions), payload, references)

@@ -1,0 +1,68 @@
+"""A bundle that was sent, and the state of its calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Future
+
+from scalable.client.calls.backlog import PendingCalls
+
+
+@dataclass
+class SentBundle:
+    """Calls that were sent together.
+
+    Attributes
+    ----------
+    key, future
+        Key and future of the Dask task.
+    pending
+        Pending calls from which the calls of the bundle were taken.
+    numbers
+        Numbers of the calls among the pending ones.
+    open
+        Positions of the calls whose outcome is not known.
+    heard_at
+        Time of the latest message about the bundle, in seconds of the monotonic clock.
+    suspected
+        Whether the scheduler is told when the bundle begins.
+    begun
+        Whether the bundle is known to have begun.
+    withdrawn
+        Whether the worker was asked to give back the calls if the bundle has not begun.
+    over
+        Whether all calls of the bundle have been run.
+    kept
+        Positions of the calls whose results wait at the worker.
+    """
+
+    key: str
+    pending: PendingCalls
+    numbers: list[Any]
+    open: set[int]
+    heard_at: float
+    suspected: bool
+    begun: bool = False
+    withdrawn: bool = False
+    over: bool = False
+    kept: list[int] = field(default_factory=list)
+    future: Future[Any] | None = None
+
+    def left(self) -> list[int]:
+        """Return the positions of the calls for which somebody still waits."""
+        return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
+
+    def fail(self, positions: list[int], error: BaseException) -> None:
+        """Settle calls with an error.
+
+        Parameters
+        ----------
+        positions
+            Positions of the calls in the bundle.
+        error
+            Error of each of these calls.
+        """
+        numbers = [self.numbers[position] for position in positions]
+        self.pending.settle(numbers, [(None, error)] * len(numbers))

@@ -1,0 +1,50 @@
+"""The tags that a cluster has, and the slots of the largest worker of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.protocol.operations import CONTROLLER
+
+
+@dataclass(frozen=True)
+class KnownSlots:
+    """Slots by tag.
+
+    Attributes
+    ----------
+    slots
+        Tag -> slots of its largest worker.
+    has_workers
+        Whether any worker is connected.
+    """
+
+    slots: dict[str, int] = field(default_factory=dict)
+    has_workers: bool = False
+
+
+def ask_known_slots(ask: Callable[..., Any], cluster: Any) -> KnownSlots:
+    """Return the tags and slots of the declared pools and of the connected workers.
+
+    Parameters
+    ----------
+    ask
+        Calls an operation of the scheduler, and returns its answer.
+    cluster
+        The cluster object of the client, or None.
+    """
+    slots: dict[str, int] = {}
+    workers = ask("identity", n_workers=-1)["workers"].values()
+    for worker in workers:
+        for tag, amount in worker["resources"].items():
+            slots[tag] = max(slots.get(tag, 0), int(amount))
+    declared: dict[str, int] = {}
+    if ask("get_metadata", keys=[CONTROLLER], default=False):
+        declared = {t: p["slots"] for t, p in ask("scalable_pools").items() if t}
+    # A pool that was added just now may not have been reported to the scheduler yet.
+    declared |= {t: p.slots for t, p in getattr(cluster, "pools", {}).items()}
+    for tag, amount in declared.items():
+        slots[tag] = max(slots.get(tag, 0), amount)
+    return KnownSlots(slots, bool(workers))

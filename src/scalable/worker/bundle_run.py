@@ -1,0 +1,259 @@
+"""One bundle while it runs: its calls one after another, with answers while it goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, PROCESS, TELL_S, too_long
+from scalable.protocol.lending import CallInterrupted, take_slot_back
+from scalable.protocol.messages import arguments
+from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.worker.bundle_counts import BundleCounts
+from scalable.worker.interrupts import clear_interrupt, give_up, raise_in
+from scalable.worker.outcomes import UnsentOutcomes, function_or_error
+from scalable.worker.output import Lines, heard
+
+logger = logging.getLogger("scalable.worker")
+
+#: Seconds after which a bundle gives back the calls that have not begun: other slots may be free.
+OVERDUE_S = 0.05
+#: Largest time in seconds between two checks for calls that run longer than their limit.
+CHECK_S = 0.25
+_NOBODY = -1
+
+
+class BundleRun:
+    """One bundle while it runs.
+
+    Parameters
+    ----------
+    worker
+        The Dask worker.
+    header, references
+        As in :func:`scalable.worker.bundles.run_bundle`.
+    calls
+        Indexes of their functions, and their arguments as they came.
+    """
+
+    def __init__(
+        self,
+        worker: Any,
+        header: Mapping[str, Any],
+        calls: tuple[Sequence[int] | None, Sequence[Any]],
+        references: Mapping[Any, Any],
+    ) -> None:
+        self.key: str = header["key"]
+        self._client: str = header["client"]
+        self._functions = [function_or_error(*pair) for pair in header["functions"]]
+        self._indexes, self._rows = calls
+        self._references = references
+        self._timeout_s: float | None = header["timeout_s"]
+        self._profile: bool = header["profile"]
+        self._record: bool = header["record"]
+        self._measures = self._profile or self._record
+        self._streams = header["process"] not in ("", PROCESS)
+        self._worker = worker
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._next, self._end = 0, len(self._rows)
+        self._over = False
+        self._skipped: set[int] = set()
+        self._current = self._interrupting = self._timed_out = _NOBODY
+        self._began = self._sent_at = 0.0
+        self._kept: dict[int, Any] = {}
+        self._unsent = UnsentOutcomes()
+        self._counts = BundleCounts()
+
+    # In the thread that runs the calls ----------------------------------------------------------
+
+    def skip(self, numbers: set[int]) -> None:
+        """Leave out calls for which nobody waits."""
+        self._skipped |= numbers
+        if EVERY in numbers:
+            self._end = 0
+
+    def send_begun(self) -> None:
+        """Tell the client that the bundle begins, without waiting."""
+        self._send(op=BEGUN)
+
+    def run(self) -> dict[int, Any]:
+        """Run every call that is not given back, and return the values that are kept here."""
+        if self._end > 1 or self._timeout_s is not None:
+            self._check_after(OVERDUE_S)
+        self._sent_at = time.perf_counter()
+        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        try:
+            with heard(lines.write) if self._streams else nullcontext():
+                while (number := self._claim()) is not None:
+                    if number not in self._skipped:
+                        self._run_call(number)
+                    if time.perf_counter() - self._sent_at > TELL_S:
+                        self._send_outcomes()
+            lines.end()
+            task = self._worker.state.tasks.get(self.key)
+            if task is not None:  # first: a client that has all outcomes may read the records
+                task.startstops.append(self._counts.entry())
+            self._send_outcomes(over=True)
+        finally:
+            self._over = True
+        return self._kept
+
+    def _claim(self) -> int | None:
+        """Take the next call that is not given back, and return its position."""
+        with self._lock:
+            number = self._next
+            if number >= self._end:
+                return None
+            self._next = number + 1
+            return number
+
+    def _run_call(self, number: int) -> None:
+        function = self._function(number)
+        measures = self._measures
+        cpu, stamp = (time.thread_time(), time.time()) if measures else (0.0, 0.0)
+        self._began = began = time.perf_counter()
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            self._current = number
+            if number not in self._skipped:  # it may have been cancelled since the first look
+                try:
+                    args, kwargs = arguments(self._rows[number], self._references)
+                    value = function(*args, **kwargs)
+                except CallInterrupted:
+                    raise
+                except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
+                    error = raised
+            self._current = _NOBODY
+            if number in self._skipped:
+                # An interrupt may be pending, or the call has caught it: the next call gets none.
+                with self._lock:
+                    clear_interrupt(self._thread)
+        except CallInterrupted as interrupted:
+            error = interrupted
+            self._current = _NOBODY
+        if number in self._skipped:
+            self._end_skipped(number, error, time.perf_counter() - began)
+            value = error = None
+            take_slot_back()  # for the next call
+            return
+        if error is not None:
+            self._fail(number, error)
+            error = None  # no reference cycle through the traceback
+        else:
+            self._keep_or_add(number, value)
+        duration = time.perf_counter() - began
+        self._counts.durations.append(duration)
+        if measures:
+            self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
+
+    def _function(self, number: int) -> Any:
+        return self._functions[self._indexes[number] if self._indexes else 0]
+
+    def _end_skipped(self, number: int, error: BaseException | None, seconds: float) -> None:
+        """Record a call that was interrupted, if it ran for longer than its limit."""
+        self._interrupting = _NOBODY
+        logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
+        if self._timed_out == number:
+            late = too_long(self._function(number), self._timeout_s or 0.0)
+            self._counts.failed(late.with_traceback(error.__traceback__ if error else None))
+            self._counts.durations.append(seconds)
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        self._counts.failed(error)
+        self._unsent.add_error(number, error)
+
+    def _keep_or_add(self, number: int, value: Any) -> None:
+        """Add a value to the outcomes; keep it here where it is too large for a message."""
+        try:
+            if not self._unsent.add_value(number, value):
+                self._kept[number] = value
+        except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
+            self._fail(number, raised)
+
+    def _send_outcomes(self, *, over: bool = False) -> None:
+        now = time.perf_counter()
+        busy_s, self._sent_at = now - self._sent_at, now
+        if self._unsent.numbers or over:
+            if self._unsent.profiles:
+                self._add_peak()
+            outcomes = self._unsent.dump(self._worker.name, self._transfer_s)
+            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
+            self._unsent = UnsentOutcomes()
+
+    def _add_peak(self) -> None:
+        """Add the peak of memory to the measurements, once for many calls: reading it is slow."""
+        outcomes = self._unsent
+        peak = getattr(self._worker, "peak_memory", lambda: None)()
+        outcomes.profiles = [(*measured[:3], peak) for measured in outcomes.profiles]
+        if self._record:
+            self._counts.rows += [
+                (not outcomes.is_error(number), measured)
+                for number, measured in zip(outcomes.numbers, outcomes.profiles, strict=True)
+            ]
+        if not self._profile:
+            outcomes.profiles = []
+
+    @property
+    def _transfer_s(self) -> float:
+        """Seconds for which the arguments of the bundle travelled."""
+        task = self._worker.state.tasks.get(self.key)
+        parts = task.startstops if task is not None else ()
+        return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
+
+    def _send(self, **message: Any) -> None:
+        message |= {"client": self._client, "key": self.key}
+        self._worker.loop.add_callback(self._worker.batched_stream.send, message)
+
+    # In the worker's event loop -----------------------------------------------------------------
+
+    def interrupt(self, number: int) -> None:
+        """End one call: it does not begin, or is left at the next bytecode instruction."""
+        with self._lock:
+            if self._interrupting == number:
+                return  # the second request for the same call
+            self._skipped.add(number)
+            if self._current != number:
+                return
+            self._interrupting = number
+            if self._current != number:  # it has just ended
+                self._interrupting = _NOBODY
+                return
+            logger.debug("call %d of bundle %s is interrupted", number, self.key)
+            raise_in(self._thread)
+        self._worker.loop.call_later(INTERRUPT_GRACE_S, self._give_up, number)
+
+    def _give_up(self, number: int) -> None:
+        if not self._over and self._current == number:
+            give_up(
+                self._worker, self.key, getattr(self._function(number), "__qualname__", self.key)
+            )
+
+    def _check_after(self, seconds: float) -> None:
+        self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
+
+    def _check(self) -> None:
+        """Give back the calls that have not begun, and end the call that runs for too long."""
+        if self._over:
+            return
+        with self._lock:
+            returned = [n for n in range(self._next, self._end) if n not in self._skipped]
+            self._end = self._next
+        if returned:
+            logger.debug("bundle %s gives back %d calls", self.key, len(returned))
+            self._send(op=RETURNED, numbers=returned)
+        if self._timeout_s is None:
+            return
+        number, began = self._current, self._began
+        is_late = began and time.perf_counter() - began >= self._timeout_s
+        if is_late and number not in (_NOBODY, self._timed_out):
+            logger.debug("call %d of bundle %s runs for too long", number, self.key)
+            self._timed_out = number
+            self._send(op=TIMED_OUT, number=number)
+            self.interrupt(number)
+        self._check_after(min(CHECK_S, self._timeout_s / 4))
