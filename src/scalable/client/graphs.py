@@ -1,7 +1,7 @@
-"""Raw graphs of calls: checked, cut down to what is asked for, and given keys of their own.
+"""Raw graphs of calls: checked, reduced to the nodes that are needed, and given unique keys.
 
 A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names. The
-rules of what stands for what are Dask's, so that a graph means the same to ``dask.get``.
+meaning of names within arguments is the same as for ``dask.get``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dask.utils import funcname, is_namedtuple_instance
 
 from scalable.errors import ClusterError
 
-#: Longest text that is written into the calls that take it, rather than being a node of its own.
+#: Length of the longest text that is copied into the calls that take it; a longer one is a node.
 SHORT: Final = 1000
 LISTED_NAMES: Final = 10
 
@@ -36,9 +36,9 @@ class PreparedGraph:
     Attributes
     ----------
     keys
-        What was asked for: the keys, in the shape of the names.
+        Requested keys, in the shape of the requested names.
     nodes
-        Tag -> key -> node; under None those that any worker may run.
+        Tag -> key -> node; the tag None is for nodes that any worker may run.
     key_of
         Name of a node -> its key, for the nodes that are run.
     """
@@ -48,18 +48,18 @@ class PreparedGraph:
     key_of: Mapping[Any, str]
 
     def annotated(self, annotations: Mapping[str | None, dict[str, Any]]) -> HighLevelGraph:
-        """The graph for Dask, the nodes of each tag with the annotations of that tag."""
+        """Return the graph for Dask, where the nodes of a tag have the annotations of that tag."""
         layers = {
             f"tag {tag}" if tag is not None else "no tag": MaterializedLayer(
                 nodes, annotations=annotations[tag]
             )
             for tag, nodes in self.nodes.items()
         }
-        # Layers are no stages: nodes of one tag may come before and after those of another.
+        # Layers are not stages: nodes of one tag may come before and after those of another.
         return HighLevelGraph(layers, dependencies={name: set() for name in layers})
 
     def actors(self, actors: Any) -> Any:
-        """What Dask takes for ``actors``, given names: all of the nodes, none, or some."""
+        """Return Dask's ``actors`` argument: a truth value for all nodes, or keys for names."""
         if actors is None or isinstance(actors, bool):
             return actors
         names = [n for n in actors if actors[n]] if isinstance(actors, Mapping) else list(actors)
@@ -69,49 +69,49 @@ class PreparedGraph:
 
 
 def is_raw(graph: Any) -> bool:
-    """Whether a graph is a plain dict of raw nodes, and nothing that Dask's collections make."""
+    """Return whether a graph is a plain dict of raw nodes, rather than a Dask graph."""
     return isinstance(graph, dict) and not any(_has_dask_node(node) for node in graph.values())
 
 
 def prepare(
     graph: Graph, keys: Any, tag: str | None = None, tags: Tags | None = None
 ) -> PreparedGraph:
-    """Check a raw graph, and make of it what has to be run.
+    """Check a raw graph, and return the nodes that have to be run.
 
     Parameters
     ----------
     graph
         Name -> ``(func, arg, ...)``, value, or name of another node. A name stands for the result
-        of its node as an argument, in a nested call, and in lists, tuples and sets of these; not
-        in dicts. A text that is no node's name is a text.
+        of its node as an argument, in a nested call, and in lists, tuples and sets of these, but
+        not in dicts. A text that does not equal the name of a node is a value.
     keys
-        The name that is asked for, or a list of names and of such lists.
+        Name of a node, or a (nested) list of names.
     tag
-        The tag of all nodes.
+        Tag of all nodes.
     tags
-        Name -> tag for nodes that differ; None lets any worker run them.
+        Name -> tag, for nodes whose tag differs; None lets any worker run a node.
 
     Raises
     ------
     ClusterError
-        For a cycle anywhere in the graph, a name in ``keys`` or ``tags`` that is no node, a name
-        that is asked for twice, and a node's name that is no text, number or tuple.
+        For a cycle anywhere in the graph, an unknown name in ``keys`` or ``tags``, a name that
+        stands twice in ``keys``, and a node whose name is not a text, number or tuple.
     """
     tags = tags or {}
     asked = list(_flat(keys))
     _check_names(graph, asked, tags)
     needs = {name: tuple(_names_in(node, graph)) for name, node in graph.items()}
     _refuse_cycles(needs)
-    meant = {name: _meant(name, graph) for name in graph}
-    takes = {name: [meant[other] for other in needs[name]] for name in graph}
-    wanted = {meant[name]: None for name in asked}
+    target = {name: _target_of(name, graph) for name in graph}
+    takes = {name: [target[other] for other in needs[name]] for name in graph}
+    wanted = {target[name]: None for name in asked}
     run = [n for n in _needed(wanted, takes) if n in wanted or not _is_short(graph[n])]
     token = uuid.uuid4().hex
     keys_run = {name: f"{_label(graph[name])}-{token}.{i}-{name}" for i, name in enumerate(run)}
-    key_of = {name: keys_run[other] for name, other in meant.items() if other in keys_run}
+    key_of = {name: keys_run[other] for name, other in target.items() if other in keys_run}
     stands = {
         name: graph[other] if _is_short(graph[other]) else TaskRef(keys_run[other])
-        for name, other in meant.items()
+        for name, other in target.items()
         if other in keys_run or _is_short(graph[other])
     }
     tag_of = _tags_of(graph, run, takes, tag, tags)
@@ -121,7 +121,7 @@ def prepare(
     return PreparedGraph(_shaped(keys, key_of), nodes, key_of)
 
 
-# What is what -------------------------------------------------------------------------------------
+# Kinds of values ----------------------------------------------------------------------------------
 
 
 def _is_name(value: Any, names: Any) -> bool:
@@ -129,7 +129,7 @@ def _is_name(value: Any, names: Any) -> bool:
         return False
     try:
         return value in names
-    except TypeError:  # a tuple of what cannot be hashed
+    except TypeError:  # a tuple with an unhashable element
         return False
 
 
@@ -142,7 +142,7 @@ def _is_future(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    """Whether a value rather goes into the calls that take it than to a worker by itself."""
+    """Return whether a value is copied into the calls that take it, rather than being a node."""
     return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
 
 
@@ -153,7 +153,7 @@ def _has_dask_node(value: Any) -> bool:
 
 
 def _label(node: Any) -> str:
-    """What the records call the node: its function, or the type of its value."""
+    """Return the name of a node for the records: its function, or the type of its value."""
     return str(funcname(node[0])) if _is_call(node) else type(node).__name__
 
 
@@ -177,8 +177,8 @@ def _names_in(value: Any, names: Any) -> Iterator[Any]:
             yield from _names_in(part, names)
 
 
-def _meant(name: Any, graph: Graph) -> Any:
-    """The node itself, or the one that it is another name of."""
+def _target_of(name: Any, graph: Graph) -> Any:
+    """Return the name of the node that a name stands for, through all its other names."""
     while _is_name(graph[name], graph):
         name = graph[name]
     return name
@@ -197,9 +197,7 @@ def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
     for name in asked:
         _refuse_unknown(name, graph, "keys")
         if name in seen:
-            raise ClusterError(
-                f"node {name!r} is asked for twice", hint="give each name once in keys"
-            )
+            raise ClusterError(f"node {name!r} stands twice in keys", hint="give each name once")
         seen.add(name)
     for name in tags:
         _refuse_unknown(name, graph, "tags=")
@@ -233,7 +231,7 @@ def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:
                 way = " -> ".join(map(str, [*names[names.index(other) :], other]))
                 raise ClusterError(
                     f"the graph has a cycle: {way}",
-                    hint="no node may need its own result; a text that equals a node's name "
+                    hint="a node must not need its own result; a text that equals a node's name "
                     "stands for that node",
                 )
             else:
@@ -257,7 +255,7 @@ def _needed(wanted: Iterable[Any], takes: Mapping[Any, Iterable[Any]]) -> list[A
 def _tags_of(
     graph: Graph, run: list[Any], takes: Mapping[Any, Iterable[Any]], tag: str | None, tags: Tags
 ) -> dict[Any, str | None]:
-    """The tag of each node; a value goes where it is needed, rather than anywhere."""
+    """Return the tag of each node; a value has the tag of the node that needs it."""
     tag_of = {name: tags.get(name, tag) for name in run}
     for name in run:
         for other in takes[name]:
@@ -278,9 +276,9 @@ def _node(key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
 
 
 def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
-    """The value with what its names stand for; a node where that is known on a worker only.
+    """Replace the names within a value; return a node where a worker has to do it.
 
-    Without ``stands`` neither names nor nested calls are looked for, as in dicts.
+    Without ``stands`` neither names nor nested calls are replaced, as within dicts.
     """
     if stands is not None and _is_call(value):
         return Task(None, value[0], *(_bound(part, stands) for part in value[1:]))
@@ -297,7 +295,7 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
 
 
 def _gathered(value: Any, parts: list[Any]) -> Any:
-    """A container of the type of the value."""
+    """Return a container of the type of ``value`` with other parts."""
     if all(ours is theirs for ours, theirs in zip(parts, value, strict=True)):
         return value
     make = type(value)._make if is_namedtuple_instance(value) else type(value)

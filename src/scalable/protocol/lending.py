@@ -1,6 +1,6 @@
-"""Lending of slots, from within a call: a call that waits for others lets them run in its slot.
+"""Lending of slots from within a call: a call that waits for others lets them run in its slot.
 
-A worker that lends has an attribute ``slot_lender``; elsewhere nothing is lent.
+A worker that lends slots has an attribute ``slot_lender``. On other workers nothing is lent.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 
-#: Seconds between two looks of a thread that waits within a call: only then an interrupt gets
-#: through.
+#: Longest time in seconds for which a thread that waits within a call sleeps: an interrupt reaches
+#: a thread only when it is awake.
 INTERRUPTIBLE_S = 0.25
 
 
@@ -28,10 +28,10 @@ class _Lender(Protocol):
 
     @property
     def loop(self) -> Any:
-        """The worker's event loop."""
+        """Event loop of the worker."""
 
     def lend(self, key: Any, seconds: float) -> None:
-        """Let other calls begin in the place of one that waits, after it ran for some seconds."""
+        """Let other calls begin in the slot of a call that waits and has run for some seconds."""
 
     def lend_later(self, key: Any, since: float) -> None:
         """Lend the slot of a call that made others, if it still runs after a while."""
@@ -42,8 +42,8 @@ class _Lender(Protocol):
 
 @contextmanager
 def slot_lent() -> Iterator[None]:
-    """While the call of this thread waits, others may run in its slot. Nothing outside a call."""
-    here = _here()
+    """Lend the slot of this thread's call while it waits. Does nothing outside a call."""
+    here = _current_call()
     if here is None:
         yield
         return
@@ -52,7 +52,7 @@ def slot_lent() -> Iterator[None]:
     try:
         yield
     except CallInterrupted:
-        raise  # it ends, rather than to wait for its turn
+        raise  # the call ends, and needs no slot
     except BaseException:
         take_slot_back()
         raise
@@ -60,15 +60,23 @@ def slot_lent() -> Iterator[None]:
 
 
 def take_slot_back() -> None:
-    """Wait until the call of this thread has its slot again, if it was lent."""
-    here = _here()
+    """Wait until this thread's call has a slot again, if its slot was lent."""
+    here = _current_call()
     if here is not None:
         lender, key, _ = here
         asyncio.run_coroutine_threadsafe(lender.take_back(key), lender.loop.asyncio_loop).result()
 
 
 def sync_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a coroutine and wait, as Dask does, but so that an interrupt gets through soon."""
+    """Run a coroutine and wait for it, as Dask does, but so that an interrupt gets through.
+
+    Parameters
+    ----------
+    loop
+        Event loop of the client.
+    func, *args, **kwargs
+        Coroutine function and its arguments.
+    """
 
     async def run() -> Any:
         return await func(*args, **kwargs)
@@ -84,20 +92,20 @@ def sync_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any)
 
 
 def in_call() -> bool:
-    """Whether this thread runs a call on a worker that lends slots."""
-    return _here() is not None
+    """Return whether this thread runs a call on a worker that lends slots."""
+    return _current_call() is not None
 
 
 def made_calls() -> None:
-    """The call of this thread has made others: it may wait for them in a way that is not seen."""
-    here = _here()
+    """Note that this thread's call has made others: it may wait for them without being seen."""
+    here = _current_call()
     if here is not None:
         lender, key, since = here
         lender.loop.add_callback(lender.lend_later, key, since)
 
 
-def _here() -> tuple[_Lender, Any, float] | None:
-    """The worker's lender, the key of the call that this thread runs, and since when it does."""
+def _current_call() -> tuple[_Lender, Any, float] | None:
+    """Return the worker's lender, and the key and start of the call that this thread runs."""
     key = getattr(thread_state, "key", None)
     if key is None:
         return None

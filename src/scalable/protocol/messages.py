@@ -1,8 +1,8 @@
 """Calls and their outcomes as bytes.
 
-Plain pickle where it will do, which is several times as fast, and cloudpickle for what only this
-process knows. Dask futures and references to sent objects may be anywhere within the arguments:
-they travel as their keys, and Dask brings what they stand for.
+Plain pickle is used where it suffices, which is several times as fast, and cloudpickle for objects
+that only this process can import. Dask futures may be anywhere within the arguments: they travel as
+their keys, and Dask brings their values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from distributed import Future
 from distributed.core import clean_exception, error_message
 
 PROTOCOL = 5
-#: A result beyond so many bytes stays on its worker until the client fetches it.
+#: Largest size in bytes of a value within a message. A larger result stays on its worker until the
+#: client fetches it; a larger argument is uploaded.
 LARGE = 1 << 20
 
 _open = threading.local()
@@ -44,11 +45,11 @@ def _of_key(key: Any) -> Any:
 _REDUCERS: dict[Any, Any] = {Future: _by_key}
 
 
-class _Quick(pickle.Pickler):
+class _PlainPickler(pickle.Pickler):
     dispatch_table = ChainMap[Any, Any](_REDUCERS, known_reducers)  # noqa: RUF012 - pickle's own
 
 
-class _Thorough(cloudpickle.Pickler):
+class _ByValuePickler(cloudpickle.Pickler):
     dispatch_table = ChainMap[Any, Any](  # noqa: RUF012 - pickle's own
         _REDUCERS, cloudpickle.Pickler.dispatch_table
     )
@@ -61,28 +62,28 @@ def _dump(value: Any, pickler: type[pickle.Pickler]) -> bytes:
 
 
 def dump(value: Any) -> bytes:
-    """A value as bytes; what another process cannot import goes by value."""
+    """Pickle a value; functions and classes that others cannot import are pickled by value."""
     try:
-        data = _dump(value, _Quick)
+        data = _dump(value, _PlainPickler)
     except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
-        return _dump(value, _Thorough)
-    # By reference to a module that every process has its own of.
-    return _dump(value, _Thorough) if b"__main__" in data else data
+        return _dump(value, _ByValuePickler)
+    # A reference to __main__ means another module in another process.
+    return _dump(value, _ByValuePickler) if b"__main__" in data else data
 
 
 def load(data: bytes) -> Any:
-    """A value from bytes that another process of the cluster has made.
+    """Load a value that another process of the cluster has pickled.
 
-    They come over the cluster's own connections, where each side has shown its certificate.
+    The bytes come over the cluster's own connections, where each side has shown its certificate.
     """
     return pickle.loads(data)  # noqa: S301
 
 
-#: Types of arguments that no call can change.
+#: Types of arguments that a call cannot change.
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes, Future})
-#: Types of functions that are the same for each call.
+#: Types of functions without a state.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Functions of more bytes are not remembered.
+#: Largest size in bytes of a function that is kept after its first use.
 MOST_REMEMBERED = 1 << 16
 
 
@@ -91,35 +92,53 @@ def _are_unchanging(values: Iterable[Any]) -> bool:
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, dict[Any, Future[Any]]]:
-    """Calls as bytes, and the Dask futures within their arguments by key.
+    """Pickle calls, and return the bytes and the Dask futures within the arguments by key.
 
-    Arguments that a call might change are bytes of their own among these: calls do not share them,
-    and what cannot be loaded fails its call alone.
+    Arguments that a call might change are pickled apart: calls do not share them, and an argument
+    that cannot be loaded fails its own call only.
+
+    Parameters
+    ----------
+    calls
+        A :data:`scalable.protocol.bundles.Calls`.
     """
     indexes, rows, named = calls
     _open.found = found = dict[Any, Future[Any]]()
     try:
         if named is not None or not _are_unchanging(chain.from_iterable(rows)):
-            rows = list(map(_apart, rows, repeat(None) if named is None else named))
+            rows = list(map(_dump_apart, rows, repeat(None) if named is None else named))
         return dump((indexes, rows)), found
     finally:
         _open.found = None
 
 
-def _apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     return args if not kwargs and _are_unchanging(args) else dump((args, kwargs))
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """The calls: numbers of functions, and for each call what :func:`arguments` takes.
+    """Load calls: indexes of the functions, and for each call a row for :func:`arguments`.
 
-    ``values`` has what the futures within them stood for.
+    Parameters
+    ----------
+    data
+        Bytes from :func:`dump_calls`.
+    values
+        Values of the futures within the arguments, by key.
     """
     return _load_with(data, values)
 
 
 def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Positional and keyword arguments of a call."""
+    """Return the positional and the keyword arguments of a call.
+
+    Parameters
+    ----------
+    row
+        Row from :func:`load_calls`.
+    values
+        Values of the futures within the arguments, by key.
+    """
     if type(row) is not bytes:
         return row, {}
     args, kwargs = _load_with(row, values)
@@ -138,8 +157,8 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """A digest of a function, and the function as bytes."""
-    # Others may have changed since they were seen last, as may what goes by value.
+    """Pickle a function, and return the digest of the bytes and the bytes."""
+    # Other callables may have changed since the last time, as may functions pickled by value.
     plain = type(function) is FunctionType
     if plain and (known := _functions.get(function)) is not None:
         return known
@@ -152,15 +171,15 @@ def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
 
 def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
     try:
-        return _dump(function, _Quick) == data
+        return _dump(function, _PlainPickler) == data
     except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
         return False
 
 
 def load_function(digest: bytes, data: bytes) -> Callable[..., Any]:
-    """The function; each call of an object with a state gets an object of its own."""
+    """Load a function; each call of a callable with a state gets an object of its own."""
     function = _load_function(digest, data) if len(data) <= MOST_REMEMBERED else load(data)
-    return function if isinstance(function, _STATELESS) else partial(_call_anew, data)
+    return function if isinstance(function, _STATELESS) else partial(_call_fresh, data)
 
 
 @lru_cache(maxsize=1000)
@@ -169,14 +188,14 @@ def _load_function(digest: bytes, data: bytes) -> Any:
     return load(data)
 
 
-def _call_anew(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
+def _call_fresh(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
     return load(data)(*args, **kwargs)
 
 
 def dump_error(error: BaseException) -> bytes:
-    """An exception with its traceback; one that cannot travel becomes one that says as much."""
+    """Pickle an exception with its traceback, or an error about it where it cannot be pickled."""
     _break_cycles(error)
-    # Dask's own: it knows how to carry tracebacks, and truncates what is too long.
+    # Dask's own function: it pickles tracebacks, and truncates long ones.
     message = error_message(error)
     traceback_ = message["traceback"]
     return pickle.dumps(
@@ -189,7 +208,7 @@ def dump_error(error: BaseException) -> bytes:
 
 
 def _break_cycles(error: BaseException) -> None:
-    """Dask follows causes to their end, which a circle has not."""
+    """Break a circle among the causes of an error: Dask follows them to their end."""
     seen = {id(error)}
     while (following := error.__cause__ or error.__context__) is not None:
         if id(following) in seen:
@@ -200,11 +219,11 @@ def _break_cycles(error: BaseException) -> None:
 
 
 def load_error(data: bytes) -> BaseException:
-    """The exception, with the traceback of where it was raised."""
+    """Load an exception, with the traceback of the place where it was raised."""
     message = load(data)
     try:
         _, error, trace = clean_exception(message["exception"], message["traceback"])
-    except Exception:  # noqa: BLE001 - its class cannot be made here
+    except Exception:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
     return error.with_traceback(trace)

@@ -1,4 +1,4 @@
-"""What the records are told of a bundle: how many calls, how long they took, what failed."""
+"""Numbers of a bundle for the records: its calls, their durations, and their failures."""
 
 from __future__ import annotations
 
@@ -8,34 +8,41 @@ from typing import Any
 from scalable.protocol.measured import BUNDLE_ACTION, SHARES
 from scalable.quantiles import quantile
 
-#: So many failed calls of a bundle are described; the others are counted.
+#: Largest number of failed calls of a bundle that are described; the others are only counted.
 DESCRIBED = 3
 
 
 class BundleCounts:
-    """Counts the calls of one bundle."""
+    """Counts the calls of one bundle.
+
+    Attributes
+    ----------
+    durations
+        Duration of each call in seconds.
+    rows
+        Success and measurements of each call, where the calls are recorded one by one.
+    """
 
     def __init__(self) -> None:
         self.durations: list[float] = []
+        self.rows: list[tuple[bool, tuple[float, float, float, int | None]]] = []
         self._failed = 0
         self._failures: list[dict[str, str]] = []
-        #: For each call, where they are recorded one by one.
-        self.rows: list[tuple[bool, tuple[float, float, float, int | None]]] = []
 
     def failed(self, error: BaseException) -> None:
-        """A call has failed."""
+        """Count a call that has failed."""
         self._failed += 1
         if len(self._failures) < DESCRIBED:
             self._failures.append(
                 {
                     "failure_class": type(error).__name__,
-                    "message": _shown(error),
+                    "message": _message_of(error),
                     "traceback": "".join(traceback.format_tb(error.__traceback__)),
                 }
             )
 
     def entry(self) -> dict[str, Any]:
-        """What is sent along with the bundle's timings; seconds."""
+        """Return the entry for the timings of the Dask task; times in seconds."""
         ordered = sorted(self.durations)
         return {
             "action": BUNDLE_ACTION,
@@ -50,8 +57,8 @@ class BundleCounts:
         }
 
 
-def _shown(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as other:  # noqa: BLE001 - the error's own code
-        return f"it cannot be shown: {type(other).__name__}"
+        return f"the message cannot be shown: str() raised {type(other).__name__}"

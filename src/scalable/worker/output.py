@@ -1,4 +1,4 @@
-"""What calls print, sent along to who asked for it."""
+"""Output of calls, sent to the client that asked for it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-#: No more than so many characters of one bundle are sent on.
+#: Largest number of characters of one bundle that are sent.
 MOST_CHARACTERS = 1_000_000
 
 _here = threading.local()
 
 
-class _Branch:
-    """Standard output, which also tells who listens in the thread that prints."""
+class _SharedOutput:
+    """Standard output that also passes text to the listener of the thread that prints.
 
-    def __init__(self, trunk: Any) -> None:
-        self._trunk = trunk
+    Parameters
+    ----------
+    stream
+        The process's own standard output.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
 
     def write(self, text: str) -> Any:
         listener = getattr(_here, "listener", None)
         if listener is not None:
             listener(text)
-        return self._trunk.write(text)
+        return self._stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._trunk, name)
+        return getattr(self._stream, name)
 
 
 @contextmanager
 def heard(listener: Callable[[str], None]) -> Iterator[None]:
-    """Tell a listener what this thread prints."""
-    if not isinstance(sys.stdout, _Branch):
-        sys.stdout = _Branch(sys.stdout)
+    """Pass the output of this thread to a listener while the context is open."""
+    if not isinstance(sys.stdout, _SharedOutput):
+        sys.stdout = _SharedOutput(sys.stdout)
     _here.listener = listener
     try:
         yield
@@ -43,12 +49,12 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Lines:
-    """Gathers what is printed, and hands it on by lines.
+    """Collects output, and passes it on in whole lines.
 
     Parameters
     ----------
     send
-        Takes whole lines, and at the end what is left.
+        Function that takes whole lines, and at the end the rest.
     """
 
     def __init__(self, send: Callable[[str], None]) -> None:
@@ -57,11 +63,13 @@ class Lines:
         self._left = MOST_CHARACTERS
 
     def write(self, text: str) -> None:
-        """More was printed."""
+        """Add output."""
         if self._left <= 0:
             return
         if len(text) > self._left:
-            text = text[: self._left] + "\n[more was printed than is shown]\n"
+            text = (
+                text[: self._left] + f"\n[output beyond {MOST_CHARACTERS} characters is left out]\n"
+            )
         self._left -= len(text)
         whole, newline, rest = text.rpartition("\n")
         if newline:
@@ -71,7 +79,7 @@ class Lines:
             self._open.append(rest)
 
     def end(self) -> None:
-        """Hand on what is left."""
+        """Pass on the rest."""
         if self._open:
             self._send("".join(self._open))
             self._open = []

@@ -1,22 +1,25 @@
-"""Calls that wait for calls of their own: their slot is lent to others meanwhile.
+"""Lending of the slots of calls that wait for calls of their own.
 
-Dask's ``secede`` gives the thread of such a call back, but not the resources that it holds, so that
-a tagged call which waits for another of its tag would wait for ever on a pool of one slot.
+Dask's ``secede`` gives back the thread of such a call, but not the resources that the call holds: a
+tagged call that waits for another call of its tag would wait for ever on a pool of one slot.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
 from distributed import Worker
 from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
 
-#: A call that made others and still runs after so many seconds may wait for them in a way that
-#: cannot be seen (``as_completed``, an event): its slot is lent as well.
+logger = logging.getLogger("scalable.worker")
+
+#: Seconds after which the slot of a call that made others is lent although it is not seen to wait:
+#: it may wait in another way (``as_completed``, an event).
 UNSEEN_WAIT_S = 1.0
-#: Looks for a free slot are so far apart.
+#: Seconds between two checks for a free slot.
 LOOK_S = 0.01
 
 
@@ -26,29 +29,37 @@ class SlotLender:
     Parameters
     ----------
     worker
-        Whose slots these are.
+        Worker whose slots are lent.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._lent: set[Any] = set()
         self._watched: set[Any] = set()
-        #: Calls that wait in a way that cannot be seen; they may do so again.
+        #: Calls that were not seen to wait when their slot was lent; it may be lent again.
         self._unseen: set[Any] = set()
-        #: In the order in which their waiting has ended.
+        #: Calls that want their slot back, in the order in which their waiting has ended.
         self._returning: list[TaskState] = []
 
     @property
     def loop(self) -> Any:
-        """The worker's event loop."""
+        """Event loop of the worker."""
         return self._worker.loop
 
     def lends(self, key: Any) -> bool:
-        """Whether a call waits for others."""
+        """Return whether the slot of a call is lent."""
         return key in self._lent
 
     def lend_later(self, key: Any, since: float) -> None:
-        """Lend the slot of a call that made others, if it still runs after a while."""
+        """Lend the slot of a call that made others, if it still runs after a while.
+
+        Parameters
+        ----------
+        key
+            Key of the call's Dask task.
+        since
+            Start of the call, in seconds since 1970.
+        """
         if key not in self._watched:
             self._watched.add(key)
             seconds = time.time() - since + UNSEEN_WAIT_S
@@ -61,11 +72,20 @@ class SlotLender:
             self.lend(key, seconds)
 
     def lend(self, key: Any, seconds: float) -> None:
-        """Let other calls begin in the place of one that waits, after it ran for some seconds."""
+        """Let other calls begin in the slot of a call that waits.
+
+        Parameters
+        ----------
+        key
+            Key of the call's Dask task.
+        seconds
+            Time for which the call has run.
+        """
         state = self._worker.state
         task = state.tasks.get(key)
         if task is None or key in self._lent or task.state not in ("executing", "long-running"):
             return
+        logger.debug("the slot of %s is lent after %.3f s", key, seconds)
         self._lent.add(key)
         self._change(task, 1)
         self._widen(1)
@@ -73,27 +93,38 @@ class SlotLender:
         if task.state == "executing":
             event: Any = SecedeEvent(key=key, compute_duration=seconds, stimulus_id=stamp)
         elif state.running:
-            event = UnpauseEvent(stimulus_id=stamp)  # what waits may begin
+            event = UnpauseEvent(stimulus_id=stamp)  # makes Dask look for tasks that may begin
         else:
             return
         self._worker.handle_stimulus(event)
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that waits no more has a slot again, before any that has not begun."""
+        """Wait until a call that waits no more has a slot again, before calls that have not begun.
+
+        Parameters
+        ----------
+        key
+            Key of the call's Dask task.
+        """
         task = self._worker.state.tasks.get(key)
         if not self.settle(key) or task is None:
             return
         self._returning.append(task)
         try:
-            while not self._has_turn(task):  # noqa: ASYNC110 - what it waits for tells nobody
+            while not self._has_turn(task):  # noqa: ASYNC110 - Dask has no event for free resources
                 await asyncio.sleep(LOOK_S)
         finally:
             self._returning.remove(task)
+        logger.debug("%s has a slot again", key)
         if key in self._unseen:
             self.lend_later(key, time.time())
 
     def _has_turn(self, task: TaskState) -> bool:
-        """Whether a call that waits no more has a slot: all that return have claimed theirs."""
+        """Return whether a call that waits no more has a slot.
+
+        The free resources are negative while more calls run than there are slots: each call that
+        returns has claimed its slot already.
+        """
         behind = self._returning[self._returning.index(task) + 1 :]
         free = self._worker.state.available_resources
         return all(
@@ -103,12 +134,12 @@ class SlotLender:
         )
 
     def ended(self, key: Any) -> None:
-        """A call has ended: its slot is its worker's to give."""
+        """Forget a call that has ended."""
         self._unseen.discard(key)
         self.settle(key)
 
     def settle(self, key: Any) -> bool:
-        """Count a call's slot as taken again. Whether it was lent."""
+        """Count the slot of a call as taken again, and return whether it was lent."""
         self._watched.discard(key)
         if key not in self._lent:
             return False
@@ -120,10 +151,11 @@ class SlotLender:
         return True
 
     def _change(self, task: TaskState, sign: int) -> None:
+        """Add the resources of a call to the free ones, or take them away."""
         free = self._worker.state.available_resources
         for name, amount in (task.resource_restrictions or {}).items():
             free[name] += sign * amount
 
     def _widen(self, threads: int) -> None:
-        """The waiting thread stays in its pool, which gets another one."""
+        """Change the number of threads: a waiting call stays in its own."""
         self._worker.executors["default"]._max_workers += threads  # type: ignore[attr-defined]  # noqa: SLF001

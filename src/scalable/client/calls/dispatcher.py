@@ -88,6 +88,10 @@ class Dispatcher:
         """
         self._in_flight.cancel(pending, number)
 
+    def withdraw_calls_of(self, pending: PendingCalls) -> None:
+        """Take back cancelled calls that were sent and have not begun."""
+        self._in_flight.withdraw_calls_of(pending)
+
     def cancel_all(self) -> None:
         """End every call that was sent."""
         self._in_flight.cancel_all()

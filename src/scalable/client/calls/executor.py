@@ -244,6 +244,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         def ended(_: Any) -> None:
             if future.cancelled():
                 many.cancel()
+                self._line.call_soon(self._dispatcher.withdraw_calls_of, many)
 
         many.on_end = end
         future.add_done_callback(ended)

@@ -1,4 +1,4 @@
-"""Futures of calls in a pool: real ``concurrent.futures.Future`` s, of which there may be many."""
+"""Futures of the calls of an executor: light ``concurrent.futures.Future`` objects."""
 
 from __future__ import annotations
 
@@ -13,29 +13,37 @@ from typing import Any
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 from scalable.protocol.measured import PROFILE
 
-#: What a call took: name and tag, the worker's name, seconds that the arguments took to come,
-#: when it began (seconds since 1970), its seconds and CPU seconds, and the worker's peak memory.
+#: Measurements of a call: name and tag, name of the worker, transfer time of the arguments in
+#: seconds, start (seconds since 1970), duration and CPU time in seconds, and the worker's peak
+#: memory in bytes.
 Measures = tuple[str, str, str, float, float, float, float, int | None]
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 
 
-_here = threading.local()
+_this_thread = threading.local()
 
 
 class CallFuture(Future[Any]):
     """The future of one call.
 
-    All futures of a pool share one condition: a lock and a list of waiters for each would take
+    All futures of an executor share one condition: a lock and a list of waiters for each would take
     longer to make than most calls take to run, and more memory than their arguments.
 
     Parameters
     ----------
     condition
-        Of the pool.
+        Condition that the futures of the executor share.
     call
-        What is called: function, positional and keyword arguments.
+        Function, positional and keyword arguments of the call.
     on_cancel
-        Called with the future when it is cancelled while it runs.
+        Function that is called with the future when the future is cancelled while the call runs.
+
+    Attributes
+    ----------
+    losses
+        Number of workers that were lost while they ran the call.
+    measures
+        Measurements of the call, or None.
     """
 
     def __init__(
@@ -44,7 +52,7 @@ class CallFuture(Future[Any]):
         call: tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]] | None = None,
         on_cancel: Callable[[CallFuture], None] | None = None,
     ) -> None:
-        # In place of Future's own, which makes a condition.
+        # Instead of Future.__init__, which makes a condition.
         self._condition = condition
         self._state = PENDING
         self._result: Any = None
@@ -60,17 +68,17 @@ class CallFuture(Future[Any]):
     # Waiting ------------------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the call returned; raises what it raised. See ``concurrent.futures.Future``."""
+        """Return the result of the call, or raise its error. See ``concurrent.futures.Future``."""
         self._wait(timeout)
         if self._exception is not None:
             try:
                 raise self._exception
             finally:
-                self = None  # type: ignore[assignment]  # noqa: PLW0642 - no cycle by the traceback
+                self = None  # type: ignore[assignment]  # noqa: PLW0642 - no reference cycle
         return self._result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None. See ``concurrent.futures.Future``."""
+        """Return the error of the call, or None. See ``concurrent.futures.Future``."""
         self._wait(timeout)
         return self._exception
 
@@ -84,52 +92,52 @@ class CallFuture(Future[Any]):
     def _wait_long(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._condition:
-            while self._state not in _OVER:  # the condition tells of other futures too
+            while self._state not in _OVER:  # the condition wakes for other futures too
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                # Not for ever at once: where this is within a call, that may be interrupted.
+                # In short sleeps: an interrupt reaches a call only while it is awake.
                 self._condition.wait(
                     INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
                 )
 
     def get(self, timeout: float | None = None) -> Any:
-        """The result, as ``multiprocessing.pool.AsyncResult`` names it."""
+        """Return the result, as ``multiprocessing.pool.AsyncResult.get`` does."""
         return self.result(timeout)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the call has ended, or for so many seconds."""
+        """Wait until the call has ended, or until ``timeout`` seconds have passed."""
         try:
             self._wait(timeout)
         except (TimeoutError, CancelledError):
             return
 
     def ready(self) -> bool:
-        """Whether the call has ended."""
+        """Return whether the call has ended."""
         return self.done()
 
     def successful(self) -> bool:
-        """Whether the call has ended without an exception; ValueError where it has not ended."""
+        """Return whether the call has ended without an error; ValueError if it has not ended."""
         if not self.done():
             raise ValueError("the call has not ended")
         return self._state == FINISHED and self._exception is None
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "the future of a call in a pool cannot be sent: give it to submit() of that pool as an "
-            "argument by itself, or send its result()"
+            "the future of an executor's call cannot be pickled: pass it to submit() of the same "
+            "executor as an argument of its own, or pass its result()"
         )
 
     def profile(self) -> dict[str, Any]:
-        """What the call took, with the names and units of the rows of ``tasks.jsonl``.
+        """Return the measurements of the call, with the names and units of ``tasks.jsonl``.
 
         Returns
         -------
         dict
             ``task_name``, ``tag``, ``worker``, ``state``, ``timestamp`` (its end), ``queued_s``,
-            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds) and ``peak_memory`` (bytes; of the
-            worker's process until then). None where it was not measured: the call was cancelled,
-            or its worker was lost.
+            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds) and ``peak_memory`` (bytes; peak of
+            the worker's process until then). Values are None where the call was not measured
+            because it was cancelled or its worker was lost.
 
         Raises
         ------
@@ -156,7 +164,7 @@ class CallFuture(Future[Any]):
     # Ending -------------------------------------------------------------------------------------
 
     def cancel(self) -> bool:
-        """Cancel the call, also where it runs: its worker is freed. False where it has ended."""
+        """Cancel the call, also while it runs. Return False where it has ended."""
         with self._condition:
             if self._state in _OVER:
                 return self._state != FINISHED
@@ -172,7 +180,7 @@ class CallFuture(Future[Any]):
         return True
 
     def begin(self) -> bool:
-        """Mark as running; False where it was cancelled."""
+        """Mark the call as running. Return False where it was cancelled."""
         with self._condition:
             if self._state != PENDING:
                 return False
@@ -184,14 +192,14 @@ def settle(
     condition: threading.Condition,
     outcomes: Iterable[tuple[CallFuture, Any, BaseException | None]],
 ) -> None:
-    """End futures of one pool, all at once.
+    """End futures of one executor, all at once.
 
     Parameters
     ----------
     condition
-        Of the pool.
+        Condition that the futures share.
     outcomes
-        Future, result and exception. One that has ended already stays as it is.
+        Future, result and error of each call. A future that has ended already stays as it is.
     """
     ended = []
     with condition:
@@ -206,17 +214,21 @@ def settle(
             if future._done_callbacks:
                 ended.append(future)
         condition.notify_all()
-    _call_back(ended)
+    _run_callbacks(ended)
 
 
-def _call_back(ended: Iterable[CallFuture]) -> None:
-    """Tell who waits for futures. One after another: each may end the next of a long chain."""
-    if getattr(_here, "ended", None) is not None:
-        _here.ended.extend(ended)
+def _run_callbacks(ended: Iterable[CallFuture]) -> None:
+    """Run the callbacks of futures.
+
+    Futures that end within a callback wait for their turn: a recursion would be as deep as the
+    chain of calls that depend on each other.
+    """
+    if getattr(_this_thread, "ended", None) is not None:
+        _this_thread.ended.extend(ended)
         return
-    _here.ended = waiting = deque(ended)
+    _this_thread.ended = waiting = deque(ended)
     try:
         while waiting:
             waiting.popleft()._invoke_callbacks()  # type: ignore[attr-defined]
     finally:
-        _here.ended = None
+        _this_thread.ended = None

@@ -291,6 +291,13 @@ class BundlesInFlight:
         if not bundle.open:  # whether it runs or waits at its worker
             self._release(bundle.key)
 
+    def withdraw_calls_of(self, pending: PendingCalls) -> None:
+        """Take back the bundles of cancelled calls that wait at their workers."""
+        for bundle in self._bundles.values():
+            if bundle.pending is pending and not bundle.begun:
+                logger.debug("bundle %s is asked back: its calls are cancelled", bundle.key)
+                self._line.interrupt(bundle.key, EVERY)
+
     def cancel_all(self) -> None:
         """End every call that was sent."""
         for bundle in list(self._bundles.values()):

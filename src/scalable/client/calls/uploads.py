@@ -1,4 +1,4 @@
-"""Large arguments of calls: sent once, beside the bundles, and not within them."""
+"""Large arguments of calls: uploaded once, beside the bundles instead of within them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from distributed import Future
 from scalable.protocol.messages import LARGE
 
 _SMALL = frozenset({type(None), bool, int, float, complex, Future})
-#: The same object is sent again only where it may have changed meanwhile.
+#: Types of objects that are uploaded once only, as they cannot change.
 _UNCHANGING = (bytes, str)
-#: So many of the latest unchanging objects are remembered.
+#: Number of the latest unchanging objects that are kept.
 REMEMBERED = 4
 
 
@@ -25,24 +25,25 @@ class Uploads:
     Parameters
     ----------
     send
-        Uploads an object, and returns what stands for it in arguments.
+        Uploads an object, and returns its reference; or the object itself where it cannot be
+        uploaded now.
     """
 
     def __init__(self, send: Callable[[Any], Any]) -> None:
         self._send = send
-        # With the object itself, which keeps its id from being given to another one.
+        # Object and reference by id; the object is kept so that no other one gets its id.
         self._sent: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
 
     def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """The values of one call, large ones replaced."""
+        """Return the arguments of one call, large ones replaced."""
         return tuple([self.reference(v) if _is_large(v) else v for v in values])
 
     def reference(self, value: Any) -> Any:
-        """What stands for a large value."""
+        """Return the reference of a large value, which is uploaded unless it has been already."""
         if not isinstance(value, _UNCHANGING):
             return self._send(value)
         known = self._sent.get(id(value))
-        if known is None or getattr(known[1], "status", "finished") != "finished":  # or was lost
+        if known is None or getattr(known[1], "status", "finished") != "finished":  # or lost
             known = value, self._send(value)
             if known[1] is value:
                 return value
@@ -52,7 +53,7 @@ class Uploads:
         return known[1]
 
     def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """The values of calls that are read at once, large ones replaced: each object sent once."""
+        """Return the arguments of many calls, large ones replaced; each object is uploaded once."""
         if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
             return rows
         sent: dict[int, Any] = {}
