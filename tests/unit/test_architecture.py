@@ -141,3 +141,50 @@ def test_the_search_finds_names_of_providers(text):
 @pytest.mark.parametrize("text", ["threading.local()", "x = 'localhost'", "locals()"])
 def test_the_search_passes_other_words(text):
     assert not any(names_a_provider(node) for node in ast.walk(ast.parse(text)))
+
+
+#: Files that are longer for now; none is added.
+LONGER = {
+    "client/client.py",
+    "client/calls/dispatcher.py",
+    "embedded/pool_cluster.py",
+    "scheduler/controller.py",
+    "session/session.py",
+}
+
+
+def test_no_file_passes_450_lines():
+    lengths = {
+        str(path.relative_to(SOURCE)): len(path.read_text().splitlines())
+        for path in SOURCE.rglob("*.py")
+    }
+    assert {name for name, lines in lengths.items() if lines > 450} <= LONGER
+
+
+def is_boolean_property(node):
+    """Tell whether a function is a property that returns a boolean: "Whether ..." names it well."""
+    decorators = {getattr(decorator, "id", "") for decorator in getattr(node, "decorator_list", ())}
+    returned = getattr(getattr(node, "returns", None), "id", "")
+    return bool(decorators & {"property", "cached_property"}) and returned == "bool"
+
+
+def question_words():
+    """Return where the first line of a docstring opens with a question word."""
+    questions = ("What", "Whether", "How", "Where", "Which", "Who", "Whose", "When", "Why")
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, documented):
+                continue
+            first, *_ = (ast.get_docstring(node) or "").split(maxsplit=1) or [""]
+            if first.rstrip(",:") in questions and not is_boolean_property(node):
+                yield f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)}"
+
+
+#: How many docstrings still open so. The number may only fall.
+OPEN_WITH_A_QUESTION = 327
+
+
+def test_docstrings_state_and_do_not_ask():
+    found = list(question_words())
+    assert len(found) <= OPEN_WITH_A_QUESTION, found
