@@ -15,7 +15,9 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from scalable.lifecycle.creation import DetachOptions, default_name, wait_until_ready
+from scalable.lifecycle.creation import DetachOptions
+from scalable.lifecycle.recording import default_name
+from scalable.lifecycle.waiting import wait_until_ready
 from scalable.session import ScalableSession
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ import scalable
 from scalable.client.attached import AttachedCluster
 from scalable.errors import ClusterError
 from scalable.lab import lab_cluster
-from scalable.lifecycle.creation import DetachOptions, wait_until_ready
+from scalable.lifecycle.creation import DetachOptions
 from scalable.lifecycle.dask_discovery import discover
 from scalable.lifecycle.ending import end
+from scalable.lifecycle.waiting import wait_until_ready
 from scalable.records import ClusterDirectory, find
 from scalable.spec import ClusterRecord
 

@@ -1,4 +1,4 @@
-"""Wires a scheduler, its controller, a recorder and a manager together."""
+"""An embedded cluster: built, recorded, scaled and closed by the process of its user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import time
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.lifecycle.creation import embedded_record
-from scalable.lifecycle.scaling_rows import scaling_row
-from scalable.liveness import identify_process
-from scalable.planning import adaptive_bounds, expectations
+from scalable.lifecycle.recording import cluster_record, put_on_record
+from scalable.lifecycle.wiring import Wiring
+from scalable.planning import adaptive_bounds
 from scalable.records import ClusterDirectory
-from scalable.spec import DeploymentSpec, Plan, ScalePlan
+from scalable.spec import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.telemetry import RunDirectory
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -49,11 +48,11 @@ class Deployment:
         self._provider = provider
         self._spec = spec
         self._run = run
-        self._recorder: Any = None
+        self._records = False
         self.counts: dict[str, int] = {}
         self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
-        self._snapshots: Any = None
+        self._wiring: Wiring
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and bring its pools to the plan's counts.
@@ -68,16 +67,18 @@ class Deployment:
         spec = self._spec
         if self._run is not None:
             spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
-        self._directory = embedded_record(spec)
-        self.cluster = self._provider.build_cluster(spec)
+        record = embedded_record(spec, plan)
+        self._directory = put_on_record(record)
+        self._wiring = Wiring(record, self._directory, self._run)
         try:
+            self.cluster = self._provider.build_cluster(spec)
             self._record()
             self._show()
             self.scale(plan.scale_plan, source="plan")
             timeout = getattr(self._provider, "ready_timeout_s", None)
             if timeout is not None:
                 self._wait_for_first_workers(timeout)
-            self._follow_load(plan)
+            self._follow_load()
         except BaseException:
             self.close()
             raise
@@ -109,42 +110,28 @@ class Deployment:
                 cluster.name,
             )
             return
-        from scalable.scheduler.recorder import Recorder
-
-        tags = self._spec.tags
 
         async def install() -> Any:
-            recorder = Recorder(scheduler, run, tags)
-            scheduler.add_plugin(recorder)
-            recorder.start_flushing()
-            return recorder
+            return self._wiring.start_recorder(scheduler)
 
-        self._recorder = cluster.sync(install)
+        recorder = cluster.sync(install)
+        self._records = True
         if hasattr(cluster, "on_event"):
-            cluster.on_event(self._recorder.event)
+            cluster.on_event(recorder.event)
 
     def _show(self) -> None:
         """Let other shells see this cluster, for as long as it lives."""
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
-        said: dict[str, Any] = {"address": self.cluster.scheduler_address}
-        if self._run is not None:
-            said |= {"run": str(self._run.path), "log_dir": str(self._run.path / "logs")}
-        self._directory.write_scheduler({**identify_process(), **said})
-        from scalable.lifecycle.snapshots import Snapshots
-
-        self._snapshots = Snapshots(self._directory, controller)
-        controller.on_change = self._snapshots.changed
+        self._wiring.announce(self.cluster.scheduler_address)
+        self._wiring.show_status(controller)
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         # A provider scales for whoever asked us to, and does not know for whom.
         if source == "manual" and self._source is not None:
             source, reason = self._source
-        row = scaling_row(tag, before, after, reason, source)
-        self.scaling_history.append(row)
-        if self._run is not None:
-            self._run.append("scaling", row)
+        self.scaling_history.append(self._wiring.scaled(tag, before, after, reason, source))
 
     # Changes ------------------------------------------------------------------------------------
 
@@ -168,10 +155,9 @@ class Deployment:
                     self._scaled(tag, before, count, reason, source)
         self.counts |= plan.workers_by_tag
 
-    def _follow_load(self, plan: Plan) -> None:
+    def _follow_load(self) -> None:
         """Let the pools of an adaptive target follow their load."""
-        bounds = adaptive_bounds(self._spec)
-        if not bounds.pools:
+        if not adaptive_bounds(self._spec).pools:
             return
         controller = getattr(self.cluster, "controller", None)
         if controller is None:
@@ -180,30 +166,34 @@ class Deployment:
                 self.cluster.name,
             )
             return
-        controller.adaptation.follow(
-            {tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
-            maximum=bounds.maximum,
-            expectations=expectations(self._spec, plan),
-            objective=plan.objective,
-            policy=plan.policy,
-        )
+        self._wiring.follow_load(controller)
 
     def close(self) -> None:
         """End the cluster; ending it twice is harmless."""
         cluster, self.cluster = self.cluster, None
         if cluster is None:
+            self._forget()
             return
-        recorder, self._recorder = self._recorder, None
 
         async def stop() -> None:
-            recorder.stop()
+            self._wiring.stop_recorder()
 
         try:
-            if recorder is not None:
+            if self._records:
                 cluster.sync(stop)
         finally:
             self._provider.close(cluster)
-            if self._snapshots is not None:
-                self._snapshots.close()
-            if self._directory is not None:
-                self._directory.remove()
+            self._wiring.stop_status()
+            self._forget()
+
+    def _forget(self) -> None:
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            directory.remove()
+
+
+def embedded_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
+    """Return the record of a cluster that lives in this process."""
+    record = cluster_record(spec, plan)
+    name = f"{record.name}-{record.id[:6]}"
+    return dataclasses.replace(record, name=name, stage="made", embedded=True)

@@ -10,15 +10,12 @@ import asyncio
 import logging
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 from scalable.lifecycle.ending import clear_away
-from scalable.lifecycle.scaling_rows import scaling_row
-from scalable.lifecycle.snapshots import Snapshots
 from scalable.lifecycle.stored_specs import stored_spec
-from scalable.liveness import identify_process
+from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -27,7 +24,6 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.http import GuardedScheduler
 from scalable.scheduler.lifetime import Limits
-from scalable.scheduler.recorder import Recorder
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
@@ -72,28 +68,27 @@ async def serve(directory: ClusterDirectory) -> str:
         close_with=close,
         expected=len(record.managers),
     )
-    snapshots = Snapshots(directory, controller)
-    controller.on_change = snapshots.changed
-    recorder = _record(scheduler, controller, demand, run, record)
+    wiring = Wiring(record, directory, run)
+    recorder = wiring.start_recorder(scheduler)
+    if recorder is not None:
+        controller.event_listeners.append(recorder.event)
+
+    def scaled(tag: str, before: int, after: int, reason: str, source: str) -> None:
+        wiring.scaled(tag, before, after, reason, source)
+
+    demand.listeners.append(scaled)
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
-    controller.adaptation.follow(
-        {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},
-        maximum=record.adaptive_maximum,
-        expectations=record.expectations,
-        objective=record.objective,
-        policy=record.policy,
-    )
-    _tell_where(directory, scheduler, run, identify_process())
-    snapshots.changed()
+    wiring.follow_load(controller)
+    _announce(wiring, directory, scheduler, run)
+    wiring.show_status(controller)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
     await scheduler.finished()
-    snapshots.close()
-    if recorder is not None:
-        recorder.stop()
+    wiring.stop_status()
+    wiring.stop_recorder()
     if run is not None:
         run.close("completed")
     return controller.ending or "its scheduler was closed"
@@ -132,39 +127,16 @@ def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirector
     )
 
 
-def _record(
-    scheduler: Any,
-    controller: Controller,
-    demand: Demand,
-    run: RunDirectory | None,
-    record: ClusterRecord,
-) -> Recorder | None:
-    if run is None:
-        return None
-    recorder = Recorder(scheduler, run, record.tags)
-    scheduler.add_plugin(recorder)
-    recorder.start_flushing()
-    controller.event_listeners.append(recorder.event)
-    demand.listeners.append(lambda *change: run.append("scaling", scaling_row(*change)))
-    return recorder
-
-
-def _tell_where(
-    directory: ClusterDirectory, scheduler: Any, run: RunDirectory | None, identity: dict[str, Any]
+def _announce(
+    wiring: Wiring, directory: ClusterDirectory, scheduler: Any, run: RunDirectory | None
 ) -> None:
-    logs = directory.record().log_dir or (
-        directory.logs_dir / "workers" if run is None else run.path / "logs"
-    )
+    asked = directory.record().log_dir
+    logs = directory.logs_dir / "workers" if run is None else run.path / "logs"
     dashboard = scheduler.services.get("dashboard")
-    directory.write_scheduler(
-        {
-            **identity,
-            "address": scheduler.contact_address or scheduler.address,
-            "dashboard": None if dashboard is None else f"http://127.0.0.1:{dashboard.port}/status",
-            "run": None if run is None else str(run.path),
-            "log_dir": str(Path(logs).absolute()),
-            "started_at": time.time(),
-        }
+    wiring.announce(
+        scheduler.contact_address or scheduler.address,
+        dashboard=None if dashboard is None else f"http://127.0.0.1:{dashboard.port}/status",
+        log_dir=Path(asked) if asked else logs,
     )
 
 

@@ -24,17 +24,17 @@ from scalable.lifecycle.creation import (
     DetachOptions,
     ManagerRequest,
     create,
-    default_name,
-    running_cluster,
-    wait_until_ready,
 )
 from scalable.lifecycle.record import announce_run
+from scalable.lifecycle.recording import default_name
 from scalable.lifecycle.requests import (
     detached_manifest,
     manager_requests,
     refuse_threads,
     search_path,
 )
+from scalable.lifecycle.resuming import running_cluster
+from scalable.lifecycle.waiting import wait_until_ready
 from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
 from scalable.planning import PlanRequest, conflicts, make_plan, notices, written_total
 from scalable.providers.registry import get_provider, inside_job_of, option_models

@@ -17,7 +17,7 @@ def command(name: str, *, output: Output) -> int:
 
     They take over their workers; what runs goes on.
     """
-    from scalable.lifecycle.creation import lost_elsewhere, resume
+    from scalable.lifecycle.resuming import lost_elsewhere, resume
     from scalable.records import find
 
     directory = find(name)

@@ -64,7 +64,9 @@ def command(  # noqa: PLR0913 - what a user may say
 
     One of that name which runs already is brought to the plan's counts.
     """
-    from scalable.lifecycle.creation import DetachOptions, default_name, running_cluster
+    from scalable.lifecycle.creation import DetachOptions
+    from scalable.lifecycle.recording import default_name
+    from scalable.lifecycle.resuming import running_cluster
     from scalable.session import ScalableSession
 
     session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
@@ -209,7 +211,9 @@ def _bring_managers(
     directory: ClusterDirectory, session: ScalableSession, options: DetachOptions, output: Output
 ) -> None:
     """Start managers that are gone, and those of a cluster that was started without any."""
-    from scalable.lifecycle.creation import add_managers, resume, wait_for_managers
+    from scalable.lifecycle.creation import add_managers
+    from scalable.lifecycle.resuming import resume
+    from scalable.lifecycle.waiting import wait_for_managers
 
     if directory.record().managers:
         started = resume(directory.id)
@@ -227,7 +231,7 @@ def _bring_managers(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
-    from scalable.lifecycle.creation import wait_until_ready
+    from scalable.lifecycle.waiting import wait_until_ready
     from scalable.records import status_of
 
     if not wait:

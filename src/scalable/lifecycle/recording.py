@@ -1,0 +1,64 @@
+"""Records of clusters that are to be made. Nothing here imports the engine."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import re
+import uuid
+from datetime import UTC, datetime
+
+from scalable.errors import ClusterError
+from scalable.liveness import identify_process
+from scalable.planning import adaptive_bounds, expectations
+from scalable.records import ClusterDirectory
+from scalable.spec import ClusterRecord, DeploymentSpec, Plan
+
+logger = logging.getLogger("scalable.lifecycle")
+
+
+def default_name(spec: DeploymentSpec) -> str:
+    """Return the name of a cluster that is given none: project and target."""
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{spec.project_name}-{spec.target_name}")
+    return slug.strip("-.") or "cluster"
+
+
+def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
+    """Return the record of a cluster that this process makes, as far as every cluster has it."""
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    bounds = adaptive_bounds(spec)
+    return ClusterRecord(
+        id=str(uuid.uuid4()),
+        name=default_name(spec),
+        provider=spec.provider_name,
+        target=spec.target_name,
+        project=spec.project_name,
+        owner=getpass.getuser(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        creator=identify_process(),
+        lock=plan.manifest_lock,
+        tags=spec.tags,
+        tasks={task.name: task.component for task in spec.tasks.values()},
+        labels=labels,
+        wanted=dict(plan.scale_plan.workers_by_tag),
+        adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
+        adaptive_maximum=bounds.maximum,
+        expectations=expectations(spec, plan),
+        objective=plan.objective,
+        policy=plan.policy,
+    )
+
+
+def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
+    """Record a cluster of this process so that others can list it; None where that fails.
+
+    A cluster that cannot be listed can still run.
+    """
+    try:
+        return ClusterDirectory.create(record)
+    except (OSError, ClusterError) as error:
+        logger.warning("this cluster will not be listed: %s", error)
+        return None

@@ -1,0 +1,106 @@
+"""Waiting for a detached cluster that was just started. Nothing here imports the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from scalable.errors import ClusterError
+from scalable.lifecycle import services
+from scalable.records import ClusterDirectory, status_of
+from scalable.spec import ClusterStatus
+
+READY_POLL_S = 0.05
+#: Longer than a job for a manager may reasonably wait in a queue, in seconds.
+MANAGER_TIMEOUT_S = 3600.0
+
+
+def wait_until_ready(
+    directory: ClusterDirectory,
+    on_status: Callable[[ClusterStatus], None] = lambda _: None,
+    timeout_s: float = 600.0,
+    *,
+    workers: bool = True,
+) -> ClusterStatus:
+    """Wait until the first worker of each wanted pool is there.
+
+    Parameters
+    ----------
+    directory
+        The cluster.
+    on_status
+        Called with every look at it.
+    timeout_s
+        How long to wait.
+    workers
+        Whether workers are awaited; otherwise the scheduler alone.
+
+    Raises
+    ------
+    ClusterError
+        When its scheduler ended, no pool can start, or it took too long. The cluster stays.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = status_of(directory, time.time())
+        on_status(status)
+        _refuse_dead(directory, status)
+        listening = directory.scheduler() is not None and directory.status() is not None
+        if listening and (not workers or _has_first_workers(status)):
+            return status
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"cluster {status.name!r} was not ready after {timeout_s:g} s: {status.reason}",
+                hint=f"it goes on; see `scalable status {status.name}` and "
+                f"`scalable logs {status.name}`",
+            )
+        time.sleep(READY_POLL_S)
+
+
+def _has_first_workers(status: ClusterStatus) -> bool:
+    if status.state not in ("running", "degraded"):
+        return False
+    return all(pool["running"] for pool in status.pools.values() if pool["wanted"])
+
+
+def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
+    name = status.name
+    for service, log in services.ended_early(directory):
+        raise ClusterError(
+            f"{service} of cluster {name!r} ended: {log or 'it left no word'}",
+            hint=f"`scalable logs {name} --worker {service}` has all of it; "
+            f"`scalable down {name}` clears it away",
+        )
+    if status.state in ("failed", "stale", "deleting", "unreachable"):
+        raise ClusterError(f"cluster {name!r} is {status.state}: {status.reason or 'no reason'}")
+    for tag, pool in status.pools.items():
+        if pool.get("reason") and not pool["running"]:
+            raise ClusterError(
+                f"pool {tag!r} of cluster {name!r} has no worker: {pool['reason']}",
+                hint=f"`scalable scale {name} {tag}=N` tries again",
+            )
+
+
+def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
+    """Wait until managers have attached.
+
+    Raises
+    ------
+    ClusterError
+        When one has ended instead, or it took too long.
+    """
+    deadline = time.monotonic() + MANAGER_TIMEOUT_S
+    while True:
+        status = status_of(directory, time.time())
+        _refuse_dead(directory, status)
+        attached = {m["id"] for m in status.managers if m["state"] == "attached"}
+        missing = [name for name in names if name not in attached]
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"manager {missing[0]!r} of cluster {status.name!r} has not attached after "
+                f"{MANAGER_TIMEOUT_S:g} s",
+                hint=f"see `scalable logs {status.name} --worker manager-{missing[0]}`",
+            )
+        time.sleep(READY_POLL_S)

@@ -1,0 +1,120 @@
+"""The one wiring of a scheduler: its recorder, its status on disk, its load-following pools.
+
+The scheduler of a detached cluster and an embedded one are wired alike.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.liveness import identify_process
+from scalable.records import ClusterDirectory
+from scalable.spec import ClusterRecord
+from scalable.telemetry import RunDirectory
+
+if TYPE_CHECKING:
+    from scalable.lifecycle.snapshots import Snapshots
+    from scalable.scheduler.controller import Controller
+    from scalable.scheduler.recorder import Recorder
+
+
+class Wiring:
+    """The parts beside a scheduler, from their start to their end.
+
+    Parameters
+    ----------
+    record
+        Record of the cluster.
+    directory
+        Directory of the cluster; None where it is not on record.
+    run
+        Record of the run, or None.
+    """
+
+    def __init__(
+        self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None
+    ) -> None:
+        self._record = record
+        self._directory = directory
+        self._run = run
+        self._recorder: Recorder | None = None
+        self._snapshots: Snapshots | None = None
+
+    def start_recorder(self, scheduler: Any) -> Recorder | None:
+        """Record the calls of a scheduler in the run; in the scheduler's event loop."""
+        if self._run is None:
+            return None
+        from scalable.scheduler.recorder import Recorder
+
+        self._recorder = Recorder(scheduler, self._run, self._record.tags)
+        scheduler.add_plugin(self._recorder)
+        self._recorder.start_flushing()
+        return self._recorder
+
+    def stop_recorder(self) -> None:
+        """Write what the recorder still holds; in the scheduler's event loop."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.stop()
+
+    def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
+        """Record a change of a wanted count, and return the row."""
+        row = scaling_row(tag, before, after, reason, source)
+        if self._run is not None:
+            self._run.append("scaling", row)
+        return row
+
+    def announce(
+        self, address: str, *, dashboard: str | None = None, log_dir: Path | None = None
+    ) -> None:
+        """Write where the scheduler is.
+
+        Parameters
+        ----------
+        address, dashboard
+            Address of the scheduler, and URL of its live page or None.
+        log_dir
+            Directory for the output of workers; None for the run's.
+        """
+        if self._directory is None:
+            return
+        logs = self._run.path / "logs" if log_dir is None and self._run is not None else log_dir
+        self._directory.write_scheduler(
+            {
+                **identify_process(),
+                "address": address,
+                "dashboard": dashboard,
+                "run": None if self._run is None else str(self._run.path),
+                "log_dir": None if logs is None else str(logs.absolute()),
+                "started_at": time.time(),
+            }
+        )
+
+    def show_status(self, controller: Controller) -> None:
+        """Keep the status on disk up to date from now on."""
+        if self._directory is None:
+            return
+        from scalable.lifecycle.snapshots import Snapshots
+
+        self._snapshots = Snapshots(self._directory, controller)
+        controller.on_change = self._snapshots.changed
+        self._snapshots.changed()
+
+    def stop_status(self) -> None:
+        """Write no status from now on."""
+        if self._snapshots is not None:
+            self._snapshots.close()
+
+    def follow_load(self, controller: Controller) -> None:
+        """Let the pools of an adaptive target follow their load."""
+        record = self._record
+        controller.adaptation.follow(
+            {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},
+            maximum=record.adaptive_maximum,
+            expectations=record.expectations,
+            objective=record.objective,
+            policy=record.policy,
+        )
