@@ -104,11 +104,11 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
 
     again = up("--name", "one")
     assert "nothing changes" in again.stderr
-    assert len(processes_of(tmp_path, "worker_process")) == 3
+    assert len(processes_of(tmp_path, "scalable.worker.program")) == 3
 
     assert program("scale", "one", "a=1", "b=2").stdout == "a: 2 -> 1\nb: 1 -> 2\n"
     assert {t: p["wanted"] for t, p in status("one")["pools"].items()} == {"a": 1, "b": 2}
-    eventually(lambda: len(processes_of(tmp_path, "worker_process")) == 3)
+    eventually(lambda: len(processes_of(tmp_path, "scalable.worker.program")) == 3)
     refused = program("scale", "one", "c=1")
     assert refused.returncode == 5
     assert "no pool 'c'; known pools: 'a', 'b'" in refused.stderr
@@ -179,7 +179,7 @@ def test_the_creator_is_killed_while_a_call_runs(place, tmp_path, eventually):
     try:
         assert creator.stdout.readline() == "published\n"
         eventually((tmp_path / "starts").exists)
-        before = {p.pid for p in processes_of(tmp_path, "worker_process")}
+        before = {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
     finally:
         creator.kill()
         creator.wait()
@@ -190,14 +190,14 @@ def test_the_creator_is_killed_while_a_call_runs(place, tmp_path, eventually):
     )
     assert fetched.stdout == "done\n", fetched.stderr
     assert (tmp_path / "starts").read_text() == "began\n"
-    assert {p.pid for p in processes_of(tmp_path, "worker_process")} == before
+    assert {p.pid for p in processes_of(tmp_path, "scalable.worker.program")} == before
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
 
 def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually):
     up("--name", "one")
-    workers = {p.pid for p in processes_of(tmp_path, "worker_process")}
+    workers = {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
     with scalable.connect("one") as client:
         running = client.submit(time.sleep, 3, tag="a", pure=False)
         kill("managers/local/manager.json", "one")
@@ -208,12 +208,12 @@ def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually):
         ]
         assert [resume.wait(timeout=60) for resume in both] == [0, 0]
         eventually(lambda: status("one")["state"] == "running", timeout=60)
-        eventually(lambda: len(processes_of(tmp_path, "manager_process")) == 1, timeout=60)
-        assert {p.pid for p in processes_of(tmp_path, "worker_process")} == workers
+        eventually(lambda: len(processes_of(tmp_path, "scalable.programs.manager")) == 1, timeout=60)
+        assert {p.pid for p in processes_of(tmp_path, "scalable.worker.program")} == workers
         assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
         program("scale", "one", "a=3")
         eventually(lambda: status("one")["pools"]["a"]["running"] == 3)
-        assert workers < {p.pid for p in processes_of(tmp_path, "worker_process")}
+        assert workers < {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
@@ -428,8 +428,8 @@ def test_threads_cannot_be_detached(place, tmp_path):
 
 def test_a_scheduler_alone(place, tmp_path):
     up("--name", "one", "--no-workers")
-    assert processes_of(tmp_path, "worker_process") == []
-    assert processes_of(tmp_path, "manager_process") == []
+    assert processes_of(tmp_path, "scalable.worker.program") == []
+    assert processes_of(tmp_path, "scalable.programs.manager") == []
     row = status("one")
     assert (row["state"], row["managers"]) == ("running", [])
     program("down", "one", "--yes")
@@ -563,7 +563,7 @@ def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
 
     up("--name", "one")
     with scalable.connect("one") as client:
-        before = {p.pid for p in processes_of(tmp_path, "worker_process")}
+        before = {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
         starts = tmp_path / "starts"
         futures = client.map(note, [str(starts)] * 12, range(12), tag="a")
         more = attach("one", "--target", "second", "--id", "more", "--priority", "1")
@@ -571,7 +571,7 @@ def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
         program("scale", "one", "a=3", "b=1")
         client.gather(futures)
         assert sorted(map(int, starts.read_text().split())) == list(range(12))
-        assert before <= {p.pid for p in processes_of(tmp_path, "worker_process")}
+        assert before <= {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
         more.send_signal(signal.SIGTERM)
         more.communicate(timeout=60)
     program("down", "one", "--yes")
@@ -584,10 +584,10 @@ def test_idle_workers_of_a_manager_that_stays_away_retire(place, tmp_path, event
         busy = client.submit(time.sleep, 6, tag="a")
         eventually(client.processing)
         kill("managers/local/manager.json", "one")
-        eventually(lambda: len(processes_of(tmp_path, "worker_process")) == 1, timeout=60)
+        eventually(lambda: len(processes_of(tmp_path, "scalable.worker.program")) == 1, timeout=60)
         assert busy.result(timeout=60) is None  # whose only copy is there
         busy.release()
-        eventually(lambda: processes_of(tmp_path, "worker_process") == [], timeout=60)
+        eventually(lambda: processes_of(tmp_path, "scalable.worker.program") == [], timeout=60)
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
