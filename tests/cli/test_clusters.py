@@ -96,7 +96,7 @@ def test_plug_ins_that_fail_are_named_and_the_rows_are_there(invoke, recorded, p
     plugins("good", lambda: works)
     failures = [
         "dask_cluster_discovery plug-in 'bad': ZeroDivisionError: division by zero",
-        "dask_cluster_discovery plug-in 'tar': it did not answer within 1 s",
+        "dask_cluster_discovery plug-in 'tar': no answer within 1 s",
     ]
     result = invoke("list")
     assert (result.code, result.err.splitlines()) == (3, failures)
@@ -263,8 +263,8 @@ def test_a_scheduler_that_does_not_answer(invoke, recorded):
     recorded(running=False)
     result = invoke("scale", "one", "model=1")
     assert (result.code, result.out) == (5, "")
-    assert "cluster 'one' has no scheduler that could be asked" in result.err
-    assert "`scalable status one` says how it is" in result.err
+    assert "the scheduler of cluster 'one' does not listen yet" in result.err
+    assert "`scalable status one` shows its state" in result.err
 
 
 def test_what_to_paste(invoke, recorded):

@@ -49,10 +49,10 @@ def test_no_log_yet(invoke, recorded):
     [
         (
             ("--pool", "moon"),
-            "cluster 'one' has no pool 'moon'\n  hint: there are: model, analysis",
+            "cluster 'one' has no pool 'moon'\n  hint: its pools: model, analysis",
         ),
-        (("--worker", "moon"), "there is no log of worker 'moon'\n  hint: there are: "),
-        (("--worker", "moon", "--follow"), "there is no log of worker 'moon'"),
+        (("--worker", "moon"), "worker 'moon' has no log\n  hint: logs: "),
+        (("--worker", "moon", "--follow"), "worker 'moon' has no log"),
     ],
 )
 def test_what_there_is_not(arguments, message, invoke, written):

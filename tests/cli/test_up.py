@@ -375,5 +375,5 @@ def test_a_name_that_is_taken(more, invoke, manifest, started):
     put_on_record(managers=LOCAL, **more)
     result = invoke("up", "--name", "one")
     assert (result.code, started) == (5, [])
-    assert "there is a cluster 'one'" in result.err
+    assert "a cluster 'one' exists" in result.err
     assert "choose another name" in result.err

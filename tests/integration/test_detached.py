@@ -208,7 +208,9 @@ def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually):
         ]
         assert [resume.wait(timeout=60) for resume in both] == [0, 0]
         eventually(lambda: status("one")["state"] == "running", timeout=60)
-        eventually(lambda: len(processes_of(tmp_path, "scalable.programs.manager")) == 1, timeout=60)
+        eventually(
+            lambda: len(processes_of(tmp_path, "scalable.programs.manager")) == 1, timeout=60
+        )
         assert {p.pid for p in processes_of(tmp_path, "scalable.worker.program")} == workers
         assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
         program("scale", "one", "a=3")

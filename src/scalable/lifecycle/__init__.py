@@ -1,7 +1,7 @@
-"""Clusters as things of their own: wired together, started, recorded, scaled and ended.
+"""Clusters as things of their own: wired, started, recorded, found, scaled and ended.
 
-What a session adds (manifest, plan, client) is in ``session``; how a place starts workers is in
-``providers``.
+The manifest, the plan and the client of a session are in ``session``; starting workers in a place
+is in ``providers``.
 """
 
 from scalable.lifecycle.attached_deployment import AttachedDeployment

@@ -1,7 +1,8 @@
-"""A session's hold on a cluster that lives in processes of its own."""
+"""The deployment of a session that is attached to a detached cluster."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from scalable.records import ClusterDirectory
 from scalable.spec import ScalePlan
 from scalable.telemetry.streams import read_rows, stream_path
 
+logger = logging.getLogger("scalable.lifecycle")
+
 
 class AttachedDeployment:
-    """A detached cluster, as a session holds it: closing only disconnects.
+    """A detached cluster as its session uses it; closing only disconnects.
 
     Parameters
     ----------
@@ -28,7 +31,7 @@ class AttachedDeployment:
     cluster
         An :class:`~scalable.client.attached.AttachedCluster`.
     counts
-        Tag -> workers that are wanted, as far as is known here.
+        Tag -> wanted workers, as last read or asked for here.
     """
 
     def __init__(self, directory: ClusterDirectory) -> None:
@@ -44,15 +47,15 @@ class AttachedDeployment:
 
     @property
     def run_path(self) -> Path | None:
-        """Directory of the cluster's run record, where it is on this machine."""
+        """Directory of the cluster's run record, or None where it has none."""
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Every change of a wanted count, oldest first.
+        """Changes of wanted counts, oldest first.
 
-        Where the cluster's record is not on this machine, those that were asked for here.
+        All of them where the run record is on this machine, otherwise those asked for here.
         """
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
@@ -61,20 +64,21 @@ class AttachedDeployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> workers that are wanted now."""
+        """Tag -> workers wanted now."""
         return {tag: pool.wanted for tag, pool in self.cluster.pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
-        """Bring pools to the plan's counts; the record says who and why."""
+        """Bring pools to the plan's counts; ``source`` and ``reason`` go into the record."""
         answer = self.cluster.order(dict(plan.workers_by_tag), source=source, reason=reason)
         before: Mapping[str, int] = answer["before"]
+        logger.debug("counts asked for by %s: %s, before: %s", source, plan.workers_by_tag, before)
         for tag, count in plan.workers_by_tag.items():
             if before[tag] != count:
                 self._asked.append(scaling_row(tag, before[tag], count, reason, source))
         self.counts |= plan.workers_by_tag
 
     def close(self) -> None:
-        """Disconnect; the cluster goes on."""
+        """Disconnect; the cluster keeps running."""
         cluster, self.cluster = self.cluster, None
         if cluster is not None:
             cluster.close()
@@ -83,4 +87,4 @@ class AttachedDeployment:
         """End the cluster and everything that belongs to it."""
         self.close()
         if not end(self.directory.id):
-            raise ClusterError("the cluster is gone already")
+            raise ClusterError(f"cluster {self.directory.id} has ended already")

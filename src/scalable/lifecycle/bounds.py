@@ -1,4 +1,4 @@
-"""The bounds of a manifest, where somebody scales while it runs."""
+"""The bounds of a manifest, applied to counts that are asked for while a cluster runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scalable.spec import DeploymentSpec, WorkerRange
 def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Counts that a scaler asks for, held to the bounds of the request.
+    """Return counts limited to the bounds of the request.
 
-    Pools that are beyond their bounds already are not moved further, and not moved back.
+    A pool that is outside its bounds already may stay there, and moves no further away.
 
     Parameters
     ----------
     spec
         The request.
     wanted
-        Tag -> workers that are wanted now, of all pools.
+        Tag -> workers wanted now, for all pools.
     counts
-        Tag -> workers that are asked for.
+        Tag -> workers asked for.
     """
     held: dict[str, int] = {}
     for tag, count in counts.items():

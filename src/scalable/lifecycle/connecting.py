@@ -1,7 +1,8 @@
-"""How clients reach a cluster: by its name, an access file, or a bare ``distributed.Client``."""
+"""Connections to a cluster: by name, by access file, or from a bare ``distributed.Client``."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,22 @@ if TYPE_CHECKING:
 
     from scalable.client.client import ScalableClient
 
+logger = logging.getLogger("scalable.lifecycle")
+
 LOADER = "scalable.lifecycle.connecting.load_security"
 LOADER_SETTING = "distributed.client.security-loader"
-#: The same as an environment variable.
+#: The setting as an environment variable.
 LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
 
 
 def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
-    """Connect to a cluster that runs.
+    """Connect to a running cluster.
 
     Parameters
     ----------
     name
-        Its name, ``provider/name``, its id or the beginning of that, or the path of an access file.
+        Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path of an
+        access file.
     asynchronous
         Whether the client is used with ``await``.
 
@@ -38,8 +42,8 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     Raises
     ------
     ClusterError
-        When there is none, several are meant, it does not answer, or others could have read its
-        credentials.
+        When no cluster or several clusters match, the cluster does not answer, or others could have
+        read its credentials.
     """
     from scalable.client.client import ScalableClient
     from scalable.protocol.credentials import security_of
@@ -48,6 +52,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         refuse_gone(find(name))
     access = find_access(name)
     install_loader()
+    logger.debug("connecting to cluster %s at %s", access.name, access.address)
     try:
         client = ScalableClient(
             access.address,
@@ -61,7 +66,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         raise ClusterError(
             f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
             f"{error}",
-            hint=f"`scalable status {access.name}` says how it is",
+            hint=f"`scalable status {access.name}` shows its state",
         ) from error
     if not asynchronous:
         client.listen()
@@ -69,12 +74,14 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
 
 
 def load_security(info: dict[str, Any]) -> Security | None:
-    """Credentials for an address of one of this user's clusters; for Dask's security loader.
+    """Return the credentials for an address of one of this user's clusters, or None.
+
+    Dask calls it as its security loader.
 
     Parameters
     ----------
     info
-        Holds ``address``, as Dask gives it.
+        Mapping with the key ``address``.
     """
     from scalable.protocol.credentials import security_of
 
@@ -90,9 +97,9 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
 
 def install_loader() -> None:
-    """Have bare Dask clients of this process find the credentials of this user's clusters.
+    """Let bare Dask clients of this process find the credentials of this user's clusters.
 
-    A loader that the user has chosen is left in place.
+    A loader that the user has configured stays in place.
     """
     import dask
 
@@ -101,7 +108,7 @@ def install_loader() -> None:
 
 
 def snippet(directory: ClusterDirectory) -> str:
-    """What to paste to use a cluster; there is no secret in it."""
+    """Return code to paste for using a cluster; it holds no secret."""
     name = directory.record().name
     address = (directory.scheduler() or {}).get("address", "?")
     return f"""\

@@ -1,13 +1,16 @@
-"""Asks the running scheduler of a cluster, from any process that may read its credentials."""
+"""Requests to the running scheduler of a cluster, from any process of its owner."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory, find, status_of
+
+logger = logging.getLogger("scalable.lifecycle")
 
 ANSWER_TIMEOUT_S = 10.0
 
@@ -35,7 +38,7 @@ def ask(
     Raises
     ------
     ClusterError
-        When it does not answer, or refuses.
+        When the scheduler does not answer in time, or the cluster has ended.
     """
     import asyncio
 
@@ -48,15 +51,16 @@ def ask(
     refuse_gone(directory)
     if known is None or not known.get("address"):
         raise ClusterError(
-            f"cluster {name!r} has no scheduler that could be asked",
-            hint=f"`scalable status {name}` says how it is",
+            f"the scheduler of cluster {name!r} does not listen yet",
+            hint=f"`scalable status {name}` shows its state",
         )
     if directory.record().embedded:
         raise ClusterError(
-            f"cluster {name!r} lives in process {known.get('pid')}, and listens to that alone",
+            f"cluster {name!r} lives in process {known.get('pid')}, which alone can use it",
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     pem = directory.pem()
+    logger.debug("asking the scheduler of %s: %s %s", name, operation, arguments)
 
     async def call() -> Any:
         arguments_of = security_of(pem).get_connection_args("client")
@@ -65,28 +69,29 @@ def ask(
 
     try:
         return asyncio.run(asyncio.wait_for(call(), timeout_s))
-    except (OSError, TimeoutError) as error:  # what OpenSSL says of credentials is an OSError too
+    except (OSError, TimeoutError) as error:  # errors of OpenSSL are OSErrors too
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{error or 'no answer in time'}",
-            hint=f"`scalable status {name}` says how it is",
+            hint=f"`scalable status {name}` shows its state",
         ) from error
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:
-    """Raise ClusterError where a cluster has certainly ended: nobody would answer."""
+    """Raise ClusterError when a cluster has certainly ended, so that nothing would answer."""
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):
         raise ClusterError(
             f"cluster {status.name!r} is {status.state}: {status.reason}",
-            hint=f"`scalable down {status.name}` clears it away; `scalable up` makes it anew",
+            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
         )
 
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
-    """Workers in all with these counts and the most that the target allows, where that is less.
+    """Return the total of workers with these counts, and the target's max_workers if it is less.
 
-    None also where managers of other targets take part: their limits are their own.
+    The result is None where the total is allowed, and where managers of other targets provision
+    workers too, because each target has its own limit.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -99,6 +104,6 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Set wanted counts of a running cluster; the counts before and after."""
+    """Set wanted counts of a running cluster; return the counts before and after."""
     answer = ask(find(name), "scalable_scale", counts=dict(counts))
     return answer["before"], answer["after"]

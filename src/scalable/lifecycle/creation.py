@@ -1,4 +1,4 @@
-"""Starts a cluster apart from the process that asks for it. Nothing here imports the engine."""
+"""Creation of detached clusters. Nothing here imports the engine."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from scalable.spec import ClusterRecord, DeploymentSpec, Plan
 logger = logging.getLogger("scalable.lifecycle")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-#: A detached cluster without work ends after so long where nothing else is said.
+#: Seconds without work after which a detached cluster ends, unless the manifest or user says other.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
 
 
 @dataclass(frozen=True)
 class DetachOptions:
-    """What is asked of a detached cluster beside its manifest.
+    """Options of a detached cluster beside its manifest.
 
     Attributes
     ----------
     name
-        By default made of the project and the target.
+        Name of the cluster; None to make it of project and target.
     idle_timeout_s, time_to_live_s
-        Seconds; None for what the target says.
+        Seconds; None for the values of the target.
     workers
-        Whether managers are started; without, only the scheduler is.
+        Whether managers are started, and not only the scheduler.
     processes
-        Whether a local target runs workers as processes although it does not say so.
+        Whether workers are processes although the target makes them threads.
     dashboard_address
-        Where the live page listens; None for what the target says.
+        Address of the live page; None for that of the target.
     """
 
     name: str | None = None
@@ -55,18 +55,18 @@ class DetachOptions:
 
 @dataclass(frozen=True)
 class ManagerRequest:
-    """One of the managers of a cluster that is to be made.
+    """A manager of a cluster that is to be made.
 
     Attributes
     ----------
     spec
-        The request for the target on which it provisions.
+        The request for its target.
     manifest_yaml
-        The manifest as it is resolved for that target.
+        The manifest resolved for its target.
     priority
         Lower numbers are filled first.
     limits
-        Tag -> most workers of it.
+        Tag -> upper limit of its workers.
     """
 
     spec: DeploymentSpec
@@ -86,13 +86,13 @@ class Creation:
     managers
         Id -> manager.
     plan
-        What it will take.
+        The plan that it is made by.
     manifest_yaml
-        The resolved manifest, for scheduler and managers to read again.
+        The resolved manifest, for people.
     options
-        What is asked beside the manifest.
+        Options beside the manifest.
     sys_path
-        Where workers look for the workflow's modules.
+        Entries of ``sys.path`` for workers.
     """
 
     spec: DeploymentSpec
@@ -104,7 +104,7 @@ class Creation:
 
 
 def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, float | None]:
-    """Idle timeout and time to live of a detached cluster, in seconds."""
+    """Return idle timeout and time to live of a detached cluster, in seconds."""
     idle = options.idle_timeout_s or spec.idle_timeout_s or IDLE_TIMEOUT_S
     return idle, options.time_to_live_s or spec.time_to_live_s
 
@@ -115,9 +115,9 @@ def create(creation: Creation) -> ClusterDirectory:
     Raises
     ------
     ClusterError
-        When there is a cluster of that name already.
+        When a cluster of that name exists already.
     ProviderError
-        When the place refuses; what was made remains visible as ``creating``, and ``down`` ends it.
+        When the place refuses. The cluster stays listed as ``creating``, and ``down`` ends it.
     """
     record = _record(creation)
     if not _NAME.fullmatch(record.name):
@@ -132,6 +132,7 @@ def create(creation: Creation) -> ClusterDirectory:
         spec=encoded(creation.spec),
         plan=creation.plan.to_dict(),
     )
+    logger.debug("cluster %s is recorded as %s: %s", record.name, record.id, dict(record.wanted))
     services.start_scheduler(directory, creation.spec)
     if creation.options.workers:
         _start_managers(directory, creation.managers)
@@ -140,17 +141,17 @@ def create(creation: Creation) -> ClusterDirectory:
 
 
 def _refuse_open_page(address: str | None) -> None:
-    """The live page of a detached cluster listens on loopback alone."""
+    """Raise ClusterError for a live page that would not listen on loopback."""
     host = (address or "").rpartition(":")[0]
     if host not in ("", "localhost", "127.0.0.1"):
         raise ClusterError(
-            f"the live page cannot listen on {host}: it is for this machine alone",
-            hint="give a port, as in :8787; from elsewhere reach it with ssh -L",
+            f"the live page cannot listen on {host}: it listens on loopback only",
+            hint="give a port, as in :8787, and forward it with ssh -L to reach it from elsewhere",
         )
 
 
 def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
-    """Managers as their cluster's record has them."""
+    """Return managers in the form of their cluster's record."""
     return {
         manager: {
             "target": request.spec.target_name,
@@ -163,7 +164,7 @@ def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, An
 
 
 def add_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
-    """Give managers to a cluster that was started without any."""
+    """Add managers to a cluster that was started without any."""
     directory.write_record(replace(directory.record(), managers=_described(managers)))
     _start_managers(directory, managers)
 

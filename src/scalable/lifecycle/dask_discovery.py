@@ -1,4 +1,4 @@
-"""Tells tools that know Dask's cluster discovery of this user's clusters.
+"""The user's clusters for tools that use Dask's cluster discovery.
 
 The contract: an entry point in the group ``dask_cluster_discovery``, an asynchronous generator that
 yields names and classes with ``from_name(name, loop=None, asynchronous=False)``.
@@ -11,7 +11,7 @@ from typing import Any
 
 
 async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
-    """Name and class of each cluster that can be connected to."""
+    """Yield name and class of each cluster that accepts connections."""
     from scalable.client.attached import AttachedCluster
     from scalable.records import all_directories
 

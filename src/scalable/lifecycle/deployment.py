@@ -26,20 +26,20 @@ class Deployment:
     Parameters
     ----------
     provider
-        Who builds, scales and closes it.
+        Provider that builds, scales and closes it.
     spec
-        What is asked for.
+        The request.
     run
-        Where it is recorded, or None.
+        Directory of its run record, or None.
 
     Attributes
     ----------
     cluster
         The provider's cluster handle.
     counts
-        Tag -> workers that were last asked for here.
+        Tag -> workers last asked for here.
     scaling_history
-        Rows of ``scaling.jsonl``: every change of a wanted count, oldest first.
+        Rows of ``scaling.jsonl``: all changes of wanted counts, oldest first.
     """
 
     def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
@@ -57,12 +57,12 @@ class Deployment:
     def start(self, plan: Plan) -> None:
         """Build the cluster and bring its pools to the plan's counts.
 
-        Where the provider says that its workers come soon (``ready_timeout_s``), it waits for them.
+        If the provider has a ``ready_timeout_s``, it waits for the workers for that time.
 
         Raises
         ------
         ClusterError
-            When a pool could not start any of its workers; nothing is left behind then.
+            When a pool could not start any of its workers; nothing is left running.
         """
         spec = self._spec
         if self._run is not None:
@@ -93,7 +93,9 @@ class Deployment:
             if all(pool.running >= pool.wanted or pool.reason for pool in pools.values()):
                 return
             time.sleep(READY_POLL_S)
-        logger.warning("not every worker was there after %g s; they are still awaited", timeout)
+        logger.warning(
+            "some workers have not connected after %g s; they are still awaited", timeout
+        )
 
     # The record ---------------------------------------------------------------------------------
 
@@ -120,7 +122,7 @@ class Deployment:
             cluster.on_event(recorder.event)
 
     def _show(self) -> None:
-        """Let other shells see this cluster, for as long as it lives."""
+        """List this cluster for other shells while it lives."""
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
@@ -128,7 +130,7 @@ class Deployment:
         self._wiring.show_status(controller)
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        # A provider scales for whoever asked us to, and does not know for whom.
+        # A provider does not know who asked for the change.
         if source == "manual" and self._source is not None:
             source, reason = self._source
         self.scaling_history.append(self._wiring.scaled(tag, before, after, reason, source))
@@ -137,12 +139,12 @@ class Deployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> workers that are wanted now."""
+        """Tag -> workers wanted now."""
         pools = getattr(self.cluster, "pools", {})
         return self.counts | {tag: pool.wanted for tag, pool in pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
-        """Bring pools to the plan's counts, through the provider; the record says who and why."""
+        """Bring pools to the plan's counts through the provider, and record source and reason."""
         self._source = source, reason
         try:
             self._provider.scale(self.cluster, plan)

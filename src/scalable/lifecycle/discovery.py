@@ -1,4 +1,4 @@
-"""Which clusters there are: those on record, and what is found in the places themselves."""
+"""Discovery of clusters: the recorded ones, and those found in the places themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scalable.spec import ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Every plug-in gets so long, in seconds.
+#: Time limit of every plug-in, in seconds.
 PLUGIN_TIMEOUT_S = 5.0
 #: Seconds in which a scheduler answers for its status.
 STATUS_TIMEOUT_S = 3.0
@@ -25,20 +25,20 @@ STATUS_TIMEOUT_S = 3.0
 ANSWERING = ("starting", "running", "degraded", "unmanaged")
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
-#: Names of the threads that ask begin with this.
+#: Beginning of the names of the threads that ask plug-ins.
 THREAD = "discovery by "
 
 
 @dataclass(frozen=True)
 class ClusterListing(Sequence[ClusterStatus]):
-    """Clusters, and the plug-ins that could not say which they know.
+    """Clusters, and the errors of plug-ins that could not list theirs.
 
     Attributes
     ----------
     clusters
-        In order of their creation, what has no record last.
+        The clusters in order of creation; those without a record come last.
     errors
-        What went wrong, naming the plug-in or the file.
+        One message for each plug-in or file that failed.
     """
 
     clusters: tuple[ClusterStatus, ...]
@@ -59,15 +59,15 @@ class ClusterListing(Sequence[ClusterStatus]):
 
 
 def list_clusters() -> ClusterListing:
-    """All clusters of this user that can be found from here.
+    """Return all clusters of this user that can be found from this machine.
 
-    A plug-in that raises, or does not answer within 5 s, costs only its own rows.
+    A plug-in that raises, or does not answer within 5 s, loses only its own rows.
     """
     recorded, errors = _recorded()
     found, failures = _ask_plugins()
     known = {status.id for status in recorded}
-    # What came to be while they were asked is no orphan, and neither is what has a directory that
-    # cannot be read.
+    # A cluster that was made while plug-ins were asked is not an orphan, and neither is one whose
+    # directory cannot be read.
     known |= {path.name for path in ClusterDirectory.parent().glob("*")}
     orphans: dict[tuple[str, str], ClusterStatus] = {}
     for status in found:
@@ -83,7 +83,7 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
         try:
             found.append(status_of(directory, time.time()))
         except FileNotFoundError:
-            continue  # it was removed in this moment
+            continue  # removed at this moment
         except (ClusterError, OSError, ValueError, TypeError) as error:
             errors.append(f"{directory.path}: {error}")
     found.sort(key=lambda status: (status.created_at, status.id))
@@ -115,7 +115,7 @@ def status(name: str) -> ClusterStatus:
 
 
 def asking() -> bool:
-    """Whether some plug-in of this process has still not answered."""
+    """Return whether a plug-in of this process has still not answered."""
     return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
 
 
@@ -123,7 +123,7 @@ def asking() -> bool:
 
 
 def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
-    """Ask everybody at once; rows, and who failed."""
+    """Ask all plug-ins at once; return their rows, and an error for each that failed."""
     questions = {f"provider {name!r}": _question(name) for name in provider_names()}
     for point in entry_points(group=DASK_GROUP):
         if point.name != OWN:
@@ -142,7 +142,7 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
     rows: list[ClusterStatus] = []
     errors: list[str] = []
     for who in questions:
-        answer = answers.get(who, f"it did not answer within {PLUGIN_TIMEOUT_S:g} s")
+        answer = answers.get(who, f"no answer within {PLUGIN_TIMEOUT_S:g} s")
         if isinstance(answer, str):
             errors.append(f"{who}: {answer}")
         else:
@@ -179,12 +179,12 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
         target="",
         state="unmanaged",
         orphan=True,
-        reason=f"it has no record here: {row.get('what') or 'something of it is left'}",
+        reason=f"no record on this machine: {row.get('what') or 'resources are left'}",
     )
 
 
 def _foreign(point: EntryPoint) -> Callable[[], list[ClusterStatus]]:
-    """Clusters that other packages tell Dask's tools of."""
+    """Return a function that lists the clusters of another package's discovery plug-in."""
     import asyncio
 
     async def collect() -> list[ClusterStatus]:

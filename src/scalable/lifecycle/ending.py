@@ -1,6 +1,6 @@
-"""Ends clusters.
+"""The end of clusters.
 
-Each step may be repeated. Until the last one the cluster is visible as ``deleting``.
+Each step can be repeated. Until the last step the cluster is listed as ``deleting``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scalable.spec import ClusterRecord, ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: The scheduler gets so long to end its managers and itself before they are ended from here.
+#: Time for the scheduler to end its managers and itself before they are ended here, in seconds.
 ORDERLY_TIMEOUT_S = 45.0
 TERM_S = 5.0
 KILL_S = 5.0
@@ -26,22 +26,22 @@ POLL_S = 0.1
 
 
 def end(name: str) -> bool:
-    """End a cluster: workers, managers, scheduler, and then its record.
+    """End a cluster: its workers, managers and scheduler, and then its record.
 
     Parameters
     ----------
     name
-        Its name, ``provider/name``, id, or the beginning of that.
+        Name of the cluster, ``provider/name``, its id, or the beginning of its id.
 
     Returns
     -------
     bool
-        False where there was none of that name: it is gone already.
+        False where no cluster has that name: it has ended already.
 
     Raises
     ------
     ClusterError
-        When its processes are on another machine, or it lives in a process of its user's.
+        When its processes are on another machine, or it is embedded in a running process.
     """
     try:
         directory = find(name)
@@ -51,11 +51,11 @@ def end(name: str) -> bool:
     try:
         status = status_of(directory, time.time())
     except ClusterError as error:
-        logger.warning("%s", error)  # what cannot be read must not keep it running
+        logger.warning("%s", error)  # an unreadable file must not keep the cluster running
     else:
         _refuse_embedded(record, status)
         if status.state == "stale":
-            directory.remove()  # its numbers belong to other processes now: no signal is sent
+            directory.remove()  # its process ids belong to other processes now: no signal is sent
             return True
     _mark(directory)
     _ask_to_end(directory)
@@ -64,23 +64,25 @@ def end(name: str) -> bool:
 
 
 def _mark(directory: ClusterDirectory) -> None:
-    """Show to others that it is being deleted; a full disk must not keep it running."""
+    """Mark a cluster as being deleted; a full disk must not keep it running."""
     try:
         directory.set_stage("deleting")
     except (OSError, ClusterError) as error:
-        logger.warning("cluster %s ends, but cannot be marked as deleting: %s", directory.id, error)
+        logger.warning(
+            "cluster %s ends, although it cannot be marked as deleting: %s", directory.id, error
+        )
 
 
 def _refuse_embedded(record: ClusterRecord, status: ClusterStatus) -> None:
     if record.embedded and status.state not in ("failed", "stale"):
         raise ClusterError(
-            f"cluster {record.name!r} lives in process {record.creator.get('pid')} of its user's",
+            f"cluster {record.name!r} lives in process {record.creator.get('pid')} of its user",
             hint="it ends with that process, or with the session's close()",
         )
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
-    """Have the scheduler end everything in order, where it can be asked, and wait for that."""
+    """Ask the scheduler to end everything in order, and wait until it has."""
     try:
         known = directory.scheduler()
     except ClusterError as error:
@@ -91,13 +93,15 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     try:
         control.ask(directory, "scalable_end", reason="it was asked to")
         for manager, its in directory.managers().items():
-            if is_alive(its) is False:  # nobody need wait for it
+            if is_alive(its) is False:  # it would be waited for in vain
                 nonce = its.get("nonce")
                 control.ask(directory, "scalable_leave", manager=manager, nonce=nonce, gone=True)
     except ClusterError as error:
         if is_alive(known) is None:
             raise  # on another machine, where nothing can be ended from here
-        logger.warning("it is not asked to end, but ended: %s", error)
+        logger.warning(
+            "the scheduler cannot be asked to end, so its processes are ended: %s", error
+        )
         return
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
     # Until the process itself is gone: its directory goes a moment before.
@@ -108,30 +112,34 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
 
 
 def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()) -> None:
-    """End every process, job and file of a cluster, in that order; what is gone is fine.
+    """End every process and job of a cluster, and remove its files, in that order.
+
+    Whatever has gone already is passed over.
 
     Parameters
     ----------
     directory
         The cluster.
     leave_alone
-        Services that are not ended: the one that clears away after itself.
+        Services that are not ended: the scheduler that clears away after itself.
     """
     if not directory.path.exists():
         return
     try:
         record = directory.record()
     except FileNotFoundError:
-        return  # somebody else was faster
+        return  # another process removed it
     _mark(directory)
     known = services.identities(directory)
+    logger.debug("cluster %s is removed; its services: %s", record.name, known)
     for service, identity in known.items():
         if service not in (*leave_alone, services.SCHEDULER):
             end_process(identity, TERM_S, KILL_S)
     for provider in _providers(record):
         delete = getattr(get_provider(provider), "delete", None)
         if delete is not None:
-            delete(record.id)
+            ended = delete(record.id)
+            logger.debug("provider %s ended %s", provider, ended or "nothing")
     if services.SCHEDULER not in leave_alone and services.SCHEDULER in known:
         end_process(known[services.SCHEDULER], TERM_S, KILL_S)
     directory.remove()

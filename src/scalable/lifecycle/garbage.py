@@ -1,8 +1,9 @@
-"""Finds what is left of clusters that are no more, and clears it away."""
+"""Remains of clusters that have ended, and their removal."""
 
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from scalable.providers.registry import get_provider
 from scalable.records import RECORD, ClusterDirectory, all_directories, find
 from scalable.spec import ClusterStatus
 
-#: What is younger may still become something, in seconds.
+logger = logging.getLogger("scalable.lifecycle")
+
+#: Age in seconds below which a directory may still become a cluster's.
 FRESH_S = 60.0
 #: The manager of a cluster elsewhere may come back, and needs its credentials; seconds.
 GUEST_S = 3600.0
@@ -27,16 +30,16 @@ GUEST_S = 3600.0
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that nobody needs any more.
+    """A remainder of a cluster that has ended.
 
     Attributes
     ----------
     kind
         ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
     name, id
-        Of the cluster; an orphan has no name.
+        Name and id of the cluster; an orphan has no name.
     action
-        What clearing it away means.
+        Description of its removal.
     """
 
     kind: str
@@ -46,19 +49,19 @@ class Garbage:
 
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
-    """Find what is left of clusters that are no more, and clear it away unless told not to.
+    """Find the remains of clusters that have ended, and remove them unless ``dry_run``.
 
     Parameters
     ----------
     dry_run
-        Only look.
+        Whether remains are only listed.
     warn
-        Told of places that could not say what is left there.
+        Called with a message for each place that could not list its remains.
 
     Raises
     ------
     ProviderError
-        When a place does not end what is left there.
+        When the remains in a place do not end.
     """
     found: list[Garbage] = []
     listing = list_clusters()
@@ -68,6 +71,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
         garbage = _judge(status)
         if garbage is None:
             continue
+        logger.debug("%s: cluster %s %s", garbage.kind, garbage.id, garbage.name)
         found.append(garbage)
         if not dry_run:
             _clear(garbage, status)
@@ -91,7 +95,7 @@ def _judge(status: ClusterStatus) -> Garbage | None:
 
 
 def _is_interrupted(status: ClusterStatus) -> bool:
-    """Whether whoever began to make or to delete a cluster did not get to the end."""
+    """Return whether the making or deleting of a cluster was interrupted."""
     directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
     try:
         record, age_s = directory.record(), _age_s(directory.path / RECORD)
@@ -114,12 +118,12 @@ def _clear(garbage: Garbage, status: ClusterStatus) -> None:
 
 
 def _leftovers() -> Iterator[tuple[Path, str]]:
-    """Directories that nobody needs, and why."""
+    """Yield directories that are not needed any more, each with the reason."""
     known = {directory.path for directory in all_directories()[0]}
     for path in _directories(ClusterDirectory.parent()):
         unread = path in known or (path / "record.json").exists()
         if not unread and _age_s(path) > FRESH_S:
-            yield path, "it never became a cluster's, or has lost its record"
+            yield path, "it holds no record of a cluster"
     for path in _directories(settings.state_dir() / "embedded"):
         if _owner_is_gone(path / "owner.json") and _age_s(path) > FRESH_S:
             yield path, "the process whose workers used it is gone"
@@ -138,7 +142,7 @@ def _age_s(path: Path) -> float:
 
 
 def _owner_is_gone(file: Path) -> bool:
-    """Whether the process that a file names is certainly gone; no file means it never came far."""
+    """Return whether the process that a file names is certainly gone; True without the file."""
     try:
         return is_alive(json.loads(read_private(file))) is False
     except FileNotFoundError:

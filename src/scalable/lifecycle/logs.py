@@ -1,4 +1,4 @@
-"""What the programs of a cluster have written, also those that are gone."""
+"""Output of the programs of a cluster, also of those that have ended."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory
 from scalable.telemetry.streams import read_rows, stream_path
 
-#: Of each log at most so much of its end is read, and of a line as well.
+#: Longest part of a log that is read, from its end, and longest line; bytes.
 LONGEST_BYTES = 1_000_000
-#: How often a log is looked at that is followed, and how often it is looked for new ones.
+#: Seconds between two looks at a followed log, and between two searches for new logs.
 POLL_S = 0.2
 LIST_S = 1.0
 _SUFFIX = ".log"
@@ -24,14 +24,14 @@ _SUFFIX = ".log"
 
 @dataclass(frozen=True)
 class LogFile:
-    """Output of one program.
+    """The output of one program.
 
     Attributes
     ----------
     worker
-        Name of the worker; or ``scheduler``, or ``manager-ID``.
+        Name of the worker, ``scheduler``, or ``manager-ID``.
     tag
-        Its pool, None for the others.
+        Pool of the worker; None for the scheduler and managers.
     path
         The file.
     """
@@ -44,7 +44,7 @@ class LogFile:
 def log_files(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> list[LogFile]:
-    """Logs of a cluster.
+    """Return the logs of a cluster.
 
     Parameters
     ----------
@@ -53,17 +53,17 @@ def log_files(
     pool
         Only workers of this tag.
     worker
-        Only this one; ``scheduler`` and ``manager-ID`` are given only when they are asked for.
+        Only this one. ``scheduler`` and ``manager-ID`` are returned only when asked for.
 
     Returns
     -------
     list
-        What was written to last comes last.
+        The logs; the one that was written to last comes last.
 
     Raises
     ------
     ClusterError
-        When there is no such pool or worker.
+        When no pool or worker has that name.
     FileNotFoundError
         When the cluster is gone.
     """
@@ -74,12 +74,12 @@ def log_files(
     tags = tuple(dict.fromkeys((*record.tags, *_pool_tags(directory))))
     if pool is not None and pool not in tags:
         raise ClusterError(
-            f"cluster {record.name!r} has no pool {pool!r}", hint=f"there are: {', '.join(tags)}"
+            f"cluster {record.name!r} has no pool {pool!r}", hint=f"its pools: {', '.join(tags)}"
         )
     workers = _workers(directory, tags)
     if worker is not None and all(file.worker != worker for file in workers):
         known = ", ".join(file.worker for file in (*workers, *services)) or "none"
-        raise ClusterError(f"there is no log of worker {worker!r}", hint=f"there are: {known}")
+        raise ClusterError(f"worker {worker!r} has no log", hint=f"logs: {known}")
     return [
         file
         for file in workers
@@ -102,14 +102,14 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
         if path.stem in recorded:
             found.append(LogFile(*recorded[path.stem], path))
         elif asked is None and path not in behind_links:
-            # Nobody else writes there: it is one whose start was not recorded.
+            # Only this cluster writes there: the start of this worker was not recorded.
             tag = _tag_of(path.stem, tags)
             found += [LogFile(path.stem, tag, path)] if tag is not None else []
     return found
 
 
 def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """Name of a log -> worker and tag, of all workers that a cluster's run has recorded."""
+    """Return log name -> worker and tag, for all workers in the run record of a cluster."""
     if not said.get("run"):
         return {}
     found = {}
@@ -126,7 +126,7 @@ def _pool_tags(directory: ClusterDirectory) -> tuple[str, ...]:
 
 
 def _tag_of(worker: str, tags: tuple[str, ...]) -> str | None:
-    """A worker's name begins with its tag; of several the longest is meant."""
+    """Return the longest tag that a worker's name begins with, or None."""
     own = [tag for tag in tags if worker.startswith(f"{tag}-")]
     return max(own, key=len, default=None)
 
@@ -139,7 +139,7 @@ def _changed(path: Path) -> float:
 
 
 def read_log(path: Path) -> str:
-    """The last lines of a log, at most a million bytes; empty where it is gone."""
+    """Return the last lines of a log, at most a million bytes; empty where it is gone."""
     try:
         with path.open("rb") as file:
             _seek_last(file.fileno())
@@ -149,7 +149,7 @@ def read_log(path: Path) -> str:
 
 
 def _seek_last(descriptor: int) -> int:
-    """Go to the first whole line of a log's end; the position."""
+    """Seek the first whole line of the end of a log; return its position."""
     start = max(0, os.fstat(descriptor).st_size - LONGEST_BYTES)
     os.lseek(descriptor, start, os.SEEK_SET)
     if start:
@@ -161,19 +161,19 @@ def _seek_last(descriptor: int) -> int:
 def follow_lines(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Worker and line, of what is there and what is added, until the cluster is gone.
+    """Yield worker and line, of existing and of new output, until the cluster is gone.
 
-    Parameters and errors are those of :func:`log_files`; a worker that comes later is followed too.
+    Parameters and errors are those of :func:`log_files`; workers that start later are followed too.
     """
     files = log_files(directory, pool=pool, worker=worker)
     tails: dict[Path, _Tail] = {}
     looked_at = time.monotonic()
     while True:
-        # Before the logs are read: what was written until its end is still shown.
+        # Before the logs are read, so that everything written until the end is shown.
         gone = not directory.path.exists()
         if not gone and time.monotonic() - looked_at > LIST_S:
             looked_at = time.monotonic()
-            with suppress(FileNotFoundError, ClusterError):  # it may be going at this moment
+            with suppress(FileNotFoundError, ClusterError):  # the cluster may be ending
                 files = log_files(directory, pool=pool, worker=worker)
         for file in files:
             tail = tails.setdefault(file.path, _Tail(file.path))
@@ -184,12 +184,12 @@ def follow_lines(
 
 
 class _Tail:
-    """The lines of a log, from its end on.
+    """A reader of the lines of a log, from its end on.
 
     Parameters
     ----------
     path
-        The file; it may come later, and go.
+        The file; it may appear later and disappear.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,7 +198,7 @@ class _Tail:
         self._torn = b""
 
     def lines(self, *, last: bool) -> list[str]:
-        """Lines that are new, with one that has no end where it is the last time."""
+        """Return new lines; an unfinished line only when ``last``."""
         *whole, self._torn = (self._torn + self._read()).split(b"\n")
         if self._torn and (last or len(self._torn) >= LONGEST_BYTES):
             whole.append(self._torn)
@@ -211,7 +211,7 @@ class _Tail:
                 if self._at is None:
                     self._at = _seek_last(file.fileno())
                 if os.fstat(file.fileno()).st_size < self._at:
-                    self._at = 0  # it was begun anew
+                    self._at = 0  # the file was replaced
                 data = os.pread(file.fileno(), LONGEST_BYTES, self._at)
         except OSError:
             return b""

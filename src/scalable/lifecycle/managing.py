@@ -1,7 +1,7 @@
-"""Worker managers of clusters that live elsewhere: attach, provision, leave.
+"""Worker managers of detached clusters: attach, provision, leave.
 
 A manager provisions workers for a cluster from one target, until it is told to leave or the cluster
-ends: in a program of its own (``scalable.programs.manager``), or in the foreground.
+ends. It is a program of its own (``scalable.programs.manager``), or runs in the foreground.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ logger = logging.getLogger("scalable.lifecycle")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ADDRESS_TIMEOUT_S = 120.0
-#: One that is gone is found out about soon.
+#: Short, so that a scheduler that is gone is noticed soon.
 CONNECT_TIMEOUT_S = 10.0
 ADDRESS_POLL_S = 0.02
 ATTACH_TIMEOUT_S = 60.0
-#: A scheduler that does not answer for so long is gone: Dask's do not come back.
+#: A scheduler that has not answered for this time is gone: Dask's schedulers do not come back.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -51,28 +51,28 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 @dataclass(frozen=True)
 class ManagerConfig:
-    """What a manager needs to know.
+    """The configuration of a manager.
 
     Attributes
     ----------
     manager
-        Its id.
+        Id of the manager.
     spec
-        What its target is asked for.
+        The request for its target.
     cluster_id, cluster_name, address
-        The cluster, and where its scheduler listens.
+        Id and name of the cluster, and address of its scheduler.
     pem
         Credentials: keyword of ``distributed.Security`` -> PEM text.
     directory
-        Its own private directory.
+        Private directory of the manager.
     log_dir
-        Where its workers write, or None.
+        Directory for the output of its workers, or None.
     sys_path
-        Where its workers look for modules.
+        Entries of ``sys.path`` for its workers.
     priority
         Lower numbers are filled first.
     limits
-        Tag -> most workers that it provisions.
+        Tag -> upper limit of its workers.
     """
 
     manager: str
@@ -89,9 +89,9 @@ class ManagerConfig:
 
 
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
-    """The configuration of one of the managers that a cluster's record names.
+    """Return the configuration of a manager that a cluster's record names.
 
-    Waits for the scheduler's address, which is started at the same time.
+    It waits for the address of the scheduler, which starts at the same time.
     """
     record = directory.record()
     described = record.managers[manager]
@@ -113,7 +113,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 
 def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
-    """What a cluster's scheduler says of itself, as soon as it listens."""
+    """Wait until a cluster's scheduler listens, and return its address file."""
     deadline = time.monotonic() + ADDRESS_TIMEOUT_S
     while True:
         known = directory.scheduler()
@@ -123,19 +123,19 @@ def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
             raise ClusterError("the cluster was deleted while it started")
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"the scheduler of the cluster in {directory.path} was not there after "
+                f"the scheduler of the cluster in {directory.path} did not listen within "
                 f"{ADDRESS_TIMEOUT_S:g} s"
             )
         time.sleep(ADDRESS_POLL_S)
 
 
 class ManagerProcess:
-    """A manager, from its attaching to its leaving.
+    """A manager, from attaching to leaving.
 
     Parameters
     ----------
     config
-        What it needs to know.
+        Its configuration.
     """
 
     def __init__(self, config: ManagerConfig) -> None:
@@ -146,12 +146,12 @@ class ManagerProcess:
         self._leaving = 0
 
     async def run(self) -> int:
-        """Attach, provision, and leave; the program's exit code.
+        """Attach, provision and leave; return the exit code of the program.
 
         Raises
         ------
         ClusterError
-            When the scheduler does not let it in, or is gone.
+            When the scheduler refuses the manager, or is gone.
         """
         config = self.config
         arguments = self._security.get_connection_args("client")
@@ -162,14 +162,14 @@ class ManagerProcess:
             try:
                 await self._begin(comm)
             except BaseException:
-                # Let in, and of no use: without this it would count until its lease ends.
+                # Attached without workers: otherwise the manager would count until its lease ends.
                 await _quietly(comm.scalable_leave, config.manager, self.nonce, gone=True)
                 raise
             return await self._stay(comm)
 
     async def _begin(self, comm: Any) -> None:
         config = self.config
-        # Only now: of two that come at once, the one that is not let in must leave no trace.
+        # Not earlier: of two managers that attach at once, the refused one must leave no trace.
         private_directory(config.directory)
         note = {**identify_process(), "target": config.spec.target_name, "nonce": self.nonce}
         write_private(config.directory / "manager.json", json.dumps(note))
@@ -214,6 +214,7 @@ class ManagerProcess:
         }
         try:
             answer = await asyncio.wait_for(comm.scalable_attach(**attachment), ATTACH_TIMEOUT_S)
+            logger.debug("manager %s asked to attach: %s", config.manager, answer)
             holder = answer["holder"]
             if holder is not None and is_alive(holder["identity"]) is False:
                 answer = await asyncio.wait_for(
@@ -235,7 +236,9 @@ class ManagerProcess:
     def _leave(self) -> None:
         self._leaving += 1
         if self._leaving == 1:
-            logger.info("manager %r leaves: its workers finish what runs", self.config.manager)
+            logger.info(
+                "manager %r leaves when its workers have finished their calls", self.config.manager
+            )
             self._reconciler.inventory.leave()
         else:
             logger.info("manager %r leaves at once", self.config.manager)
@@ -255,7 +258,7 @@ class ManagerProcess:
                 await reconciler.close()
                 raise ClusterError(
                     f"the scheduler of cluster {self.config.cluster_name!r} has not answered for "
-                    f"{silent_s:.0f} s: it is gone, and the workers of this manager with it"
+                    f"{silent_s:.0f} s: it is taken for gone, and the workers of this manager ended"
                 )
             done = self._leaving and not reconciler.inventory.existing()
             if reconciler.end_wanted:
@@ -264,12 +267,14 @@ class ManagerProcess:
                 await reconciler.close()
                 await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=True)
                 for file in self.config.directory.glob("*.json"):
-                    file.unlink(missing_ok=True)  # they hold credentials, and nobody needs them
+                    file.unlink(
+                        missing_ok=True
+                    )  # they hold credentials and are not needed any more
                 return 0
 
 
 async def _quietly(leave: Any, manager: str, nonce: str, *, gone: bool) -> None:
-    """Tell the scheduler where it is still there."""
+    """Tell the scheduler that a manager leaves; a scheduler that is gone is no error."""
     try:
         await asyncio.wait_for(leave(manager=manager, nonce=nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
@@ -285,19 +290,19 @@ def _way_out(holder: Mapping[str, Any] | None) -> str | None:
         return None
     its = holder["identity"]
     return (
-        f"it is process {its.get('pid')} on {its.get('host')}, heard of {holder['silent_s']:.0f} s "
-        "ago; choose another --id, or try again when that one is gone"
+        f"that manager is process {its.get('pid')} on {its.get('host')} and reported "
+        f"{holder['silent_s']:.0f} s ago; choose another --id, or try again when it is gone"
     )
 
 
 def log_to_stderr() -> None:
-    """Show the manager's log, and Dask's warnings."""
+    """Write the manager's log and Dask's warnings to standard error."""
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("distributed").setLevel(logging.WARNING)
 
 
 def run_manager(config: ManagerConfig) -> int:
-    """Run a manager in this process until it leaves; the exit code."""
+    """Run a manager in this process until it leaves; return the exit code."""
     return asyncio.run(ManagerProcess(config).run())
 
 
@@ -310,16 +315,16 @@ def attach_manager(
     priority: int,
     sys_path: tuple[str, ...],
 ) -> int:
-    """Run a manager for a cluster that the caller names, in the foreground; the exit code.
+    """Run a manager for a running cluster in the foreground; return the exit code.
 
     Parameters
     ----------
     cluster
-        Its name, or the path of an access file: that one may be on another machine.
+        Name of the cluster, or the path of an access file of a cluster on another machine.
     manager
         Id of the manager.
     spec
-        What its target is asked for.
+        The request for its target.
     limits, priority, sys_path
         As in :class:`ManagerConfig`.
     """
@@ -332,7 +337,7 @@ def attach_manager(
     home = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = home.scheduler() if home.path.is_dir() else None
     if known is None:
-        # The cluster lives on another machine: what this manager keeps is found under its own id.
+        # The cluster lives on another machine: the manager's files are found by the cluster's id.
         home = ClusterDirectory(settings.state_dir() / "guests" / access.id)
     directory = home.manager_directory(manager)
     log_to_stderr()

@@ -1,4 +1,4 @@
-"""The record of a session: opened with its plan, closed with how it ended."""
+"""The run record of a session, from its plan to its outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INTERRUPTED = 130
 
 
 class SessionRecord:
-    """A run directory and what a session writes to it.
+    """A run directory, as a session writes it.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class SessionRecord:
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Begin a run, and tell ``scalable run`` of it where that started us.
+        """Begin a run, and announce it to the ``scalable run`` that started this process.
 
         Raises
         ------
@@ -57,7 +57,7 @@ class SessionRecord:
         kind: str,
         metadata: Mapping[str, Any],
     ) -> None:
-        """Note something that the workflow made; a file or a URL."""
+        """Record an artifact of the workflow: a file or a URL."""
         text = os.fspath(path)
         file = None if "://" in text else Path(text).resolve()
         row = {
@@ -71,7 +71,7 @@ class SessionRecord:
         self.run.append("artifacts", row)
 
     def close(self, error: BaseException | None) -> None:
-        """End the run with the status that the error, or its absence, means."""
+        """End the run with the status that follows from the error, or from its absence."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.run.close("completed")
         elif isinstance(error, KeyboardInterrupt):
@@ -87,16 +87,16 @@ class SessionRecord:
 
 
 def announce_run(path: Path | None) -> None:
-    """Tell the ``scalable run`` that started this process of a run to follow."""
+    """Announce a run to the ``scalable run`` that started this process, if one did."""
     listing = os.environ.get(settings.RUN_LIST)
     if listing and path is not None:
-        # The one who asked may be gone by now; then nobody reads it.
+        # That process may be gone by now; then nobody reads the list.
         with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
             file.write(f"{path}\n")
 
 
 def _text(error: BaseException) -> str:
-    """The error's own words; an error of the user's may fail to say any."""
+    """Return the message of an error, also of one whose ``__str__`` fails."""
     lines = traceback.format_exception_only(error)
     own = next((line for line in lines if type(error).__name__ in line), lines[-1])
     return own.strip().partition(": ")[2]

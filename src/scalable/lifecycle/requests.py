@@ -1,4 +1,4 @@
-"""What is asked of the managers of a cluster that is to be detached."""
+"""Requests for the managers of a cluster that is to be detached."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """The manifest with what is asked beside it.
+    """Return the manifest with the options of the command merged in.
 
     Raises
     ------
     PlanError
-        When the target knows no such option.
+        When the target does not have the option.
     """
     if not options.processes:
         return resolved
@@ -33,14 +33,14 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
-    """Id -> request of each manager: those that the manifest lists, or one on its own target.
+    """Return id -> request of each manager: those of the manifest, or one on its own target.
 
     Parameters
     ----------
     manifest
-        For the targets of the managers.
+        The manifest with all targets.
     resolved
-        The same for the target where the scheduler lives.
+        The manifest resolved for the target where the scheduler lives.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:
-    """Raise where workers are threads: those of the process that asks cannot outlive it."""
+    """Raise ManifestError where workers are threads: they end with the process that asks."""
     if spec.options.get("processes") is False:
         raise ManifestError(
             f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
@@ -68,9 +68,9 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Where workers look for modules: as in this process, and in the manifest's directory.
+    """Return ``sys.path`` for workers: that of this process, and the manifest's directory.
 
-    `scalable up` has no script beside which they could be.
+    ``scalable up`` runs no script, so that no entry would lead to the modules of the workflow.
     """
     entries = [entry or str(Path.cwd()) for entry in sys.path]
     if spec.workflow_dir is not None and spec.workflow_dir not in entries:
@@ -79,6 +79,6 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
 
 
 def _unused(target: str, taken: Mapping[str, object]) -> str:
-    """Id of a manager: its target, with a number where that has one already."""
+    """Return the id of a manager: its target, with a number where that id is taken."""
     names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
     return next(name for name in names if name not in taken and name != SCHEDULER)

@@ -15,12 +15,12 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
-    """A cluster of that name that can be used; one that is no more is cleared away first.
+    """Return a usable cluster of that name, or None; the remains of an ended one are removed.
 
     Raises
     ------
     ClusterError
-        When there is one that does not answer, is being deleted, or lives in another process.
+        When the cluster does not answer, is being deleted, or is embedded in another process.
     """
     from scalable.lifecycle.ending import end
 
@@ -29,7 +29,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         return None
     record = directory.record()
     if record.stage == "creating" and is_alive(record.creator) is False:
-        # Whoever began to make it is gone; what it made may be in use.
+        # The process that began to make it is gone; what was made may be in use.
         if not services.is_running(directory, services.SCHEDULER):
             end(directory.id)
             return None
@@ -40,57 +40,58 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         return None
     if status.embedded or status.state in ("unreachable", "deleting"):
         raise ClusterError(
-            f"there is a cluster {name!r}, which is {status.state}"
-            + (" and lives in a process of its own" if status.embedded else ""),
+            f"a cluster {name!r} exists and is {status.state}"
+            + (" in the process of its user" if status.embedded else ""),
             hint="choose another name",
         )
     return directory
 
 
 def find_exactly(name: str) -> ClusterDirectory | None:
-    """The cluster that bears this very name, or None."""
+    """Return the cluster of exactly this name, or None."""
     directories, unread = all_directories()
     for directory in directories:
         if directory.record().name == name:
             return directory
     if unread:
-        # It may be one of those, and running.
-        raise ClusterError(f"no cluster that can be read is called {name!r}: {'; '.join(unread)}")
+        # It may be one of the unreadable ones, and running.
+        raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     return None
 
 
 def resume(name: str) -> list[str]:
-    """Start the managers of a cluster that are not there any more; they adopt their workers.
+    """Start those managers of a cluster that have ended; they adopt their workers.
 
     Returns
     -------
     list of str
-        Ids of those that were started; empty where all are there.
+        Ids of the managers that were started; empty where all are running.
 
     Raises
     ------
     ClusterError
-        When there is no such cluster, or its scheduler is gone.
+        When no cluster has that name, or its scheduler is gone.
     """
     directory = find(name)
     status = status_of(directory, time.time())
     if status.embedded:
-        raise ClusterError(f"cluster {status.name!r} lives in a process of its own user's")
+        raise ClusterError(f"cluster {status.name!r} is embedded in the process of its user")
     if status.state in ("failed", "stale", "deleting", "unreachable"):
         raise ClusterError(
             f"cluster {status.name!r} is {status.state} and cannot be resumed: {status.reason}",
-            hint=f"`scalable down {status.name}` clears it away; `scalable up` makes it anew",
+            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
         )
     started = []
     for manager in directory.record().managers:
         if not services.is_running(directory, manager):
+            logger.debug("manager %s of cluster %s is started again", manager, status.name)
             services.start_manager(directory, manager, stored_spec(directory, manager))
             started.append(manager)
     return started
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
-    """Managers that nothing was heard of, and that only whoever attached them can bring back."""
+    """Return lost managers that were attached by hand, and have to be attached again by hand."""
     own = directory.record().managers
     said = (directory.status() or {}).get("managers", ())
     return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

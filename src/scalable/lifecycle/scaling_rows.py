@@ -7,14 +7,14 @@ from typing import Any
 
 
 def scaling_row(tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-    """A change of a wanted count.
+    """Return the row of a change of a wanted count.
 
     Parameters
     ----------
     tag, before, after
         The pool and its counts.
     reason, source
-        Why, and who said so.
+        Reason of the change, and its source: ``plan``, ``manual`` or a policy.
     """
     return {
         "timestamp": time.time(),

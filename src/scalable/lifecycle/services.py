@@ -1,7 +1,7 @@
-"""Starts the programs of a detached cluster: its scheduler and its managers.
+"""The programs of a detached cluster, its scheduler and its managers: start and state.
 
-They are processes apart from ours, or whatever the provider runs such programs as (Slurm jobs).
-What was started is noted in ``services.json``, so that it can be told from what was not.
+They are processes apart from ours, or jobs of the provider. Programs that were started are noted in
+``services.json``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEDULER = "scheduler"
 START_TIMEOUT_S = 30.0
 LOG_TAIL_BYTES = 4096
 _NOTES = "services.json"
-#: Starts "$@" apart from this process, and prints its number.
+#: Starts "$@" apart from this process, and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
@@ -46,12 +46,12 @@ def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpe
 
 
 def service_name(manager: str) -> str:
-    """Name of a manager's program in messages and logs."""
+    """Return the name of a program in messages and logs."""
     return SCHEDULER if manager == SCHEDULER else f"manager-{manager}"
 
 
 def log_path(directory: ClusterDirectory, service: str) -> Path:
-    """Where a program's output goes."""
+    """Return the path of a program's log."""
     return directory.logs_dir / f"{service_name(service)}.log"
 
 
@@ -66,6 +66,7 @@ def _start(
         jobs = get_provider(spec.provider_name).services(spec)
         jobs.start(directory.path, service, list(program), log)
         note = {"service": directory.record().services}
+    logger.debug("service %s of cluster %s is started: %s", service, directory.id, note)
     with directory.locked():
         notes = _notes(directory) | {service: note}
         write_private(directory.path / _NOTES, json.dumps(notes))
@@ -73,7 +74,7 @@ def _start(
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
     log.touch(mode=0o600)
-    # Neither the variables of an outer `scalable run` nor an outer cluster are meant for it.
+    # The variables of an outer `scalable run` or cluster are not meant for the program.
     outer = (settings.RUN_TARGET, settings.RUN_LIST, settings.CLUSTER)
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     try:
@@ -106,7 +107,7 @@ def _notes(directory: ClusterDirectory) -> dict[str, dict[str, Any]]:
 def _readable(
     read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
 ) -> dict[str, Any]:
-    """What a file says; nothing, with a warning, where it cannot be used."""
+    """Return the content of a file; empty, with a warning, where it cannot be used."""
     try:
         return dict(read(directory) or {})
     except (ClusterError, OSError) as error:
@@ -115,14 +116,14 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Service -> process, of those that were started as processes.
+    """Return service -> process, for the programs that were started as processes.
 
-    A file that cannot be used costs what it says, with a warning: the others still end a cluster.
+    An unusable file is passed over with a warning, so that the cluster can still be ended.
     """
     notes = _readable(_notes, directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
     for manager, its in _readable(ClusterDirectory.managers, directory).items():
-        # One that has just been started has not said anything of itself yet.
+        # A manager that was just started has not written its file yet.
         just_started = manager in found and is_alive(found[manager]) is not False
         if "pid" in its and not just_started:
             found[manager] = its
@@ -131,7 +132,7 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
 
 
 def is_running(directory: ClusterDirectory, service: str) -> bool:
-    """Whether a program is there, or was submitted and has not begun."""
+    """Return whether a program runs, or was submitted and has not begun."""
     known = identities(directory).get(service)
     if known is not None:
         return is_alive(known) is not False
@@ -143,7 +144,7 @@ def is_running(directory: ClusterDirectory, service: str) -> bool:
 
 
 def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
-    """Programs that have ended, each with the end of its output."""
+    """Return the programs that have ended, each with the last line of its output."""
     ended = []
     for service, identity in identities(directory).items():
         if is_alive(identity) is False:

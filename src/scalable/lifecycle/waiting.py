@@ -22,23 +22,24 @@ def wait_until_ready(
     *,
     workers: bool = True,
 ) -> ClusterStatus:
-    """Wait until the first worker of each wanted pool is there.
+    """Wait until the first worker of each wanted pool runs.
 
     Parameters
     ----------
     directory
         The cluster.
     on_status
-        Called with every look at it.
+        Called with the status each time that it is read.
     timeout_s
-        How long to wait.
+        Longest wait in seconds.
     workers
-        Whether workers are awaited; otherwise the scheduler alone.
+        Whether workers are awaited, and not only the scheduler.
 
     Raises
     ------
     ClusterError
-        When its scheduler ended, no pool can start, or it took too long. The cluster stays.
+        When a program of the cluster ended, a pool cannot start, or the time is over. The cluster
+        keeps running.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -51,7 +52,7 @@ def wait_until_ready(
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"cluster {status.name!r} was not ready after {timeout_s:g} s: {status.reason}",
-                hint=f"it goes on; see `scalable status {status.name}` and "
+                hint=f"it keeps running; see `scalable status {status.name}` and "
                 f"`scalable logs {status.name}`",
             )
         time.sleep(READY_POLL_S)
@@ -67,12 +68,14 @@ def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
     name = status.name
     for service, log in services.ended_early(directory):
         raise ClusterError(
-            f"{service} of cluster {name!r} ended: {log or 'it left no word'}",
-            hint=f"`scalable logs {name} --worker {service}` has all of it; "
-            f"`scalable down {name}` clears it away",
+            f"{service} of cluster {name!r} ended: {log or 'no output'}",
+            hint=f"`scalable logs {name} --worker {service}` shows its output; "
+            f"`scalable down {name}` removes its remains",
         )
     if status.state in ("failed", "stale", "deleting", "unreachable"):
-        raise ClusterError(f"cluster {name!r} is {status.state}: {status.reason or 'no reason'}")
+        raise ClusterError(
+            f"cluster {name!r} is {status.state}: {status.reason or 'no reason is known'}"
+        )
     for tag, pool in status.pools.items():
         if pool.get("reason") and not pool["running"]:
             raise ClusterError(
@@ -87,7 +90,7 @@ def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None
     Raises
     ------
     ClusterError
-        When one has ended instead, or it took too long.
+        When a manager has ended instead, or the time is over.
     """
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     while True:

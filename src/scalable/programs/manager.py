@@ -20,7 +20,7 @@ def main() -> None:
     try:
         sys.exit(run_manager(config_of(directory, manager)))
     except ClusterError as error:
-        logger.error("%s", error)  # noqa: TRY400 - the message says it all
+        logger.error("%s", error)  # noqa: TRY400 - a traceback adds nothing
         sys.exit(error.exit_code)
 
 

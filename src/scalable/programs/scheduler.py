@@ -1,7 +1,7 @@
-"""The program of a detached cluster's scheduler: ``python -m ...scheduler_process DIRECTORY``.
+"""The program of a scheduler: ``python -m scalable.programs.scheduler DIRECTORY``.
 
-It serves until it is told to end, is idle for too long, or too old; then it clears away what is
-left of its cluster.
+It serves until its end is requested, or its idle timeout or time to live is over; then it removes
+what is left of its cluster.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def serve(directory: ClusterDirectory) -> str:
     Returns
     -------
     str
-        Why it ended.
+        Reason of the end.
     """
     record = directory.record()
     directory.write_pem(*new_credentials())
@@ -141,13 +141,13 @@ def _announce(
 
 
 def main() -> None:
-    """Serve, then clear away what is left."""
+    """Serve, then remove what is left of the cluster."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("distributed").setLevel(logging.WARNING)
     directory = ClusterDirectory(Path(sys.argv[1]))
-    # The scheduler, too, unpickles what refers to the workflow's modules.
+    # The scheduler unpickles objects of the workflow's modules too.
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
     reason = asyncio.run(serve(directory))
     logger.info("ended: %s", reason)

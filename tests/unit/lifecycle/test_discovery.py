@@ -59,7 +59,7 @@ def test_one_raises_one_hangs_and_the_good_rows_are_there(plugins):
     assert sorted(listing.errors) == [
         "provider 'fire': ProviderError: the place is on fire",
         "provider 'rude': SystemExit: 7",
-        "provider 'tar': it did not answer within 1 s",
+        "provider 'tar': no answer within 1 s",
     ]
 
 
