@@ -1,6 +1,6 @@
-"""What is known before a run: the manifest's expectations and earlier runs become forecasts.
+"""Knowledge for a plan, from the manifest's expectations and earlier runs.
 
-The one place where the records of runs, the task model and planning meet.
+The one place where run records, the task model and planning meet.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, si
 from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
 
-#: Numbers of calls are medians over so many runs, the latest ones.
+#: Number of the latest runs over which counts of calls are medians.
 RUNS_FOR_CALLS = 5
 
 
 def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel:
-    """A task model that knows the manifest's expectations and the calls of earlier runs.
+    """Return a task model with the manifest's expectations and the calls of earlier runs.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel
 
 
 def _samples(history: Iterable[EarlierRun]) -> Iterable[Sample]:
-    # The model keeps the samples that it is told of last.
+    # The model keeps the samples that it gets last.
     for run in reversed(list(history)):
         for call in run.calls:
             kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
@@ -51,18 +51,18 @@ def _samples(history: Iterable[EarlierRun]) -> Iterable[Sample]:
 def gather(
     spec: DeploymentSpec, prices: Prices | None = None, runs_dir: Path | None = None
 ) -> Knowledge:
-    """Everything that a plan can rest on.
+    """Return the knowledge for a plan.
 
-    Runs that cannot be read are passed over with a warning.
+    Unreadable runs are passed over with a warning.
 
     Parameters
     ----------
     spec
         The request.
     prices
-        What the provider says that workers cost.
+        Prices of the provider.
     runs_dir
-        Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+        Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
     where = settings.runs_dir() if runs_dir is None else runs_dir
     history = read_history(where, spec.project_name)
@@ -84,14 +84,14 @@ def gather(
 
 
 def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> DeploymentSpec:
-    """The request, with what the manifest does not say of a task taken from earlier runs.
+    """Return the request with missing expectations of tasks filled in from earlier runs.
 
     Parameters
     ----------
     spec
         The request.
     runs_dir
-        Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+        Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
     known = gather(spec, runs_dir=runs_dir)
     tasks = {}
@@ -107,12 +107,12 @@ def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> Deployme
 
 
 def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
-    """What a provider says that one worker of each component costs, or None.
+    """Return a provider's prices for one worker of each component, or None.
 
     Parameters
     ----------
     provider
-        One that may offer ``estimate_cost(spec, plan)``.
+        Provider that may offer ``estimate_cost(spec, plan)``.
     spec
         The request.
     """
@@ -129,7 +129,7 @@ def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
 
 
 def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
-    """(tag, task) -> calls in a run that made any: the median of the latest."""
+    """Return (tag, task) -> median of the calls in the latest runs that made any."""
     seen: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         for kind, count in run.counts.items():
@@ -140,10 +140,10 @@ def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
 def _match(
     spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, int], list[TaskSpec]]:
-    """Task -> calls for the manifest's tasks; and tasks that the manifest does not name.
+    """Return task -> calls for the manifest's tasks, and tasks that the manifest does not name.
 
-    Calls that were sent to a pool by its tag bear the name of their function: where the pool has
-    one task, which no run made calls of, they are taken for its calls.
+    Calls that were routed by tag are recorded by the name of their function. Where the pool has
+    exactly one task, and no run made calls of that task, they count as its calls.
     """
     listed = {
         task.name: counts[task.component, task.name]
@@ -162,7 +162,7 @@ def _match(
 
 
 def _each_named_once(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """The tasks; one whose function runs in several pools stays with the first."""
+    """Return the tasks without repeated names; the first pool of a function is kept."""
     found: dict[str, TaskSpec] = {}
     for task in tasks:
         found.setdefault(task.name, task)

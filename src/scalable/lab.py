@@ -42,9 +42,9 @@ async def lab_cluster(
     manifest, target
         As for :meth:`ScalableSession.from_yaml`.
     name
-        By default made of the project and the target; numbered where that is taken.
+        Name of the cluster; by default made of project and target, with a number if taken.
     asynchronous
-        As the extension gives it; only True makes sense here.
+        Value from the extension; only True is useful.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The contract of a provider: the plug-in that knows one kind of place.
+"""The contract of providers, the plug-ins that know one kind of place each.
 
 A third party implements exactly :class:`DeploymentProvider` and registers the class, at run time
 with :func:`scalable.providers.registry.register_provider` or through an entry point in the group
@@ -62,7 +62,7 @@ class OptionsModel:
 
 @runtime_checkable
 class ClusterHandle(Protocol):
-    """A running cluster as its users see it. Any ``distributed`` cluster object is one."""
+    """A running cluster for its users. Any ``distributed`` cluster object is a cluster handle."""
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class ClusterHandle(Protocol):
         """The ``distributed.Security`` that clients need, or None."""
 
     def close(self) -> Any:
-        """End the cluster; ending it twice is harmless."""
+        """End the cluster; ending a cluster twice is harmless."""
 
 
 @runtime_checkable
@@ -100,29 +100,29 @@ class DeploymentProvider(Protocol):
         Raises
         ------
         scalable.errors.ProviderError
-            When the place refuses; nothing is left behind then.
+            When the place refuses; nothing is left running.
         """
 
     def scale(self, cluster: ClusterHandle, plan: ScalePlan) -> None:
-        """Make the pools as large as the plan says; returns at once, workers come and go later.
+        """Set the pools to the counts of the plan; return at once, before workers come or go.
 
         Idempotent. Counts are absolute; a tag that the plan does not name stays as it is.
         """
 
     def close(self, cluster: ClusterHandle) -> None:
-        """End the cluster and everything that it started; already gone is fine."""
+        """End the cluster and everything that it started; a cluster that has ended is no error."""
 
 
 class ClusterServices(Protocol):
-    """Runs the programs of a detached cluster in the place of a provider."""
+    """Runner of the programs of a detached cluster in the place of a provider."""
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Start a program; returns when that is recorded, not when it runs.
+        """Start a program; return when the start is recorded, not when the program runs.
 
         Parameters
         ----------
         directory
-            Of the cluster; its name is the cluster's UUID.
+            Directory of the cluster; its name is the cluster's UUID.
         service
             ``scheduler``, or the id of a manager.
         program
@@ -132,19 +132,19 @@ class ClusterServices(Protocol):
         """
 
     def state(self, cluster_id: str) -> Mapping[str, str]:
-        """Service -> ``pending`` or ``running``; those that are gone are left out."""
+        """Return service -> ``pending`` or ``running``, without those that have ended."""
 
 
 class ClusterLifecycle(Protocol):
-    """What a provider may offer beside, so that clusters outlive the process that made them.
+    """Optional methods of a provider, for clusters that outlive the process that made them.
 
     Each method may be left out: without ``pools`` a target cannot be detached; without ``discover``
-    and ``delete`` nothing is found that has no record; without ``services`` the programs of a
-    cluster are processes of the machine where they were asked for.
+    and ``delete`` resources without a record are not found; without ``services`` the programs of a
+    cluster are processes of the machine of the user.
     """
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """The pools of one worker manager; nothing is started.
+        """Return the pools of one worker manager; start nothing.
 
         With ``site.detached`` their units outlive the manager's process, carry the cluster's id and
         their own names, and are found again by ``launcher.adopt()``.
@@ -152,29 +152,29 @@ class ClusterLifecycle(Protocol):
         Raises
         ------
         scalable.errors.ProviderError
-            When no worker of a component could ever start.
+            When a component's workers can never start.
         """
 
     def discover(self) -> Iterable[Mapping[str, Any]]:
-        """One row for each cluster of this user and state directory of which something is there.
+        """Return one row for each cluster of this user and state directory that has resources here.
 
         Returns
         -------
         iterable of mapping
-            ``id`` (the cluster's UUID), ``provider``, and ``what`` was found, for people. Empty
-            where the place does not exist here. It answers, or raises, within seconds.
+            ``id`` (the cluster's UUID), ``provider``, and ``what``, a description of the resources.
+            Empty where the place does not exist here. It returns or raises within seconds.
         """
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End whatever carries the id of a cluster, except for the process or job that asks.
+        """End all resources that carry the id of a cluster, except the calling process or job.
 
-        Returns when it is gone, with what was ended; nothing is fine, and so is asking again.
+        Return when they are gone, with a description of each. Finding nothing is no error.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When something does not end in time.
+            When a resource does not end in time.
         """
 
     def services(self, spec: DeploymentSpec | None = None) -> ClusterServices:
-        """What runs schedulers and managers there; None for the request only to ask for states."""
+        """Return the runner of schedulers and managers; without a spec it only tells states."""

@@ -31,9 +31,9 @@ PLAN = "plan.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
-#: Whoever makes a cluster holds the lock for milliseconds.
+#: Longest wait for the lock, which is held for milliseconds; seconds.
 LOCK_TIMEOUT_S = 30.0
-#: What readers of status and services rely on.
+#: Types that readers of status and services rely on.
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "written_at": (int, float),
     "pools": dict,
@@ -45,10 +45,11 @@ _LOCK_POLL_S = 0.02
 
 
 class ClusterDirectory:
-    """What is kept of one cluster; only its owner can enter.
+    """The private directory of one cluster.
 
-    Each file has one writer: the record its creator (and whoever deletes it), the others the
-    processes that they speak of. All are replaced in one step.
+    Each file has one writer: the creator of the cluster (or the process that deletes it) writes the
+    record, the scheduler and the managers write the files about themselves. All are replaced in one
+    step.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class ClusterDirectory:
 
     @staticmethod
     def parent() -> Path:
-        """Directory that holds those of all clusters."""
+        """Return the directory that holds the directories of all clusters."""
         return settings.state_dir() / "clusters"
 
     # Making, changing, removing -------------------------------------------------------------------
@@ -85,9 +86,9 @@ class ClusterDirectory:
         Raises
         ------
         NameTakenError
-            When a cluster that is not embedded has the name already.
+            When another cluster that is not embedded has the name.
         ClusterError
-            When another process that makes one does not get on.
+            When another process holds the lock for too long.
         """
         parent = private_directory(cls.parent())
         with _locked(parent):
@@ -100,28 +101,28 @@ class ClusterDirectory:
                 write_private(made.path / SPEC, spec)
             write_private(made.path / PLAN, json.dumps(plan or {}))
             write_private(made.path / TOKEN, secrets.token_urlsafe(24))
-            # Last: a directory is a cluster's from the moment that it holds this file.
+            # Last: a directory belongs to a cluster once it holds this file.
             made._write(RECORD, record.to_dict())
         return made
 
     def set_stage(self, stage: str) -> None:
-        """Say how far its making or deleting is; nothing where it is gone."""
+        """Record the stage of making or deleting; do nothing where the cluster is gone."""
         with suppress(FileNotFoundError):
             self.write_record(replace(self.record(), stage=stage))
 
     def write_record(self, record: ClusterRecord) -> None:
-        """Say what the cluster is asked to be from now on."""
+        """Replace the record."""
         self._write(RECORD, record.to_dict())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from doing the same at the same time."""
+        """Hold the lock of this directory, which other processes respect."""
         with _locked(self.path):
             yield
 
     def remove(self) -> None:
-        """Remove everything, the record last; already gone is fine."""
-        with suppress(FileNotFoundError):  # somebody else may remove it at the same time
+        """Remove everything, the record last; a directory that is gone already is no error."""
+        with suppress(FileNotFoundError):  # another process may remove it at the same time
             for entry in self.path.iterdir():
                 if entry.name == RECORD:
                     continue
@@ -134,7 +135,7 @@ class ClusterDirectory:
     # Reading and writing --------------------------------------------------------------------------
 
     def record(self) -> ClusterRecord:
-        """What the cluster was asked to be.
+        """Return the record of the cluster.
 
         Raises
         ------
@@ -148,36 +149,36 @@ class ClusterDirectory:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
         except ValueError as error:
             raise ClusterError(
-                f"{path} is no record of a cluster: {error}",
+                f"{path} is not the record of a cluster: {error}",
                 hint=f"remove {self.path} once nothing of that cluster runs",
             ) from error
 
     def scheduler(self) -> dict[str, Any] | None:
-        """What the scheduler said of itself once it listened: process, address, run."""
+        """Return process, address and run of the scheduler; None until it listens."""
         return self._read(SCHEDULER)
 
     def write_scheduler(self, said: Mapping[str, Any]) -> None:
-        """Say where the scheduler is."""
+        """Write process, address and run of the scheduler."""
         self._write(SCHEDULER, said)
 
     def status(self) -> dict[str, Any] | None:
-        """How the scheduler last said that the cluster is."""
+        """Return the status that the scheduler wrote last, or None."""
         return self._read(STATUS)
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Say how the cluster is."""
+        """Write the status."""
         self._write(STATUS, status)
 
     def plan(self) -> dict[str, Any]:
-        """The plan that it was made by."""
+        """Return the plan that the cluster was made by."""
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
-        """Private directory of one of its managers."""
+        """Return the private directory of a manager."""
         return self.path / "managers" / manager
 
     def write_request(self, manager: str, manifest_yaml: str, spec: str | None) -> None:
-        """Keep what a manager is asked for.
+        """Write the request of a manager.
 
         Parameters
         ----------
@@ -211,7 +212,7 @@ class ClusterDirectory:
         return self.path if manager is None else self.manager_directory(manager)
 
     def managers(self) -> dict[str, dict[str, Any]]:
-        """Id -> what each manager that was let in said of its process."""
+        """Return id -> process of each manager that was let in."""
         found = {}
         for path in (self.path / "managers").glob("*/manager.json"):
             try:
@@ -225,32 +226,32 @@ class ClusterDirectory:
 
     @property
     def logs_dir(self) -> Path:
-        """Where its scheduler and managers write."""
+        """Directory of the logs of scheduler and managers."""
         return self.path / "logs"
 
     def token(self) -> str:
-        """What opens its live page."""
+        """Return the token that opens the live page."""
         return read_private(self.path / TOKEN)
 
     def write_pem(self, authority: str, certificate: str, key: str) -> None:
-        """Keep the cluster's credentials."""
+        """Write the cluster's credentials."""
         directory = private_directory(self.path / "tls")
         for name, text in zip(_PEM, (authority, certificate, key), strict=True):
             write_private(directory / name, text)
 
     def pem(self) -> dict[str, str]:
-        """Keyword of ``distributed.Security`` -> PEM text.
+        """Return keyword of ``distributed.Security`` -> PEM text.
 
         Raises
         ------
         ClusterError
-            When others could use the files, or there are none.
+            When others could use the files, or files are missing.
         """
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]
         except FileNotFoundError as error:
             raise ClusterError(
-                f"there are no credentials for cluster {self.id}: {error.filename} is missing",
+                f"the credentials of cluster {self.id} are missing: no file {error.filename}",
                 hint="its scheduler has not started, or it lives in another process",
             ) from error
         except (ValueError, OSError) as error:
@@ -271,7 +272,7 @@ class ClusterDirectory:
         except (ValueError, OSError) as error:
             raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
         if not isinstance(value, dict):
-            raise ClusterError(f"{self.path / name} cannot be read: it is no JSON object")
+            raise ClusterError(f"{self.path / name} cannot be read: not a JSON object")
         for key, kind in _KINDS.items():
             if key in value and not isinstance(value[key], kind):
                 raise ClusterError(f"{self.path / name} cannot be read: {key} is {value[key]!r}")
@@ -279,7 +280,7 @@ class ClusterDirectory:
 
 
 def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
-    """Texts under the keywords of ``distributed.Security``; all roles share them."""
+    """Return texts by the keywords of ``distributed.Security``; all roles share them."""
     fields = {"tls_ca_file": authority}
     for role in _ROLES:
         fields |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
@@ -306,7 +307,7 @@ def _lock(descriptor: int, path: Path) -> None:
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"another process has held {path} for {LOCK_TIMEOUT_S:.0f} s",
-                    hint=f"`fuser {path}` names it: it began to make a cluster and does not get on",
+                    hint=f"`fuser {path}` shows that process, which began to make a cluster",
                 ) from error
             time.sleep(_LOCK_POLL_S)
         except OSError as error:
@@ -326,6 +327,6 @@ def _refuse_taken(name: str, parent: Path) -> None:
             continue
         if other.name == name and not other.embedded:
             raise NameTakenError(
-                f"there is a cluster {name!r} already",
+                f"a cluster {name!r} exists already",
                 hint=f"choose another name, or end it: scalable down {name}",
             )

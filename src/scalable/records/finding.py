@@ -1,4 +1,4 @@
-"""Finds clusters by what people call them, and says how they are."""
+"""Recorded clusters by name, and their status."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SHORTEST_ID = 4
 
 
 def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
-    """Directories of all recorded clusters, and what is wrong with those that cannot be read."""
+    """Return the directories of all recorded clusters, and an error for each unreadable record."""
     found, errors = [], []
     for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
         directory = ClusterDirectory(path.parent)
         try:
             directory.record()
         except FileNotFoundError:
-            continue  # it was removed in this moment
+            continue  # removed at this moment
         except (ClusterError, OSError) as error:
             errors.append(str(error))
         else:
@@ -31,20 +31,21 @@ def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
 
 
 def find(name: str) -> ClusterDirectory:
-    """The cluster that is meant.
+    """Return the directory of a cluster.
 
     Parameters
     ----------
     name
-        Its name, ``provider/name``, its id, or at least four letters of its beginning.
+        Name of the cluster, ``provider/name``, its id, or the first four or more letters of
+        its id.
 
     Raises
     ------
     UnknownClusterError
-        With the names that there are.
+        When no cluster matches; the hint lists the known names.
     ClusterError
-        When several are meant, with what tells them apart; or when none is, and there are records
-        that cannot be read.
+        When several clusters match, with what tells them apart; or when none does, and some records
+        cannot be read.
     """
     records: list[tuple[ClusterDirectory, ClusterRecord]] = []
     directories, unread = all_directories()
@@ -59,8 +60,8 @@ def find(name: str) -> ClusterDirectory:
     if len(meant) == 1:
         return meant[0]
     if not meant and unread:
-        # It may be one of those, and running: whoever is told that it is gone would leave it so.
-        raise ClusterError(f"no cluster that can be read is called {name!r}: {'; '.join(unread)}")
+        # It may be one of the unreadable ones and running: it must not pass for gone.
+        raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
         raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")
@@ -85,7 +86,7 @@ def status_of(
     Raises
     ------
     FileNotFoundError
-        When it was removed in this moment.
+        When the cluster was removed at this moment.
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer
@@ -124,7 +125,7 @@ def status_of(
 def _sight(record: ClusterRecord, scheduler: dict[str, object] | None) -> Sight | None:
     identity = record.creator if record.embedded else scheduler
     if not identity:
-        # It never listened: only a restart since then tells that it never will.
+        # It never listened: only a restart of the machine since then shows that it never will.
         return Sight(alive=None, another=True) if rebooted(record.creator) else None
     another = rebooted(identity) or number_taken(identity)
     return Sight(is_alive(identity), another)

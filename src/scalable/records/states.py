@@ -1,4 +1,4 @@
-"""In which state a cluster is, from what is known of it. Pure."""
+"""The state of a cluster, from its record, its last status and its process. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from scalable.spec import ClusterRecord
 
-#: A scheduler that writes its status every 2 s and has not for so long does not answer.
+#: A scheduler writes its status every 2 s; after this time without one it counts as unreachable.
 SILENT_S = 15.0
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What can be seen of the process on which a cluster stands.
+    """Observation of the process that a cluster depends on.
 
     Attributes
     ----------
     alive
-        Whether it is there; None where that cannot be told.
+        Whether the process is alive; None where that is unknown.
     another
-        Whether its number belongs to another process now, or its host was started anew.
+        Whether its process id belongs to another process now, or its host was restarted.
     """
 
     alive: bool | None
@@ -31,22 +31,22 @@ class Sight:
 def state_of(
     record: ClusterRecord, status: Mapping[str, Any] | None, sight: Sight | None, now: float
 ) -> tuple[str, str | None]:
-    """State of a cluster, and why.
+    """Return the state of a cluster, and the reason.
 
     Parameters
     ----------
     record
-        What it was asked to be.
+        Record of the cluster.
     status
-        What its scheduler wrote last, or None.
+        Status that its scheduler gave or wrote last, or None.
     sight
-        What is seen of its scheduler's process (of its user's, for embedded ones); None where it
-        has not said yet which that is.
+        Observation of its scheduler's process (of its user's process for an embedded cluster); None
+        while that process is not known.
     now
         Epoch seconds.
     """
     if sight is not None and sight.another:
-        return "stale", "the process that it stood on is from before a restart, or long gone"
+        return "stale", "its process id belongs to another process, or its machine was restarted"
     if record.stage == "deleting":
         return "deleting", None
     if sight is not None and sight.alive is False:
@@ -56,5 +56,5 @@ def state_of(
         return ("creating", None) if record.stage == "creating" else ("starting", None)
     silent_s = now - float(status.get("written_at") or 0.0)
     if silent_s > SILENT_S:
-        return "unreachable", f"its scheduler has said nothing for {silent_s:.0f} s"
+        return "unreachable", f"its scheduler has written no status for {silent_s:.0f} s"
     return str(status.get("state")), status.get("reason")

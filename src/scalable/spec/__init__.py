@@ -1,4 +1,4 @@
-"""Nouns: frozen dataclasses that go in and out of JSON.
+"""Nouns: frozen dataclasses that are written as JSON and read from it.
 
 No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (those are ``planning``
 and ``scaling``).

@@ -1,4 +1,4 @@
-"""Clusters as records: what was asked for, and how one is."""
+"""Records and status of clusters."""
 
 from __future__ import annotations
 
@@ -23,56 +23,56 @@ STATES = (
 
 _TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage")
 _MAPS = ("creator", "managers", "wanted", "tasks", "labels")
-#: What whoever reads a record relies on.
+#: Types that readers of a record rely on.
 _KINDS: Mapping[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_MAPS, Mapping)}
 
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """What a cluster was asked to be; written before anything of it exists.
+    """The request for a cluster; written before anything of the cluster exists.
 
     Attributes
     ----------
     id, name
-        UUID, and what people call it.
+        UUID, and name for people.
     provider, target, project, owner
-        Where it lives, for what, and whose it is.
+        Place, purpose and owner.
     created_at
         ISO 8601, UTC.
     stage
         ``creating``, ``made`` or ``deleting``.
     embedded
-        Whether it lives in the process of its user, and ends with that.
+        Whether it lives in the process of its user, and ends with that process.
     creator
-        The process that made it, as :func:`scalable.liveness.identify_process` describes it.
+        Process that made it, as :func:`scalable.liveness.identify_process` describes it.
     lock
-        Of the resolved manifest.
+        Lock of the resolved manifest.
     tags, tasks, labels
-        Of the manifest: tags; task -> tag; label -> tags.
+        Tags of the manifest; task -> tag; label -> tags.
     managers
         Id -> ``target``, ``provider``, ``priority`` and ``limits``.
     wanted
         Tag -> workers at the beginning.
     max_workers
-        Most workers over all pools that its target allows, or None.
+        Upper limit of all workers on its target, or None.
     adaptive, adaptive_maximum
-        Tag -> minimum and maximum of each pool that follows its load; most workers of all pools
-        together, or None.
+        Tag -> minimum and maximum of each pool that follows its load; upper limit of the workers of
+        all pools together, or None.
     expectations
         Task -> component, expected seconds and bytes of one call, each or None.
     objective, policy
-        Of the plan that it was made for.
+        Objective and policy of its plan.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
         Lengths of time in seconds, or None.
     workflow_dir, working_dir, runs_dir, log_dir
-        Where relative paths of the manifest start; where its processes run; where the run is
-        recorded; where workers write, None for beside the run.
+        Start of the manifest's relative paths; working directory of its processes; directory of run
+        records; directory for the output of workers, None for that of the run.
     sys_path
-        Where workers look for modules.
+        Entries of ``sys.path`` for workers.
     services
-        What runs its scheduler and managers: ``process``, or the provider that does.
+        Kind of its scheduler and managers: ``process``, or the name of the provider that runs them.
     dashboard_address
-        Of the live page, or None for none.
+        Address of the live page, or None for none.
     """
 
     id: str
@@ -110,17 +110,17 @@ class ClusterRecord:
     dashboard_address: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """The record that :meth:`to_dict` wrote; keys of later versions are left out.
+        """Return the record that :meth:`to_dict` wrote; unknown keys are left out.
 
         Raises
         ------
         ValueError
-            When this is no record.
+            When the data is not a record.
         """
         known = {f.name for f in dataclasses.fields(cls)}
         try:
@@ -129,16 +129,16 @@ class ClusterRecord:
                 values[name] = tuple(values.get(name, ()))
             record = cls(**values)
         except (AttributeError, TypeError) as error:
-            raise ValueError(f"no record of a cluster: {error}") from error
+            raise ValueError(f"not a record of a cluster: {error}") from error
         for name, kind in _KINDS.items():
             if not isinstance(getattr(record, name), kind):
-                raise ValueError(f"no record of a cluster: {name} is {getattr(record, name)!r}")  # noqa: TRY004
+                raise ValueError(f"not a record of a cluster: {name} is {getattr(record, name)!r}")  # noqa: TRY004
         return record
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """How a cluster is.
+    """The status of a cluster.
 
     Attributes
     ----------
@@ -147,17 +147,17 @@ class ClusterStatus:
     state
         One of :data:`STATES`.
     reason
-        Why it is in that state, where there is something to say.
+        Reason of the state, or None.
     address, dashboard
-        Of its scheduler and its live page, where there are any.
+        Address of its scheduler and URL of its live page, or None.
     pools
         Tag -> ``wanted``, ``running``, ``launching`` and ``failed`` workers, and more.
     managers
         Each with ``id``, ``target`` and ``state``.
     orphan
-        Whether it is only what was found in a place, without a record.
+        Whether it was found in a place and has no record.
     ends_at, idle_ends_at
-        When it ends by itself in any case, and if nothing happens; epoch seconds or None.
+        End by its time to live, and by its idle timeout if no work comes; epoch seconds or None.
     """
 
     name: str
@@ -178,5 +178,5 @@ class ClusterStatus:
     idle_ends_at: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)

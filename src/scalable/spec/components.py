@@ -20,7 +20,7 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """How many workers: both ends included; ``maximum`` None means without an upper bound."""
+    """A range of worker counts, both ends included; ``maximum`` None means no upper bound."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -46,11 +46,11 @@ class ComponentSpec:
     image
         Container image, or None to run without one.
     runtime
-        Container runtime asked for by this component, or None for the target's.
+        Container runtime of this component, or None for the target's.
     cpus, memory, gpus
-        What one worker reserves; ``memory`` as it was written.
+        Reservation of one worker; ``memory`` as it was written.
     slots
-        How many calls a worker runs at once where the target does not say otherwise.
+        Number of calls that a worker runs at once, unless the target says otherwise.
     mounts
         Host path -> path in the container.
     env
@@ -58,9 +58,9 @@ class ComponentSpec:
     preload_script
         Path of a script that runs before the worker starts.
     workers
-        Counts that the component itself asks for, or None.
+        Worker counts of the component, or None.
     tags
-        Labels for grouping in reports. They are not routes.
+        Labels for grouping in reports; calls are not routed by them.
     """
 
     name: str
@@ -82,12 +82,12 @@ class ComponentSpec:
         return None if self.memory is None else parse_bytes(self.memory)
 
     def environment(self, slots: int) -> dict[str, str]:
-        """Variables of a worker: its share of the cores for numerical libraries, and its ``env``.
+        """Return the variables of a worker: thread counts for its share of cores, and ``env``.
 
         Parameters
         ----------
         slots
-            Calls that the worker runs at once.
+            Number of calls that the worker runs at once.
         """
         threads = str(max(1, int(self.cpus // slots)))
         return {**dict.fromkeys(THREAD_VARIABLES, threads), **self.env}
@@ -95,20 +95,20 @@ class ComponentSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A named kind of call, bound to a component, with what is expected of it.
+    """A named kind of call, bound to a component, with expectations for planning.
 
     Attributes
     ----------
     name
-        The name that ``client.submit(..., task=name)`` uses.
+        Name for ``client.submit(..., task=name)``.
     component
-        The tag of the pool that runs it.
+        Tag of the pool that runs it.
     cache
         Whether results may be kept between runs.
     outputs
-        What it produces, by name or path.
+        Names or paths of its results.
     count
-        How many calls are expected.
+        Expected number of calls.
     duration_s
         Expected running time of one call in seconds.
     memory
@@ -133,7 +133,7 @@ class TaskSpec:
 
     @property
     def expected_work_s(self) -> float | None:
-        """Worker-seconds expected in all, or None where the manifest does not say."""
+        """Expected worker-seconds of all calls, or None where the manifest does not say."""
         if self.count is None or self.duration_s is None:
             return None
         return self.count * self.duration_s

@@ -1,4 +1,4 @@
-"""The provider-neutral request that a manifest and a target make together."""
+"""The provider-neutral request, made from a manifest and a target."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scalable.units import parse_walltime
 
 @dataclass(frozen=True)
 class ManagerSpec:
-    """One of the worker managers that feed a cluster together.
+    """A worker manager of a cluster.
 
     Attributes
     ----------
     target
-        Name of the target it provisions on.
+        Name of the target that it provisions on.
     priority
         Lower numbers are filled first.
     limits
-        Tag -> most workers this manager may provision.
+        Tag -> upper limit of its workers.
     """
 
     target: str
@@ -33,7 +33,7 @@ class ManagerSpec:
 
 @dataclass(frozen=True)
 class DeploymentSpec:
-    """What is asked of a provider.
+    """The request to a provider.
 
     Attributes
     ----------
@@ -48,10 +48,10 @@ class DeploymentSpec:
     tasks
         Name -> task.
     options
-        The provider's own options as plain values, with their defaults filled in where the
-        provider has an option model.
+        The provider's own options as JSON values, with defaults filled in where the provider has an
+        option model.
     written_options
-        Names of the options that the manifest really writes; the others are defaults.
+        Names of the options that the manifest writes; the others are defaults.
     adaptive
         Bounds on the total over all pools, or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
@@ -59,9 +59,9 @@ class DeploymentSpec:
     price_per_core_hour
         In the user's currency, or None.
     managers
-        Worker managers that are to feed the cluster.
+        Worker managers of the cluster.
     local_cache, default_storage
-        Where the project keeps results, or None.
+        Storage of the project's results, or None.
     workflow_dir
         Directory that holds the manifest; relative paths start there.
     log_dir
@@ -98,7 +98,7 @@ class DeploymentSpec:
         return walltime_of(self.options)
 
     def resources(self, tag: str) -> ResourceRequest:
-        """Return what one worker of a tag asks for, with the target's walltime if it has one."""
+        """Return the resources of one worker of a tag, with the target's walltime if it has one."""
         component = self.components[tag]
         walltime = self.options.get("walltime")
         return ResourceRequest(

@@ -1,4 +1,4 @@
-"""What is wrong with a request, and where it was written."""
+"""Faults of a request, and their places in the manifest."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Diagnostic:
     code
         Stable name of the kind of fault, such as ``E_BAD_OPTION``.
     path
-        Where in the manifest: keys and list positions from the top, such as
+        Place in the manifest: keys and list positions from the top, such as
         ``("targets", "local", "max_workers")``.
     message
-        What is wrong.
+        Description of the fault.
     hint
-        What to write instead.
+        Advice on what to write instead.
     severity
-        An error stops the work, a warning does not.
+        ``error`` or ``warning``; an error stops the work.
     file, line, column
-        Where it was written, counted from 1; None until the manifest's positions are known.
+        Position in the manifest, counted from 1; None until positions are known.
     excerpt
         The source line with a caret beneath the place.
     """
@@ -51,7 +51,7 @@ class Diagnostic:
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """The public fields as plain JSON values."""
+        """Return the public fields as plain JSON values."""
         return {
             "code": self.code,
             "path": self.dotted_path,
@@ -63,7 +63,7 @@ class Diagnostic:
         }
 
     def render(self) -> str:
-        """Text for people: place, severity, message, excerpt and hint."""
+        """Return text for people: place, severity, message, excerpt and hint."""
         place = ":".join(str(p) for p in (self.file, self.line, self.column) if p is not None)
         head = f"{place}: " if place else ""
         where = f" [{self.dotted_path}]" if self.path else ""
@@ -77,9 +77,9 @@ class Diagnostic:
 
 @dataclass
 class ValidationReport:
-    """Everything that a check found.
+    """The findings of a check.
 
-    ``ValidationReport()`` is an empty one, which is ``ok``.
+    An empty report, ``ValidationReport()``, is ``ok``.
     """
 
     errors: list[Diagnostic] = field(default_factory=list)
@@ -87,20 +87,20 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """True without errors; warnings do not count."""
+        """Whether there are no errors; warnings do not count."""
         return not self.errors
 
     def add(self, diagnostic: Diagnostic) -> None:
-        """File one finding under its severity."""
+        """Add one finding to the list of its severity."""
         (self.errors if diagnostic.severity == "error" else self.warnings).append(diagnostic)
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """File several findings."""
+        """Add several findings."""
         for diagnostic in diagnostics:
             self.add(diagnostic)
 
     def to_dict(self) -> dict[str, Any]:
-        """The findings as plain JSON values."""
+        """Return the findings as plain JSON values."""
         return {
             "errors": [d.to_dict() for d in self.errors],
             "warnings": [d.to_dict() for d in self.warnings],

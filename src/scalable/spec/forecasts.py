@@ -1,4 +1,4 @@
-"""What is predicted of calls that have not run yet."""
+"""Predictions for calls that have not run yet."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-#: Where a forecast comes from: earlier runs, the manifest's expectations, or nothing but a guess.
+#: Source of a forecast: earlier runs, the expectations of the manifest, or a guess.
 ForecastSource = Literal["history", "manifest", "guess"]
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What one kind of call will take.
+    """The predicted time and memory of one kind of call.
 
     Attributes
     ----------
     mean_s, q50_s, q80_s, q95_s
         Running time of one call in seconds: its mean and quantiles.
     memory
-        95 % quantile of the peak memory of one call in bytes, or None where it is not known.
+        95 % quantile of the peak memory of one call in bytes, or None where unknown.
     samples
-        Calls that it rests on.
+        Number of measured calls behind it.
     source
-        Where it comes from.
+        Source of the forecast.
     durations_s
-        Some of the running times that it rests on, in seconds, for drawing from; empty where there
-        are none.
+        Some of the measured running times in seconds, to draw from; may be empty.
     """
 
     mean_s: float
@@ -40,5 +39,5 @@ class Forecast:
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:
-        """A forecast that rests on the manifest's word alone."""
+        """Return a forecast of exactly these values, from the expectations of a manifest."""
         return cls(duration_s, duration_s, duration_s, duration_s, memory, source="manifest")

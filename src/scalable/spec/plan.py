@@ -1,4 +1,4 @@
-"""What a run will take: workers for each tag, money, and what was decided why."""
+"""Plans: workers for each tag, predicted time and cost, and the reasons."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ScalePlan:
     workers_by_tag
         Tag -> workers.
     resources_by_tag
-        Tag -> what one of these workers asks for.
+        Tag -> resources of one of these workers.
     """
 
     workers_by_tag: Mapping[str, int]
     resources_by_tag: Mapping[str, ResourceRequest] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return {
             "workers_by_tag": dict(self.workers_by_tag),
             "resources_by_tag": {t: r.to_dict() for t, r in self.resources_by_tag.items()},
@@ -44,20 +44,20 @@ class ScalePlan:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a plan will cost.
+    """The cost of a plan, by the prices of its provider.
 
     Attributes
     ----------
     total
-        For the whole run, or None where its length is not known.
+        Cost of the whole run, or None where its length is unknown.
     by_tag
         Tag -> share of ``hourly``.
     hourly
-        For each hour with all planned workers up.
+        Cost of one hour with all planned workers.
     currency
-        As the prices are quoted.
+        Currency of the prices.
     source, as_of
-        Where the prices come from, and their date (ISO 8601) or None.
+        Source of the prices, and their date (ISO 8601) or None.
     """
 
     total: float | None
@@ -68,7 +68,7 @@ class CostEstimate:
     as_of: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return {
             "total": self.total,
             "by_tag": dict(self.by_tag),
@@ -81,7 +81,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One of the choices between cheap and fast.
+    """A choice between cheap and fast.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class FrontPoint:
     workers_by_tag: Mapping[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return {
             "time_s": self.time_s,
             "cost": self.cost,
@@ -108,16 +108,16 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class PredictedCost:
-    """What a run is predicted to cost.
+    """The predicted cost of a run.
 
     Attributes
     ----------
     expected
-        While each pool has work.
+        Cost if each pool is held only while it has work.
     interval
-        Between what that lies with a probability of 80 %.
+        Bounds of ``expected`` that hold with a probability of 80 %.
     held
-        Where all workers stay until the end of the run.
+        Cost if all workers stay until the end of the run.
     unit
         A currency, or ``worker-seconds`` where no price is known.
     """
@@ -128,22 +128,22 @@ class PredictedCost:
     unit: str = "worker-seconds"
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self) | {"interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
 class TaskPrediction:
-    """What a plan takes the calls of one task to be.
+    """The calls of one task, as a plan assumes them.
 
     Attributes
     ----------
     tag
-        Their pool.
+        Pool of the calls.
     calls
-        How many.
+        Number of calls.
     counted
-        Where that number comes from: manifest, history or guess.
+        Source of that number: manifest, history or guess.
     mean_s, q50_s, q80_s, q95_s, memory, samples, source
         As in :class:`scalable.spec.Forecast`.
     """
@@ -160,13 +160,13 @@ class TaskPrediction:
     source: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class MemoryAdvice:
-    """A reservation of memory that is far from what calls used.
+    """Advice for a reservation of memory that is far from the memory in use.
 
     Attributes
     ----------
@@ -175,9 +175,9 @@ class MemoryAdvice:
     reserved, advised
         Bytes of one worker, as reserved and as advised.
     used
-        95 % quantile of what calls used, in bytes.
+        95 % quantile of the memory that calls used, in bytes.
     samples
-        Calls that it rests on.
+        Number of measured calls.
     """
 
     tag: str
@@ -188,58 +188,58 @@ class MemoryAdvice:
 
     @property
     def written(self) -> str:
-        """The advice as a manifest says it, rounded up: ``740M``, ``2.5G``."""
+        """The advised amount as a manifest writes it, rounded up: ``740M``, ``2.5G``."""
         if self.advised < 10**9:
             return f"{math.ceil(self.advised / 10**6)}M"
         return f"{math.ceil(self.advised / 10**8) / 10:g}G"
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self) | {"written": self.written}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run will take.
+    """Workers for a run, with predictions and reasons.
 
     Attributes
     ----------
     target_name, provider_name
-        Where it runs.
+        Target and provider.
     manifest_lock
         64 hexadecimal digits over the resolved manifest; independent of the order of keys,
         comments and formatting.
     scale_plan
-        Workers and what each of them asks for.
+        Worker counts and resources.
     task_to_component
         Task name -> tag.
     cost_estimate
         None where no price is known.
     objective, policy
-        What it serves, and how; without an objective the manifest's counts.
+        Objective and policy; without an objective the counts are the manifest's.
     deadline_s, budget
-        What was to be kept to, or None.
+        Limits of time in seconds and cost, or None.
     predicted_time_s
-        Length of the run in seconds, with the start of workers where that is known; None where
-        nothing is known of the work and no objective asked for a guess.
+        Predicted length of the run in seconds, including the start of workers where known; None
+        where the work is unknown and no objective asked for a guess.
     predicted_interval_s
-        Between what that lies with a probability of 80 %.
+        Bounds of the predicted time that hold with a probability of 80 %.
     predicted_cost
-        None where the time is.
+        Predicted cost; None where ``predicted_time_s`` is None.
     confidence
         Probability that the run takes 0.8 to 1.25 times ``predicted_time_s``.
     binding
-        The constraint that keeps the plan from being cheaper, or faster; None without an objective.
+        Constraint that keeps the plan from being cheaper or faster; None without an objective.
     reasons
-        Why the plan is as it is: whole sentences.
+        Reasons for the plan, as whole sentences.
     front
-        The choices from the cheapest to the fastest; empty without an objective.
+        Choices from the cheapest to the fastest; empty without an objective.
     tasks
-        Task name -> what its calls are taken to be.
+        Task name -> assumptions about its calls.
     memory_advice
-        Reservations of memory that are far from what was used.
+        Advice for reservations of memory.
     overhead
-        The factor in the predicted time for what earlier runs took longer than their calls.
+        Factor in the predicted time: length of earlier runs relative to that of their calls.
     """
 
     target_name: str
@@ -264,7 +264,7 @@ class Plan:
     overhead: float = 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values, under their own names."""
+        """Return the attributes as plain JSON values, under their own names."""
         between = self.predicted_interval_s
         return {
             "target_name": self.target_name,

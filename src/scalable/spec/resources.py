@@ -1,4 +1,4 @@
-"""What one worker asks of the place where it runs."""
+"""The resources of one worker."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scalable.units import parse_bytes, parse_walltime
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What one worker asks for.
+    """The resources of one worker.
 
     Attributes
     ----------
     cpus
-        Cores, reserved for the worker; not a limit on local.
+        Number of cores reserved for the worker; not enforced where workers are plain processes.
     memory
         As it was written (``"20G"``); None asks for no particular amount.
     walltime
@@ -41,7 +41,7 @@ class ResourceRequest:
         return None if self.walltime is None else parse_walltime(self.walltime)
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self)
 
     def __repr__(self) -> str:

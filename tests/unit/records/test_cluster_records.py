@@ -53,7 +53,7 @@ def test_a_credential_that_others_can_use_is_refused_by_name(mode):
 def test_names_are_unique_among_clusters_that_are_not_embedded():
     ClusterDirectory.create(record("one", embedded=True))
     ClusterDirectory.create(record("one"))
-    with pytest.raises(ClusterError, match="there is a cluster 'one' already"):
+    with pytest.raises(ClusterError, match="a cluster 'one' exists already"):
         ClusterDirectory.create(record("one"))
 
 

@@ -359,7 +359,7 @@ def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):
     assert made.record() == wanted
     assert made.plan() == {"workers": 1}
     assert ClusterRecord.from_dict({**wanted.to_dict(), "to_come": 1}) == wanted
-    with pytest.raises(ValueError, match="no record of a cluster"):
+    with pytest.raises(ValueError, match="not a record of a cluster"):
         ClusterRecord.from_dict({"id": "x"})
 
 

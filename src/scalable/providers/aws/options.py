@@ -1,4 +1,4 @@
-"""What a target of the aws provider may say."""
+"""Options of a target of the aws provider."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ class AWSOptions(ProviderOptions):
     """Options of a target with ``provider: aws``."""
 
     region: Text | None = Field(
-        default=None, description="Region, such as us-east-1; the AWS configuration's without."
+        default=None,
+        description="Region, such as us-east-1; by default that of the AWS configuration.",
     )
     cluster_type: Literal["fargate", "ec2"] = Field(
-        default="fargate", description="Containers without machines of one's own, or machines."
+        default="fargate", description="Containers on Fargate, or on EC2 machines."
     )
     instance_type: Text | None = Field(
         default=None, description="Type of machine for ec2, such as m6i.xlarge."

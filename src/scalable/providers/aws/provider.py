@@ -1,4 +1,4 @@
-"""What the aws provider decides."""
+"""The aws provider."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AWSProvider:
         """Refuse: not available yet."""
         raise NotImplementedError(
             f"target {spec.target_name!r}: provider 'aws' validates and plans, "
-            "but cannot build clusters in this version; use a local or slurm target"
+            "but cannot build clusters in this version; use a target of another provider"
         )
 
     def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:

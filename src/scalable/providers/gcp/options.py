@@ -1,4 +1,4 @@
-"""What a target of the gcp provider may say."""
+"""Options of a target of the gcp provider."""
 
 from __future__ import annotations
 

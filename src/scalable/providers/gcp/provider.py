@@ -1,4 +1,4 @@
-"""What the gcp provider decides."""
+"""The gcp provider."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GCPProvider:
         """Refuse: not available yet."""
         raise NotImplementedError(
             f"target {spec.target_name!r}: provider 'gcp' validates and plans, "
-            "but cannot build clusters in this version; use a local or slurm target"
+            "but cannot build clusters in this version; use a target of another provider"
         )
 
     def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What a target of the kubernetes provider may say."""
+"""Options of a target of the kubernetes provider."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from scalable.manifest.fields import (
 class Resources(Record):
     """Resources of a pod's container, by the names that Kubernetes has for them."""
 
-    requests: TextMap = Field(default={}, description="What is reserved, such as `memory: 2Gi`.")
-    limits: TextMap = Field(default={}, description="What may be used at most.")
+    requests: TextMap = Field(default={}, description="Reserved amounts, such as `memory: 2Gi`.")
+    limits: TextMap = Field(default={}, description="Upper limits.")
 
 
 class KubernetesOptions(ProviderOptions):

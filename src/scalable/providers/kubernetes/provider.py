@@ -1,4 +1,4 @@
-"""What the kubernetes provider decides."""
+"""The kubernetes provider."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class KubernetesProvider:
         """Refuse: not available yet."""
         raise NotImplementedError(
             f"target {spec.target_name!r}: provider 'kubernetes' validates and plans, "
-            "but cannot build clusters in this version; use a local or slurm target"
+            "but cannot build clusters in this version; use a target of another provider"
         )
 
     def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
