@@ -38,7 +38,7 @@ hypothesis.settings.load_profile("quick")
 
 def pytest_xdist_auto_num_workers():
     """Return the number of processes: most tests wait more than they compute."""
-    return min(4 * len(os.sched_getaffinity(0)), 16)
+    return min(3 * len(os.sched_getaffinity(0)), 16)
 
 
 def shared_fixtures(item):

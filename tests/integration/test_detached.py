@@ -371,7 +371,10 @@ STEPS = """
 """
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 5, 6])
+LONG = pytest.mark.slow
+
+
+@pytest.mark.parametrize("step", [pytest.param(n, marks=LONG) for n in (1, 3, 5)] + [2, 4, 6])
 def test_up_killed_behind_each_step(place, tmp_path, step, eventually):
     steps = tmp_path / "steps.py"
     steps.write_text(textwrap.dedent(STEPS))
@@ -384,7 +387,7 @@ def test_up_killed_behind_each_step(place, tmp_path, step, eventually):
     nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("step", [1, pytest.param(2, marks=LONG), 3])
 def test_down_killed_behind_each_step(place, tmp_path, step):
     up("--name", "one")
     steps = tmp_path / "steps.py"
@@ -616,6 +619,7 @@ managers:
 """
 
 
+@pytest.mark.slow
 def test_a_place_that_does_not_deliver_bursts_to_the_next(place, tmp_path, eventually):
     (tmp_path / "never.py").write_text("import time\ntime.sleep(600)\n")
     place("", BURST)

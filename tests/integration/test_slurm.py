@@ -189,6 +189,7 @@ def test_a_node_that_goes_down_is_survived(own_slurm, tmp_path, eventually):
     assert set(starts(marks)) == set(range(12))
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_away_for_a_while_costs_nothing(
     own_slurm, tmp_path, eventually, caplog
 ):
