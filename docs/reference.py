@@ -1,4 +1,4 @@
-"""Writes the tables of docs/manifest.md from the models that check manifests.
+"""Generator of the tables in docs/manifest.md, from the models that check manifests.
 
 python docs/reference.py          # rewrite the tables
 python docs/reference.py --check  # exit 1 when they are out of date
@@ -28,7 +28,7 @@ RECORDS: dict[str, type[BaseModel]] = {
 
 
 def default_of(info: FieldInfo) -> str:
-    """The default as it would be written."""
+    """Return the default as it would be written."""
     if info.is_required():
         return "required"
     if info.default in (None, (), {}):
@@ -37,7 +37,7 @@ def default_of(info: FieldInfo) -> str:
 
 
 def table(model: type[BaseModel]) -> str:
-    """A table of a model's keys."""
+    """Return a table of the keys of a model."""
     rows = ["| key | default | meaning |", "|---|---|---|"]
     for name, info in model.model_fields.items():
         rows.append(f"| `{info.alias or name}` | {default_of(info)} | {info.description} |")
@@ -45,13 +45,13 @@ def table(model: type[BaseModel]) -> str:
 
 
 def rendered(text: str) -> str:
-    """The page with its tables made anew."""
+    """Return the page with its tables generated again."""
     models = RECORDS | {f"provider-{n}": m for n, m in option_models().items() if m is not None}
     return MARKED.sub(lambda m: f"{m[1]}{table(models[m[2]])}{m[3]}", text)
 
 
 def main() -> int:
-    """Rewrite the page, or say whether it is up to date."""
+    """Rewrite the page, or check whether it is up to date."""
     before = PAGE.read_text()
     after = rendered(before)
     if "--check" in sys.argv[1:]:
