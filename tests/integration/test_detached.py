@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from verbs import garbage, listed, program, status, up
 
 import scalable
 from scalable import ScalableSession
@@ -57,29 +58,6 @@ def processes_of(place, *words):
         if ours and all(word in line for word in words):
             found.append(process)
     return found
-
-
-def program(*arguments, **options):
-    options = {"capture_output": True, "text": True, "timeout": 120} | options
-    return subprocess.run([sys.executable, "-m", "scalable", *arguments], check=False, **options)
-
-
-def up(*arguments):
-    done = program("up", "--target", "local", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def status(name):
-    done = program("status", name, "--format", "json")
-    assert done.returncode == 0, done.stdout
-    return json.loads(done.stdout)
-
-
-def listed():
-    done = program("list", "--format", "json")
-    assert done.returncode == 0, done.stdout
-    return {row["name"]: row for row in json.loads(done.stdout)["clusters"]}
 
 
 def nothing_is_left(place):
@@ -228,12 +206,6 @@ def test_the_scheduler_is_killed(place, tmp_path, eventually):
     assert [row["kind"] for row in garbage("--yes")] == ["failed"]
     nothing_is_left(tmp_path)
     assert program("down", "one", "--yes").returncode == 0
-
-
-def garbage(*arguments):
-    done = program("gc", "--format", "json", *arguments)
-    assert done.returncode == 0, done.stdout
-    return json.loads(done.stdout)["found"]
 
 
 def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path):

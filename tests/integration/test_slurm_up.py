@@ -2,10 +2,9 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+from verbs import program, status
 
 import scalable
 from scalable.records import find
@@ -19,21 +18,6 @@ targets:
 components:
   a: {cpus: 1, memory: 200M, workers: 2}
 """
-
-
-def program(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "scalable", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-
-
-def status(name):
-    return json.loads(program("status", name, "--format", "json").stdout)
 
 
 @pytest.fixture
