@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and files that only their owner may read."""
+"""Files that are replaced atomically, and files that only their owner may read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ _OTHERS = 0o077
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file in one step: a reader sees the old text or the new one, never a part.
+    """Replace a file atomically: readers see the old text or the new one, never a part.
 
     Parameters
     ----------
-    path, text
-        The file and what it is to hold.
+    path
+        Path of the file.
+    text
+        New contents.
     mode
-        Its permissions, less those that the process's umask takes away.
+        Permissions, restricted by the umask of the process.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -36,12 +38,12 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a file by a JSON value, in one step and fit for people to read."""
+    """Replace a file atomically with an indented JSON value."""
     write_whole(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read."""
+    """Replace a file atomically with one that only its owner may read."""
     write_whole(path, text, mode=0o600)
 
 
@@ -51,40 +53,38 @@ def read_private(path: Path) -> str:
     Raises
     ------
     ClusterError
-        When others may read or change it, or it belongs to somebody else.
+        If other users may read or change the file, or it belongs to another user.
     FileNotFoundError
-        When there is none.
+        If the file does not exist.
     """
     with path.open(encoding="utf-8") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid():
-            raise ClusterError(
-                f"{path} belongs to another user: it holds credentials, so it is not used"
-            )
+            raise ClusterError(f"{path} belongs to another user: credentials are not read from it")
         if status.st_mode & _OTHERS:
             raise ClusterError(
-                f"{path} can be used by others (mode {status.st_mode & 0o777:o}): it holds "
-                "credentials, so it is not used",
-                hint=f"chmod 600 {path}, if nobody else can have read it",
+                f"{path} is accessible to other users (mode {status.st_mode & 0o777:o}): "
+                "credentials are not read from it",
+                hint=f"chmod 600 {path}, if no other user can have read it",
             )
         return file.read()
 
 
 def private_directory(path: Path) -> Path:
-    """Make a directory, and those above it that are missing, for its owner alone.
+    """Create a directory and its missing parents, accessible to the owner only.
 
-    One that is there is closed to others.
+    Access of other users to an existing directory is removed.
 
     Raises
     ------
     ClusterError
-        When it is there and belongs to somebody else.
+        If the directory belongs to another user.
     """
     for missing in reversed([d for d in (path, *path.parents) if not d.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
     status = path.stat()
     if status.st_uid != os.geteuid():
-        raise ClusterError(f"{path} belongs to another user: nothing is kept there")
+        raise ClusterError(f"{path} belongs to another user: no credentials are kept in it")
     if status.st_mode & _OTHERS:
         path.chmod(0o700)
     return path

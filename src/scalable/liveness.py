@@ -1,4 +1,4 @@
-"""Which process is which, whether it is still there, and the end of exactly that one."""
+"""Identity of processes, checks whether they are alive, and their termination."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-#: A run of another host whose directory was not written to for this long, in seconds, is given up.
+#: Seconds without a write after which a run of another host counts as ended.
 SILENCE_S = 120.0
 # The start of a process is derived from the clock, which may be corrected while the process runs.
 _CLOCK_TOLERANCE_S = 5.0
@@ -21,13 +21,13 @@ _POLL_S = 0.05
 
 
 def identify_process() -> dict[str, Any]:
-    """What tells this process from every other one, on this host and across hosts.
+    """Return values that distinguish this process from all others, also on other hosts.
 
     Returns
     -------
     dict
         ``pid``, ``process_started_at`` (epoch seconds), ``start_ticks`` (since the boot, see
-        proc(5)), ``host`` and ``boot_id``; None where the system does not tell.
+        proc(5)), ``host`` and ``boot_id``; values that the system does not provide are None.
     """
     return {
         "pid": os.getpid(),
@@ -39,9 +39,9 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """What tells another process of this host from every other one; as :func:`identify_process`.
+    """Return the identity of another process of this host; see :func:`identify_process`.
 
-    A process that is gone already gets a start that no process has.
+    The identity of a process that has ended matches no process.
     """
     try:
         started_at = psutil.Process(pid).create_time()
@@ -52,10 +52,9 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
-    """Whether exactly this process is there; None where that cannot be told from here.
+    """Return whether a process is alive; None if it runs on another host.
 
-    A process of another host cannot be seen. A zombie, another process with the same number, and
-    one from before a reboot are gone.
+    A zombie, another process with the same number and a process from before a reboot are not alive.
     """
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
@@ -64,14 +63,14 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
 
 
 def rebooted(identity: Mapping[str, Any]) -> bool:
-    """Whether this host was started anew since."""
+    """Return whether this host was rebooted after the process started."""
     here = identity.get("host") == socket.gethostname()
     boot_id = _boot_id()
     return here and boot_id is not None and identity.get("boot_id") not in {None, boot_id}
 
 
 def number_taken(identity: Mapping[str, Any]) -> bool:
-    """Whether another process bears the number now."""
+    """Return whether another process has the number of this process now."""
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return False
@@ -82,12 +81,12 @@ def number_taken(identity: Mapping[str, Any]) -> bool:
 
 
 def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> None:
-    """End exactly this process: SIGTERM, and SIGKILL where that does not help in time.
+    """Terminate a process with SIGTERM, and with SIGKILL if it does not end in time.
 
     Parameters
     ----------
     identity
-        The process. One that is gone, or not on this host, is left alone.
+        Identity of the process; a process that is not alive on this host is ignored.
     term_s, kill_s
         Seconds to wait after each signal.
     """
@@ -106,12 +105,12 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
-        # It is gone; or this is Linux before 5.3, or a Python built for that.
+        # The process has ended, or the system or the Python build has no pidfd_open.
         if is_alive(identity):
             os.kill(pid, number)
         return
     try:
-        # The descriptor is of one process, whoever is given its number meanwhile.
+        # The descriptor refers to one process even if its number is reused.
         if is_alive(identity):
             signal.pidfd_send_signal(descriptor, number)
     finally:
@@ -119,18 +118,18 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
 
 
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
-    """Whether the process that opened a run has ended.
+    """Return whether the process that opened a run has ended.
 
-    On the run's own host the process table says so. Of another host only silence can be seen.
+    A run of another host counts as ended after a time without writes.
 
     Parameters
     ----------
     run
-        The contents of run.json.
+        Contents of run.json.
     last_write
-        When anything in the run's directory was last written, in epoch seconds.
+        Time of the last write in the run's directory, in epoch seconds.
     now
-        Epoch seconds.
+        Current time in epoch seconds.
     """
     alive = is_alive(run)
     return now - last_write > SILENCE_S if alive is None else not alive
@@ -147,7 +146,7 @@ def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
 
 
 def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
-    """Whether the process that bears a number now is the one that was identified."""
+    """Return whether a process is the one that was identified."""
     ticks = identity.get("start_ticks")
     if ticks is not None and (its := _start_ticks(process.pid)) is not None:
         return bool(its == ticks)
@@ -158,7 +157,7 @@ def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since the boot: field 22 of proc(5)'s stat."""
+    """Return the start of a process in clock ticks since the boot: field 22 of stat, proc(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""How values are spread."""
+"""Quantiles of measured values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Quantiles | None:
-        """The quantiles of values in any order; None of no values."""
+        """Return the quantiles of values in any order, or None without values."""
         if not values:
             return None
         ordered = sorted(values)
@@ -25,7 +25,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Durations:
-    """How lengths of time are spread; every attribute in seconds."""
+    """Quantiles, mean and total of running times; every attribute in seconds."""
 
     q50: float
     q80: float
@@ -36,7 +36,7 @@ class Durations:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Durations | None:
-        """The spread of lengths of time in any order; None of no values."""
+        """Return the statistics of running times in any order, or None without values."""
         if not values:
             return None
         ordered = sorted(values)
@@ -52,21 +52,21 @@ class Durations:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """The value below which the share ``q`` of the values lies.
+    """Return the value below which the share ``q`` of the values lies.
 
-    Linear interpolation between neighbours, the smallest value being the 0 quantile and the
-    largest the 1 quantile (type 7 of Hyndman and Fan 1996; the default of NumPy).
+    Linear interpolation between neighbours; the smallest value is the 0 quantile and the largest
+    the 1 quantile (type 7 of Hyndman and Fan 1996; the default of NumPy).
 
     Parameters
     ----------
     ordered
-        At least one value, in ascending order.
+        Values in ascending order, at least one.
     q
-        From 0 to 1.
+        Share from 0 to 1.
     """
     position = q * (len(ordered) - 1)
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     low, high = ordered[below], ordered[above]
-    # Rounding may carry the sum a bit past the upper neighbour.
+    # Rounding may carry the sum slightly past the upper neighbour.
     return min(low + (high - low) * (position - below), high)

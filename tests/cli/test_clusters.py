@@ -115,7 +115,7 @@ def test_a_file_that_others_can_read_costs_one_row(invoke, recorded):
     result = invoke("list", "--format", "json")
     value = json.loads(result.out)
     assert (result.code, [row["name"] for row in value["clusters"]]) == (3, ["one"])
-    assert f"{OTHER}/status.json can be used by others" in value["errors"][0]
+    assert f"{OTHER}/status.json is accessible to other users" in value["errors"][0]
 
 
 PLUGIN = """\
@@ -314,7 +314,7 @@ def test_credentials_that_others_can_read_are_refused_by_name(invoke, recorded):
     (recorded().path / "tls" / "key.pem").chmod(0o640)
     result = invoke("connect", "one")
     assert (result.code, result.out) == (5, "")
-    assert f"{ID}/tls/key.pem can be used by others (mode 640)" in result.err
+    assert f"{ID}/tls/key.pem is accessible to other users (mode 640)" in result.err
 
 
 # down, resume, gc ---------------------------------------------------------------------------------

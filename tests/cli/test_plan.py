@@ -20,7 +20,7 @@ Tasks:
   reduce -> analysis
 
 Why:
-  - No time is predicted: no run was recorded and nothing is written of 'simulate', 'reduce'.
+  - No time is predicted: neither an earlier run nor the manifest describes 'simulate', 'reduce'.
   - Add to the manifest: `tasks.simulate.count` and `tasks.simulate.duration`; `tasks.reduce.count`
     and `tasks.reduce.duration`.
 """

@@ -81,9 +81,9 @@ def test_a_guess_is_called_one(invoke, project):
     [
         (["--objective", "fastest"], 4, "'minimize cost', 'minimize time', 'balance'"),
         (["--objective", "balance", "--policy", "bold"], 3, "safe, aggressive, manual"),
-        (["--policy", "safe"], 3, "has no objective to serve"),
-        (["--objective", "balance", "--deadline", "80s"], 3, "least achievable time is 1 m 48 s"),
-        (["--objective", "balance", "--budget", "0.01"], 3, "least that is paid"),
+        (["--policy", "safe"], 3, "needs an objective"),
+        (["--objective", "balance", "--deadline", "80s"], 3, "shortest possible time is 1 m 48 s"),
+        (["--objective", "balance", "--budget", "0.01"], 3, "cheapest plan costs"),
         (["--front"], 64, "--front needs an --objective"),
     ],
 )

@@ -60,7 +60,7 @@ def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     result = invoke("report")
     assert (result.code, result.out) == (6, "")
-    assert "error: no run is recorded in" in result.err
+    assert "contains no recorded run" in result.err
     assert "hint: `scalable run` records one" in result.err
     assert json.loads(invoke("report", "--format", "json").out)["error"]["code"] == "E_RUN"
 

@@ -98,7 +98,7 @@ def test_a_recorded_run(tmp_path, invoke, monkeypatch):
         (("--run", "x", "--workflow", "y"), 2, "name different work"),
         (("--workflow", "missing.json"), 1, "missing.json cannot be read"),
         (("--workflow", "scalable.yaml"), 1, "a trace in WfFormat 1.5 is needed"),
-        (("--run", "nothing"), 6, "no run is recorded"),
+        (("--run", "nothing"), 6, "contains no recorded run"),
         ((), 3, "tasks.simulate has no count and no duration"),
         (("--startup", "soon"), 2, "soon"),
     ],

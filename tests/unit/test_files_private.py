@@ -91,7 +91,7 @@ def test_one_that_others_can_use_is_refused_by_name(tmp_path, wide):
     write_private(path, "secret")
     path.chmod(wide)
     with pytest.raises(
-        ClusterError, match=rf"{path} can be used by others \(mode {wide:o}\)"
+        ClusterError, match=rf"{path} is accessible to other users \(mode {wide:o}\)"
     ) as it:
         read_private(path)
     assert it.value.hint.startswith(f"chmod 600 {path}")

@@ -1,4 +1,4 @@
-"""Makes plans: a request and what is known about its work become counts and costs. Pure.
+"""Plans: worker counts, time and cost of a deployment and its work. Pure.
 
 No I/O, no Dask, no providers: prices and history arrive as values.
 """

@@ -1,4 +1,4 @@
-"""Which pools of a target follow their load, and within which bounds. Pure."""
+"""Adaptive pools of a target, their bounds, and the expected lengths of their calls. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from scalable.planning.counts import worker_counts, written_total
 from scalable.spec import DeploymentSpec, Plan, WorkerRange
 
-#: Task -> component, and the expected seconds and bytes of one call, each or None; as JSON values.
+#: Task -> component, expected seconds and expected bytes of one call (None if unknown), as JSON.
 Expectations = Mapping[str, tuple[str, float | None, int | None]]
 
 
 @dataclass(frozen=True)
 class AdaptiveBounds:
-    """Bounds of the pools of a target while it runs.
+    """Bounds of adaptive pools.
 
     Attributes
     ----------
     pools
-        Tag -> bounds of each pool that follows its load; those of a fixed size are left out.
+        Tag -> bounds of the pool; pools of a fixed size are not included.
     maximum
-        Most workers of all pools together, None without.
+        Maximum number of workers of all pools together; None for no maximum.
     """
 
     pools: Mapping[str, WorkerRange] = field(default_factory=dict)
@@ -29,19 +29,19 @@ class AdaptiveBounds:
 
 
 def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
-    """The bounds of a target's pools; no pool follows its load where it is not ``adaptive``.
+    """Return the bounds of a target's pools; without ``adaptive`` no pool is adaptive.
 
-    A pool runs within its component's ``workers``, without from zero on. What the target's minimum
-    is above the pools' own together is spread evenly over them.
+    The bounds of a pool are its component's ``workers``, by default from zero to unlimited. A
+    minimum of the target that exceeds the sum of the pools' minima is spread evenly over the pools.
 
     Parameters
     ----------
     spec
-        A request without conflicts.
+        A deployment without conflicts.
     """
     if spec.adaptive is None:
         return AdaptiveBounds()
-    # Without expected work every pool weighs the same, and none has to have a worker.
+    # Without tasks every pool has the same weight and a minimum of zero.
     idle = replace(spec, tasks={}, written_options=frozenset(), adaptive=spec.adaptive)
     floors = worker_counts(idle)
     pools = {}
@@ -53,14 +53,14 @@ def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
-    """What is expected of the calls of each task: what earlier runs tell, or else the manifest.
+    """Return the expected length and memory of calls, from earlier runs or from the manifest.
 
     Parameters
     ----------
     spec
-        The manifest.
+        The deployment, with the expectations of the manifest.
     plan
-        Holds what earlier runs tell.
+        A plan with forecasts from earlier runs.
     """
     known = {
         name: (task.tag, task.mean_s, task.memory)
@@ -79,7 +79,7 @@ def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations
 
 
 def total_maximum(spec: DeploymentSpec) -> int | None:
-    """Most workers of all pools together; None where the target does not say."""
+    """Return the maximum number of workers of all pools together; None for no maximum."""
     written = written_total(spec)
     own = None if spec.adaptive is None else spec.adaptive.maximum
     limits = [own, None if written is None else written[1]]

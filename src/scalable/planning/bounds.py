@@ -1,4 +1,4 @@
-"""What bounds the counts of a plan that serves an objective. Pure."""
+"""Bounds of the worker counts of a plan with an objective. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from scalable.planning.counts import ranges_of, written_total
 from scalable.planning.frontier import Bounds
 from scalable.spec import DeploymentSpec
 
-#: Stands for no bound.
+#: Count that stands for no maximum.
 UNBOUNDED = 10**9
 
 
 def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """The option that bounds all pools together, with its value, where there is one."""
+    """Return the option that limits all pools together and its value, or None."""
     written = written_total(spec)
     maximum = None if spec.adaptive is None else spec.adaptive.maximum
     if maximum is None or (written is not None and written[1] <= maximum):
@@ -23,10 +23,10 @@ def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
-    """Tag -> the most workers that the manifest allows, or None.
+    """Return tag -> maximum number of workers that the manifest allows, None for no maximum.
 
-    Where a target has a total that is not written, as ``max_workers`` of local, a pool that does
-    not say otherwise has one worker.
+    If a target has an option ``max_workers`` that is not set, a pool without ``workers`` has one
+    worker.
     """
     total = total_of(spec)
     alone = total is None and "max_workers" in spec.options
@@ -45,24 +45,24 @@ def bounds_of(
     known: Collection[str],
     rates: Mapping[str, float],
 ) -> Bounds:
-    """The bounds of all pools, in the order of the manifest.
+    """Return the bounds of all pools, in the order of the manifest.
 
     Parameters
     ----------
     spec
-        A request without conflicts.
+        A deployment without conflicts.
     working
-        Tags with calls to run; each gets a worker.
+        Tags with calls to run; each gets at least one worker.
     known
-        Tags that tasks name. The others get a worker each as far as the total goes, since calls
-        may be sent to them all the same.
+        Tags that tasks name. Each other tag gets one worker while the total allows it, because
+        calls may be sent to it too.
     rates
-        Tag -> what a worker costs for a second.
+        Tag -> cost of one worker for one second.
 
     Raises
     ------
     PlanError
-        When a pool with known calls may not have a worker.
+        If a pool with known calls cannot have a worker.
     """
     total = total_of(spec)
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
@@ -77,8 +77,8 @@ def bounds_of(
         elif tag in known:
             bound = f"{total[0]} {total[1]}" if most[tag] and total else "its maximum of 0 workers"
             raise PlanError(
-                f"component {tag!r} has calls to run, and {bound} leaves it no worker",
-                hint="raise that bound",
+                f"component {tag!r} has calls to run, but {bound} leaves it no worker",
+                hint="raise this limit",
             )
         elif spec.components[tag].workers is None:
             most[tag] = 0

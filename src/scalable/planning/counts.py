@@ -1,7 +1,7 @@
-"""How many workers each pool gets when nothing but the manifest is known. Pure.
+"""Worker counts that follow from the manifest alone. Pure.
 
-``workers:`` of a component is its count. The pools without it share what the target's total leaves,
-by the work that their tasks are expected to bring.
+``workers:`` of a component is its count. Pools without it share the rest of the target's total in
+proportion to the expected work of their tasks.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
 
-#: The option of a target that bounds the total over its pools, by preference.
+#: Options of a target that limit the total over its pools, in order of preference.
 TOTAL_OPTIONS = ("max_workers", "n_workers")
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
-    """Tag -> expected worker-seconds; tags whose tasks all lack expectations are left out."""
+    """Return tag -> expected worker-seconds; tags without any expected work are not included."""
     work: dict[str, float] = {}
     for task in tasks.values():
         if task.expected_work_s is not None:
@@ -25,7 +25,7 @@ def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
 
 
 def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """The option that gives the total over all pools, with its value, where it is written."""
+    """Return the option that sets the total over all pools and its value, or None."""
     for option in TOTAL_OPTIONS:
         value = spec.options.get(option)
         if option in spec.written_options and isinstance(value, int):
@@ -34,9 +34,9 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
-    """Tag -> workers, in the order of the manifest. Deterministic.
+    """Return tag -> workers, in the order of the manifest. Deterministic.
 
-    The request must be free of :func:`conflicts`.
+    The deployment must be free of :func:`conflicts`.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -46,7 +46,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     elif spec.adaptive is not None:
         target = max(spec.adaptive.minimum, sum(counts.values()))
     else:
-        # Nothing is to be shared out: one for each pool that does not say otherwise.
+        # There is no total to share: each pool without a range gets one worker.
         unsaid = [tag for tag, c in spec.components.items() if c.workers is None]
         return counts | dict.fromkeys(unsaid, 1)
     if spec.adaptive is not None and spec.adaptive.maximum is not None:
@@ -56,7 +56,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
-    """Tag -> least and most workers: its own range, at least one where a task names it."""
+    """Return tag -> minimum and maximum; without ``workers`` at least one if a task names it."""
     named = {task.component for task in spec.tasks.values()}
     return {
         tag: (int(tag in named), None)
@@ -78,7 +78,7 @@ def _share(
     rest: int,
     weights: Mapping[str, float],
 ) -> None:
-    """Hand out the rest, one worker at a time, to the pool with the most work for each worker."""
+    """Add the rest, one worker at a time, to the pool with the most work for each worker."""
     order = {tag: position for position, tag in enumerate(counts)}
     given = _first_handed_out(counts, ranges, rest, weights)
     rest -= sum(given.values()) - sum(counts.values())
@@ -87,7 +87,7 @@ def _share(
         able = [t for t in counts if (high := ranges[t][1]) is None or counts[t] < high]
         if not able:
             return
-        # An empty pool comes first, whatever the others have to do.
+        # An empty pool comes first: without a worker its calls would never run.
         best = max(able, key=lambda t: (counts[t] == 0, weights[t] / (counts[t] or 1), -order[t]))
         counts[best] += 1
 
@@ -98,10 +98,10 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Most of a large rest at once: counts that handing it out one by one comes by.
+    """Return intermediate counts of :func:`_share`, so that a large rest is added at once.
 
-    That leaves no pool with more work for each worker than any amount before it goes below it; this
-    finds the least such amount. Rounding may be off by a worker or two.
+    After the rest is added one by one, all pools have about the same work for each worker. This
+    function finds that amount by bisection and stays a few workers below it.
     """
     target = sum(counts.values()) + rest
 
@@ -125,7 +125,7 @@ def _first_handed_out(
 
 
 def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Bounds that cannot all hold, each with the least value that would work."""
+    """Return contradictions between limits, each with the smallest value that resolves it."""
     lows = {tag: low for tag, (low, _) in ranges_of(spec).items() if low}
     least = sum(lows.values())
     shown = ", ".join(f"{tag} {low}" for tag, low in lows.items())
@@ -139,17 +139,19 @@ def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:
                 "E_BAD_OPTION",
                 ("targets", spec.target_name, *path),
                 message,
-                hint=f"the least workable value is {least_workable}",
+                hint=f"the smallest value that works is {least_workable}",
             )
         )
 
     if total is not None and total[1] < least:
         option, value = total
-        add((option,), f"{option} {value} is less than the pools need together: {shown}", least)
+        add(
+            (option,), f"{option} {value} is less than the sum of the pools' minima: {shown}", least
+        )
     if adaptive is None:
         return found
     if adaptive.maximum is not None and adaptive.maximum < least:
-        message = f"maximum {adaptive.maximum} is less than the pools need together: {shown}"
+        message = f"maximum {adaptive.maximum} is less than the sum of the pools' minima: {shown}"
         add(("adaptive", "maximum"), message, least)
     if total is not None and adaptive.minimum > total[1]:
         option, value = total

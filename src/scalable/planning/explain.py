@@ -1,4 +1,4 @@
-"""Says why a plan is as it is, in whole sentences. Pure."""
+"""Reasons of a plan, as sentences for its reader. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slo
 from scalable.spec import DeploymentSpec, Plan
 from scalable.units import counted, format_amount, format_bytes, format_duration
 
-#: Workers that stay are worth a word where they cost more by this factor.
+#: Factor by which workers that stay until the end cost more before it is mentioned.
 _HELD = 1.05
+#: Tasks or components that one sentence lists.
 _SHOWN = 3
+#: Evidence, 0 to 1, below which the confidence is called low.
+_ENOUGH_EVIDENCE = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
     "minimize time": "the most workers that still shorten the run",
-    "balance": "the point of the front that is nearest to both the cheapest and the fastest",
+    "balance": "the counts that are nearest to both the cheapest and the fastest",
 }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What there is to explain."""
+    """A plan, and the values that it was made from."""
 
     spec: DeploymentSpec
     plan: Plan
@@ -37,10 +40,10 @@ class Explanation:
 
 
 def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
-    """The binding constraint, None where nothing was chosen, and the reasons."""
+    """Return the binding constraint and the reasons; no constraint if nothing was chosen."""
     binding = None if given.choice is None else _binding(given)
     reasons = [
-        *_aim(given, binding),
+        *_objective(given, binding),
         *_guesses(given),
         *_work(given),
         *_trust(given),
@@ -66,16 +69,16 @@ def _binding(given: Explanation) -> str:
     if plan.objective == "minimize cost":
         if any(n > low for n, low in zip(workers, problem.bounds.least, strict=True)):
             return given.deadline_name or "adaptive.minimum"
-        return "the least workers that the pools may have"
-    return "none: it lies between the extremes"
+        return "the minimum counts of the pools"
+    return "none: the counts lie between the cheapest and the fastest"
 
 
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
-    """Why a run gets no shorter."""
+    """Return the limit that keeps a run from getting shorter."""
     spec, problem = given.spec, given.problem
     total = total_of(spec)
     network, time_s = problem.predicted, problem.time_s(workers)
-    apart = []  # what the pools could have, each on its own
+    apart = []  # counts of each pool if it did not share the total
     for pool, component in enumerate(spec.components.values()):
         most = None if component.workers is None else component.workers.maximum
         useful = network.most_useful(pool)
@@ -87,17 +90,20 @@ def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
         more = [*workers[:pool], useful, *workers[pool + 1 :]]
         if count >= problem.bounds.most[pool] and problem.time_s(more) < time_s:
             written = spec.components[tag].workers is not None
-            key = f"components.{tag}.workers" if written else "max_workers, which is not written"
+            key = f"components.{tag}.workers" if written else "max_workers, which is not set"
             return f"{key}: at most {count} for {tag!r}"
     return "the calls themselves: more workers do not shorten the run"
 
 
-def _aim(given: Explanation, binding: str | None) -> Iterator[str]:
+def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
     plan, problem = given.plan, given.problem
     if plan.objective is None:
         return
     if given.choice is None:
-        yield f"Policy manual: the counts are the manifest's, whatever {plan.objective!r} asks for."
+        yield (
+            "Policy manual: the worker counts of the manifest are used, and objective "
+            f"{plan.objective!r} does not change them."
+        )
     else:
         within = ""
         if given.choice.in_time and given.deadline_name:
@@ -109,65 +115,72 @@ def _aim(given: Explanation, binding: str | None) -> Iterator[str]:
         if plan.policy == "safe":
             planned = format_duration(problem.planned_s(given.choice.point.workers))
             yield (
-                "Policy safe plans with the 80 % quantile of running times, and 20 % more work: "
-                f"{planned} in all."
+                "Policy safe plans with the 80 % quantile of running times and 20 % more work: "
+                f"{planned} in total."
             )
         if not given.choice.in_time:
             yield (
-                f"By this guess {given.deadline_name} does not hold: "
+                f"According to this guess the run exceeds {given.deadline_name}: "
                 f"it takes at least {format_duration(given.choice.least_s)}."
             )
-    if plan.predicted_time_s is not None and plan.deadline_s is not None:
-        if given.choice is None and plan.predicted_time_s > plan.deadline_s:
-            limit = format_duration(plan.deadline_s)
-            yield f"It does not end within {given.deadline_name}, {limit}."
-        walltime_s = plan.scale_plan.resources_by_tag
-        limits = [r.walltime_s for r in walltime_s.values() if r.walltime_s is not None]
-        if limits and plan.predicted_time_s > min(limits):
-            yield "It takes longer than the walltime of one job: workers are replaced on the way."
+    yield from _exceeded_limits(given)
+
+
+def _exceeded_limits(given: Explanation) -> Iterator[str]:
+    plan = given.plan
+    if plan.predicted_time_s is None or plan.deadline_s is None:
+        return
+    if given.choice is None and plan.predicted_time_s > plan.deadline_s:
+        limit = format_duration(plan.deadline_s)
+        yield f"The predicted time exceeds {given.deadline_name}, {limit}."
+    resources = plan.scale_plan.resources_by_tag.values()
+    limits = [r.walltime_s for r in resources if r.walltime_s is not None]
+    if limits and plan.predicted_time_s > min(limits):
+        yield (
+            "The run takes longer than the walltime of one job: workers whose job ends are "
+            "replaced."
+        )
 
 
 def _guesses(given: Explanation) -> Iterator[str]:
-    named = given.spec.tasks
     guessed = [c for c in given.calls if c.guessed]
     busy = {c.tag for c in given.calls}
     idle = [tag for tag in given.spec.components if tag not in busy]
     if idle and given.choice is not None:
         shown = ", ".join(idle[:_SHOWN]) + (" and more" if len(idle) > _SHOWN else "")
         yield (
-            f"No task names {shown}: nothing is planned for them but a worker each, if there is "
-            "room. Add a task with `component` to the manifest."
+            f"No task names {shown}: each gets one worker if the limits allow it, and no work is "
+            "planned for it. Add a task with `component` to the manifest."
         )
     if not guessed:
         return
-    lacking = []
-    for c in guessed[:_SHOWN]:
-        if c.task not in named:
-            lacking.append(
-                f"a task with `component: {c.tag}`, `count` and `duration`, under `tasks`"
-            )
-            continue
-        keys = ["count"] * (c.counted == "guess") + ["duration"] * (c.forecast.source == "guess")
-        lacking.append(" and ".join(f"`tasks.{c.task}.{key}`" for key in keys))
-    more = len(guessed) - len(lacking)
+    more = len(guessed) - _SHOWN
     names = ", ".join(repr(c.task) for c in guessed[:_SHOWN]) + (
-        f" and {more} more" if more else ""
+        f" and {more} more" if more > 0 else ""
     )
-    verb = "This is a guess" if given.plan.objective is not None else "No time is predicted"
-    assumed = (
-        f": calls of {format_duration(GUESSED_DURATION_S)} and {GUESSED_CALLS} for each worker "
-        "are taken where nothing is known"
-        if given.plan.objective is not None
-        else ""
-    )
-    yield f"{verb}: no run was recorded and nothing is written of {names}{assumed}."
-    yield f"Add to the manifest: {'; '.join(lacking)}."
+    unknown = f"neither an earlier run nor the manifest describes {names}"
+    if given.plan.objective is not None:
+        assumed = f"{format_duration(GUESSED_DURATION_S)} and {GUESSED_CALLS} calls for each worker"
+        yield f"This is a guess: {unknown}, so calls of {assumed} are assumed."
+    else:
+        yield f"No time is predicted: {unknown}."
+    missing = [_missing_keys(c, given.spec) for c in guessed[:_SHOWN]]
+    yield f"Add to the manifest: {'; '.join(missing)}."
+
+
+def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
+    """Return the keys of the manifest that would replace a guess."""
+    if calls.task not in spec.tasks:
+        return f"a task with `component: {calls.tag}`, `count` and `duration`, under `tasks`"
+    keys = ["count"] * (calls.counted == "guess")
+    keys += ["duration"] * (calls.forecast.source == "guess")
+    return " and ".join(f"`tasks.{calls.task}.{key}`" for key in keys)
 
 
 def _work(given: Explanation) -> Iterator[str]:
     if given.plan.objective is None and given.plan.predicted_time_s is None:
         return
-    sources = {"manifest": "by the manifest", "guess": "guessed"}
+    sources = {"manifest": "according to the manifest", "guess": "guessed"}
     known = [c for c in given.calls if c.count and not c.guessed]
     for c in known[:_SHOWN]:
         source = (
@@ -179,7 +192,7 @@ def _work(given: Explanation) -> Iterator[str]:
             f"in pool {c.tag}, {source}."
         )
     if len(known) > _SHOWN:
-        yield f"So do {len(known) - _SHOWN} more tasks; `tasks` of the plan lists them."
+        yield f"{counted(len(known) - _SHOWN, 'more task')}: see `tasks` in the plan."
 
 
 def _trust(given: Explanation) -> Iterator[str]:
@@ -187,22 +200,31 @@ def _trust(given: Explanation) -> Iterator[str]:
     if plan.predicted_time_s is None:
         return
     low, high = BAND
-    band = f"of a run that takes {low:g} to {high:g} times as long as predicted"
+    confidence = f"Confidence that the run takes {low:g} to {high:g} times the predicted time"
     if past_predictions:
-        held = sum(low <= o.ratio / plan.overhead <= high for o in past_predictions)
+        held = sum(low <= past.ratio / plan.overhead <= high for past in past_predictions)
         count = len(past_predictions)
-        yield f"Confidence {band}: {held} of {count} earlier predictions would have held."
+        yield f"{confidence}: {held} of {count} earlier predictions would have held."
     elif not any(c.guessed for c in given.calls):
-        share = evidence_of(given.calls)
-        yield (
-            f"Confidence {band}: no earlier prediction can be held against its run, and forecasts "
-            f"count for {share:.0%} by the calls they rest on."
-        )
+        yield f"{confidence} {_evidence(given.calls)}."
     if overhead(past_predictions) != 1.0:
         yield (
-            f"Earlier runs took {plan.overhead:.2f} times what their calls take; "
-            "the prediction contains that."
+            f"Earlier runs took {plan.overhead:.2f} times as long as their calls alone; the "
+            "prediction includes this factor."
         )
+
+
+def _evidence(calls: Sequence[Calls]) -> str:
+    """Return the measurements that forecasts rest on, or the task that lacks them most."""
+    if evidence_of(calls) >= _ENOUGH_EVIDENCE:
+        measured = sum(c.forecast.samples for c in calls if c.forecast.source == "history")
+        return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"
+    weakest = max(calls, key=lambda c: c.count * c.forecast.mean_s * (1 - evidence_of([c])))
+    if weakest.forecast.source != "history":
+        return f"is low: no call of {weakest.task} was measured"
+    samples = weakest.forecast.samples
+    were = "was" if samples == 1 else "were"
+    return f"is low: only {counted(samples, 'call')} of {weakest.task} {were} measured"
 
 
 def _time(given: Explanation) -> Iterator[str]:
@@ -212,21 +234,21 @@ def _time(given: Explanation) -> Iterator[str]:
         waiting = dict.fromkeys(c.tag for c in given.calls if c.count and not counts[c.tag])
         if waiting:
             yield (
-                f"No time is predicted: {', '.join(waiting)} has calls to run and begins with no "
-                "worker."
+                "No time is predicted: these pools have calls to run and start without a worker: "
+                f"{', '.join(waiting)}."
             )
         return
     unknown = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
     if given.knowledge.counts_startup and unknown:
         yield (
-            f"How long workers of {', '.join(unknown[:_SHOWN])} take to start is not known yet, "
-            "and not contained."
+            f"The start-up time of workers of {', '.join(unknown[:_SHOWN])} has not been measured "
+            "and is not included."
         )
     served = {tag: slots_of(spec, tag) * n for tag, n in counts.items()}
     for c in given.calls:
         room = served[c.tag]
         if 0 < c.count < room and given.choice is None:
-            yield f"Pool {c.tag} has room for {room} calls at once; {c.task} has {c.count}."
+            yield f"Pool {c.tag} can run {room} calls at once; task {c.task} has {c.count}."
             return
 
 
@@ -236,9 +258,9 @@ def _cost(given: Explanation) -> Iterator[str]:
         return
     if not given.problem.released and cost.held > _HELD * cost.expected:
         yield (
-            f"The cost of {_amount(cost.expected, cost.unit)} counts workers while their pool has "
-            f"work; if all stay until the end it is {_amount(cost.held, cost.unit)}. "
-            "`adaptive` on the target lets idle ones go."
+            f"The cost of {_amount(cost.expected, cost.unit)} counts workers only while their "
+            f"pool has work; it is {_amount(cost.held, cost.unit)} if all workers stay until the "
+            "end. Set `adaptive` on the target to release idle workers."
         )
 
 
@@ -252,8 +274,8 @@ def _memory(given: Explanation) -> Iterator[str]:
         reserved, used = format_bytes(advice.reserved), format_bytes(advice.used)
         yield (
             f"{key} reserves {reserved}; 95 % of {advice.samples} calls used at most {used}: "
-            f"{advice.written} would do."
+            f"{advice.written} is enough."
             if advice.advised < advice.reserved
             else f"{key} reserves {reserved}; 5 % of {advice.samples} calls used more than {used}: "
-            f"{advice.written} would be safe."
+            f"reserve {advice.written}."
         )

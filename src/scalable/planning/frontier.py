@@ -1,10 +1,10 @@
-"""The counts from the cheapest to the fastest, stages and parallel pools together. Pure.
+"""Worker counts from the cheapest to the fastest, for stages and parallel pools. Pure.
 
-Where layers of stages follow each other whole, the length of a run is a sum over layers, and each
-step shortens one layer by enlarging all pools that hold it up. Steps of layers that share no pool
-are independent: those that save most for what they add come first, on the lower convex hull of each
-(Fox 1966). Elsewhere the pool on the longest chain is enlarged that saves most for what it adds.
-Counts only grow along the way.
+If each layer of stages waits for the whole layer before it, the length of a run is a sum over
+layers, and each step shortens one layer by enlarging the pools of its longest stages. Steps of
+layers that share no pool are independent: the steps with the largest saving for their cost come
+first, on the lower convex hull of each layer (Fox 1966). In other graphs each step enlarges the
+pool on the longest chain that has the largest saving for its cost. Counts never shrink.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from scalable.planning.network import Network
 
-#: So many counts of all pools together are tried one by one, and above in steps of a ratio.
+#: Number of counts, over all pools, that are tried one by one; larger counts grow by a ratio.
 _EACH_COUNT, _RATIO = 500, 1.15
-#: What computing with rounded numbers may be off by.
+#: Tolerance of comparisons between floating-point numbers.
 SAME = 1e-9
 
 Workers = tuple[int, ...]
@@ -26,18 +26,18 @@ Workers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What counts must keep to.
+    """Limits of worker counts.
 
     Attributes
     ----------
     least, most
-        Of each pool.
+        Minimum and maximum of each pool.
     total
-        Of all pools together, or None.
+        Maximum of all pools together; None for no maximum.
     rates
-        What one worker of each pool adds to the cost of a plan.
+        Cost of one worker of each pool for one second.
     least_total
-        Of all pools together.
+        Minimum of all pools together.
     """
 
     least: Sequence[int]
@@ -49,7 +49,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class _Step:
-    """Pools that grow together: position -> index of the new candidate."""
+    """Pools that grow together, as pairs of position and index of the new candidate."""
 
     cost: float
     saved: float
@@ -57,14 +57,15 @@ class _Step:
 
 
 def trace(network: Network, bounds: Bounds) -> list[Workers]:
-    """Counts from the least to those that nothing gets faster with, each at least the one before.
+    """Return growing counts, from the minimum to the counts that more workers do not improve.
 
     Parameters
     ----------
     network
         The work.
     bounds
-        The least counts must be within them, and at least one where a pool has calls.
+        Limits whose minima do not exceed the maxima, with at least one worker for each pool that
+        has calls.
     """
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
@@ -72,7 +73,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
     counts = [rungs[0] for rungs in ladder]
     room = math.inf if bounds.total is None else bounds.total - sum(counts)
     found = [tuple(counts)]
-    full: set[int] = set()  # pools that a step did not fit for: their later steps build on it
+    full: set[int] = set()  # pools with a step that did not fit: later steps build on it
     for step in steps(network, bounds, ladder):
         more = sum(ladder[p][i] - counts[p] for p, i in step.moves)
         if more > room or not full.isdisjoint(p for p, _ in step.moves):
@@ -88,7 +89,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
 
 
 def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
-    """Counts of a pool that are worth trying, ascending; each is faster than the one before."""
+    """Return counts of a pool to try, ascending; each is faster than the one before."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
     if bounds.total is not None:
@@ -102,7 +103,7 @@ def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
     found: list[int] = []
     for count in tried:
         if found and stages and all(stage.even and stage.calls for stage in stages):
-            # The fewest workers that need no more waves than these.
+            # Fewer workers can need the same number of waves.
             count = max(  # noqa: PLW2901
                 math.ceil(s.calls / (math.ceil(s.calls / (count * slots)) * slots)) for s in stages
             )
@@ -120,20 +121,20 @@ def _faster(network: Network, pool: int, fewer: int, more: int) -> bool:
 
 
 def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float]]:
-    """What each stage takes with each candidate of its pool."""
+    """Return the length of each stage for each candidate of its pool."""
     return [
         [stage.time_s(count * network.slots[stage.pool]) for count in ladder[stage.pool]]
         for stage in network.stages
     ]
 
 
-# Layers that follow each other whole --------------------------------------------------------------
+# Layered graphs -----------------------------------------------------------------------------------
 
 
 def _layer_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Steps by what they save for what they add, the best first; those of a block in order."""
+    """Yield steps by saving for their cost, the best first; steps of a block stay in order."""
     times = _times(network, ladder)
     ranked: list[tuple[float, int, int, _Step]] = []
     for number, block in enumerate(_blocks(network)):
@@ -148,7 +149,7 @@ def _layer_steps(
 
 
 def _blocks(network: Network) -> list[list[list[int]]]:
-    """Layers that share pools, together."""
+    """Group layers that share pools."""
     blocks: list[tuple[set[int], list[list[int]]]] = []
     for layer in network.layers:
         pools = {network.stages[i].pool for i in layer}
@@ -171,7 +172,7 @@ def _layer_alone(
     times: Sequence[Sequence[float]],
     layer: Sequence[int],
 ) -> Iterator[_Step]:
-    """Shorten one layer that shares no pool with others: whatever holds it up grows."""
+    """Yield steps that shorten a layer without shared pools by enlarging its slowest pools."""
     waiting = [(-times[i][0], i, 0) for i in layer]
     heapq.heapify(waiting)
     while waiting:
@@ -190,7 +191,7 @@ def _layer_alone(
 
 
 class _SharedLayers:
-    """Layers that share pools: what enlarges a pool shortens all the layers that it is in."""
+    """Layers that share pools: a larger pool shortens all layers that contain it."""
 
     def __init__(
         self,
@@ -210,7 +211,7 @@ class _SharedLayers:
         self._tops = [max(times[i][0] for i in layer) for layer in block]
 
     def steps(self) -> Iterator[_Step]:
-        """Shorten one layer after the other, the one that saves most for what it adds."""
+        """Yield steps, each for the layer with the largest saving for its cost."""
         known = {number: self._shorten(number) for number in range(len(self._block))}
         while True:
             able = [step for step in known.values() if step is not None and step.saved > 0]
@@ -221,7 +222,7 @@ class _SharedLayers:
             changed = self._layers({pool for pool, _ in best.moves})
             for number in changed:
                 self._tops[number] = self._top(number, self._at)
-            # What a step of a layer saves depends on all layers that its pools are in.
+            # The saving of a step depends on all layers that contain its pools.
             for number in self._layers({self._pool_of[i] for n in changed for i in self._block[n]}):
                 known[number] = self._shorten(number)
             yield best
@@ -233,7 +234,7 @@ class _SharedLayers:
         return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
 
     def _shorten(self, number: int) -> _Step | None:
-        """The step after which whatever holds up a layer holds it up less; None where it cannot."""
+        """Return the step that shortens the longest stages of a layer, or None if there is none."""
         moves: dict[int, int] = {}
         for i in self._block[number]:
             pool, own = self._pool_of[i], self._times[i]
@@ -254,12 +255,12 @@ class _SharedLayers:
 
 
 def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
-    """The first candidate after an index that takes less than ``top``, or None."""
+    """Return the first candidate after an index that takes less than ``top``, or None."""
     return next((i for i in range(index + 1, len(times)) if times[i] < top), None)
 
 
 def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
-    """Each step with the slope of its segment of the lower convex hull of cost and time."""
+    """Yield each step with the slope of its segment of the lower convex hull of cost and time."""
     segments: list[tuple[float, float, list[_Step]]] = []
     for step in steps:
         cost, saved, members = step.cost, step.saved, [step]
@@ -278,7 +279,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Enlarge the pool on the longest chain that saves most for what it adds."""
+    """Yield steps that enlarge the pool of the longest chain with the best saving for its cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:
@@ -309,7 +310,7 @@ def _chain_steps(
 
 
 def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Stages of the longest chain, the last one first."""
+    """Return the stages of the longest chain, the last one first."""
     if not ends:
         return []
     at: int | None = max(range(len(ends)), key=ends.__getitem__)
@@ -327,7 +328,7 @@ def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[floa
 
 
 def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Workers]:
-    """Hand out what the total leaves where no whole step fitted, while that makes it faster."""
+    """Yield counts that use the rest of the total where whole steps did not fit."""
     if bounds.total is None:
         return
     counts = list(workers)
@@ -350,7 +351,7 @@ def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Worker
 
 
 def _raised(bounds: Bounds, workers: Workers) -> Workers:
-    """Counts that are raised to the least total although nothing gets faster with them."""
+    """Return counts that are raised to the minimum total, although the run gets no shorter."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))

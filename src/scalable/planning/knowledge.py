@@ -1,4 +1,4 @@
-"""What is known beside the manifest when a plan is made. Values; who gathers them is elsewhere."""
+"""Values that a plan is made from in addition to the manifest; :mod:`forecasting` gathers them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from scalable.spec import Forecast, TaskSpec
 
 @dataclass(frozen=True)
 class PastPrediction:
-    """What a plan predicted of a run, and what became of it.
+    """Predicted and actual length of an earlier run.
 
     Attributes
     ----------
     predicted_s
-        Seconds that the plan said.
+        Seconds that the plan predicted.
     actual_s
-        Seconds until the last call ended, from asking for the first worker.
+        Seconds from the request of the first worker to the end of the last call.
     overhead
-        The factor that the prediction already contained for what earlier runs took longer.
+        Overhead factor that the prediction already included.
     """
 
     predicted_s: float
@@ -28,13 +28,13 @@ class PastPrediction:
 
     @property
     def ratio(self) -> float:
-        """Actual over predicted, without the factor that the prediction contained."""
+        """Return actual over predicted time, without the overhead factor of the prediction."""
         return self.actual_s * self.overhead / self.predicted_s
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What one worker costs.
+    """Prices of workers.
 
     Attributes
     ----------
@@ -52,24 +52,24 @@ class Prices:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What earlier runs and the provider say.
+    """Measurements of earlier runs, and prices of the provider.
 
     Attributes
     ----------
     forecasts
-        Task -> what one call of it takes; a task without one is planned by the manifest's word.
+        Task -> forecast of one call; the manifest describes tasks without a forecast.
     calls
-        Task -> calls that earlier runs made of it.
+        Task -> number of calls in earlier runs.
     unlisted
-        Tasks that earlier runs made calls of and the manifest does not name.
+        Tasks of earlier runs that the manifest does not name.
     startup_s
-        Tag -> seconds from asking for a worker until it connects.
+        Tag -> seconds from the request of a worker until it connects.
     past_predictions
-        What became of earlier predictions.
+        Predicted and actual lengths of earlier runs.
     prices
-        None where no price is known.
+        Prices of workers; None if no price is known.
     counts_startup
-        Whether workers take long enough to start for a prediction to say that it leaves that out.
+        Whether workers start slowly enough to mention that a prediction lacks their start-up time.
     """
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)

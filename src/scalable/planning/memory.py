@@ -1,4 +1,4 @@
-"""Reservations of memory beside what calls used. Pure."""
+"""Advice on memory reservations, from the memory that calls used. Pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from scalable.planning.notices import WORKER_NEEDS
 from scalable.planning.work import Calls
 from scalable.spec import DeploymentSpec, MemoryAdvice
 
-#: What is reserved beyond the 95 % quantile of what calls used.
+#: Factor between the 95 % quantile of used memory and the advised reservation.
 HEADROOM = 1.2
-#: A reservation is far from the advice from this ratio on; below the advice it always is.
+#: Ratio to the advised reservation from which a larger reservation is reported.
 FAR = 2.0
-#: With fewer calls nothing is advised.
+#: Minimum number of measured calls before anything is advised.
 LEAST_SAMPLES = 5
 
 
 def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryAdvice, ...]:
-    """Advice for the components whose workers reserve far more, or less, than calls used.
+    """Return advice for components that reserve far more memory than calls used, or too little.
 
     Parameters
     ----------
     spec
-        The request.
+        The deployment.
     calls
-        Their forecasts; those that do not rest on earlier runs say nothing.
+        Calls with forecasts; only forecasts from earlier runs count.
     """
     found = []
     for tag in spec.components:
@@ -44,18 +44,18 @@ def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryA
 
 
 def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvice | None:
-    """Advice for one reservation, or None where it fits or too little is known.
+    """Return advice for one reservation, or None if it fits or too few calls were measured.
 
     Parameters
     ----------
     tag
         The component.
     reserved
-        Bytes of one worker.
+        Bytes that one worker reserves.
     used
-        95 % quantile of what calls used, in bytes.
+        95 % quantile of the memory that calls used, in bytes.
     samples
-        Calls that it rests on.
+        Number of measured calls.
     """
     advised = max(WORKER_NEEDS, round(HEADROOM * used))
     if samples < LEAST_SAMPLES or advised <= reserved <= FAR * advised:

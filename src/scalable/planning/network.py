@@ -1,9 +1,9 @@
-"""How long a graph of calls takes with given pools: an estimate of list scheduling. Pure.
+"""Length of a graph of calls on given pools: an estimate of list scheduling. Pure.
 
-Calls of one pool that wait for the same tasks make one stage. A stage takes whole waves where its
-calls take equally long, and otherwise what list scheduling is expected to need: the work over the
-slots, and a tail while the last calls end. A run takes as long as its longest chain of stages, and
-no pool can be faster than all of its work allows.
+Calls of one pool that wait for the same tasks form one stage. If all calls of a stage take equally
+long, the stage takes whole waves; otherwise it takes the expected length of a list schedule: work
+divided by slots, plus a tail in which the last calls end. A run takes as long as its longest chain
+of stages, but at least the work of each pool divided by its slots.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from statistics import NormalDist
 from scalable.planning.work import Calls
 from scalable.spec import Forecast
 
-#: The share of a stage's calls that may take longer than what counts as its longest call.
+#: Share of a stage's calls that may take longer than the length assumed for its longest call.
 _BEYOND_LONGEST = 0.002
-#: The tail of a stage is no more than so much of its longest call.
+#: Maximum length of a stage's tail, as a share of its longest call.
 _TAIL = 0.7
-#: Ratios of running times that a lognormal law is fitted by: q80 over q50.
+#: Standard normal quantiles, for the fit of a lognormal law to q80 / q50 and q95 / q50.
 _Z80 = NormalDist().inv_cdf(0.8)
 _Z95 = NormalDist().inv_cdf(0.95)
 
@@ -36,17 +36,19 @@ class Stage:
     pool
         Position of the pool.
     tasks
-        Their names.
+        Names of the tasks.
     calls
-        How many.
+        Number of calls.
     work_s
         Running time of all calls together.
-    longest_s, tail_s
-        What the longest of the calls takes, and how long the last ones keep some slots waiting.
+    longest_s
+        Running time of the longest call.
+    tail_s
+        Seconds in which the last calls run while other slots are idle.
     even
-        Whether all calls take the same.
+        Whether all calls take equally long.
     before
-        Positions of the stages that must have ended before; they are smaller than its own.
+        Positions of the stages that must end first; always smaller than the stage's own.
     """
 
     pool: int
@@ -59,7 +61,7 @@ class Stage:
     before: tuple[int, ...] = ()
 
     def time_s(self, slots: int) -> float:
-        """Seconds from the start of the first call to the end of the last one."""
+        """Return the seconds from the start of the first call to the end of the last one."""
         if not self.calls:
             return 0.0
         if self.even:
@@ -74,13 +76,13 @@ class Network:
     Attributes
     ----------
     tags
-        The pools.
+        Tags of the pools.
     slots
         Calls that one worker of each pool runs at once.
     startup_s
-        Seconds until the workers of each pool are there.
+        Seconds until the workers of each pool have connected.
     stages
-        Those before first.
+        Stages, each after the stages that it waits for.
     """
 
     tags: Sequence[str]
@@ -103,15 +105,15 @@ class Network:
         ]
 
     def finish_s(self, workers: Sequence[int]) -> float:
-        """Seconds until everything has ended; infinite where a pool with calls has no worker."""
+        """Return the seconds until all calls have ended; inf if a pool with calls has no worker."""
         return self.compose(workers, self.times_s(workers))[0]
 
     def times_s(self, workers: Sequence[int]) -> list[float]:
-        """What each stage takes alone; infinite where its pool has no worker."""
+        """Return the length of each stage by itself; inf if its pool has no worker."""
         return [self.stage_s(stage, workers[stage.pool]) for stage in self.stages]
 
     def stage_s(self, stage: Stage, count: int) -> float:
-        """What one stage takes with so many workers of its pool."""
+        """Return the length of one stage with ``count`` workers of its pool."""
         if stage.calls and not count:
             return math.inf
         return stage.time_s(count * self.slots[stage.pool])
@@ -119,16 +121,16 @@ class Network:
     def compose(
         self, workers: Sequence[int], times: Sequence[float]
     ) -> tuple[float, list[float], int | None]:
-        """The length of the run, the end of each stage, and the pool that alone takes so long.
+        """Return the length of the run, the end of each stage, and the pool that limits the run.
 
-        The pool is None where a chain of stages takes so long.
+        The pool is None if a chain of stages limits the run.
 
         Parameters
         ----------
         workers
-            Of each pool.
+            Worker count of each pool.
         times
-            What each stage takes alone, as :meth:`times_s` says.
+            Length of each stage, as :meth:`times_s` returns it.
         """
         ends: list[float] = []
         binding = None
@@ -147,23 +149,23 @@ class Network:
         return longest, ends, binding
 
     def most_useful(self, pool: int) -> int:
-        """So many workers of a pool run all calls that can be ready at once."""
+        """Return the number of workers that run all calls of a pool at once."""
         calls = sum(self.stages[i].calls for i in self.stages_of[pool])
         return math.ceil(calls / self.slots[pool])
 
     @property
     def layered(self) -> bool:
-        """Whether each stage waits for all of the layer before: layers follow each other whole."""
+        """Whether each stage waits for all stages of the layer before it."""
         layers = self.layers
         for earlier, later in itertools.pairwise(layers):
             if any(set(self.stages[i].before) != set(earlier) for i in later):
                 return False
-        # Two stages of a pool in one layer compete, which layers do not show.
+        # Two stages of one pool in one layer compete, which a sum over layers would ignore.
         return all(len({self.stages[i].pool for i in layer}) == len(layer) for layer in layers)
 
     @property
     def layers(self) -> list[list[int]]:
-        """Stages by the length of the longest chain before them."""
+        """Return the stages grouped by the length of the longest chain before them."""
         depth: list[int] = []
         for stage in self.stages:
             depth.append(1 + max((depth[i] for i in stage.before), default=-1))
@@ -174,7 +176,7 @@ class Network:
 
 
 def spread_of(forecast: Forecast) -> float:
-    """Standard deviation of the logarithms of running times; 0 where all take the same."""
+    """Return the standard deviation of the logarithms of running times; 0 for equal times."""
     if min(forecast.q50_s, forecast.q80_s) <= 0:
         return 0.0
     near = math.log(forecast.q80_s / forecast.q50_s) / _Z80
@@ -188,18 +190,18 @@ def make_network(
     startup_s: Mapping[str, float],
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
 ) -> Network:
-    """The stages of some calls.
+    """Return the network of some calls.
 
     Parameters
     ----------
     calls
-        Of all tasks; what is ``after`` a task that is not among them does not wait for it.
+        Calls of all tasks; names in ``after`` that are not among them are ignored.
     slots
-        Tag -> calls that one worker runs at once; names all tags, in the order of the pools.
+        Tag -> calls that one worker runs at once, for all tags in the order of the pools.
     startup_s
-        Tag -> seconds until workers are there.
+        Tag -> seconds until workers have connected.
     duration_of
-        What a call counts for in the work.
+        Function from a forecast to the seconds that each call adds to the work.
     """
     tags = list(slots)
     by_name = {c.task: c for c in calls}
@@ -207,7 +209,7 @@ def make_network(
     grouped: dict[tuple[str, frozenset[str]], list[Calls]] = {}
     for name in TopologicalSorter(graph).static_order():
         grouped.setdefault((by_name[name].tag, frozenset(graph[name])), []).append(by_name[name])
-    # Stages come in an order of their own: one that gathers tasks waits for what any of them does.
+    # Stages need an order of their own: a stage waits for whatever any of its tasks waits for.
     position_of = {c.task: key for key, group in grouped.items() for c in group}
     order = TopologicalSorter(
         {key: {position_of[name] for name in key[1]} for key in grouped}
@@ -249,17 +251,17 @@ def _stage(
 
 
 def _overhang(calls: Calls) -> float:
-    """What is left of the calls that still run when the queue is empty, in calls.
+    """Return the length of the tail of a stage, in mean running times.
 
-    The mean residual of a call that is met at random, E[d^2] / 2 E[d]; and the last to end of
-    several takes longer than one of them.
+    It is the mean residual time of a call at a random moment, E[d^2] / 2 E[d], enlarged because
+    the last of several calls takes longer than one of them.
     """
     spread = min(spread_of(calls.forecast), 1.5)
     return 0.5 * math.exp(spread**2) * (1 + spread)
 
 
 def _longest(calls: Calls, duration_s: float) -> float:
-    """What the longest of the calls takes: of a lognormal law around their mean."""
+    """Return the running time of the longest call, by a lognormal law around the mean."""
     spread = spread_of(calls.forecast)
     if spread == 0 or calls.count == 1:
         return duration_s

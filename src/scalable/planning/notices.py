@@ -1,16 +1,16 @@
-"""What a request cannot work well with. Pure."""
+"""Warnings about values that are accepted but too small in practice. Pure."""
 
 from __future__ import annotations
 
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import format_bytes
 
-#: Bytes that a worker has in use before it runs anything (measured: 60 to 65 MiB).
+#: Memory in bytes of a worker without calls, with a margin (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6
 
 
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Warnings for what is accepted and cannot work well."""
+    """Return warnings about memory reservations that are too small for a worker."""
     return [
         Diagnostic(
             "W_LITTLE_MEMORY",

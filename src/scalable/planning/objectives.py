@@ -1,4 +1,4 @@
-"""The counts on the way from the cheapest to the fastest, and those that serve an aim. Pure."""
+"""Choice of the worker counts that serve an objective. Pure."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from scalable.planning.request import PlanRequest
 from scalable.planning.trimming import fewest, trim
 from scalable.units import format_amount, format_duration
 
-#: What "safe" plans beyond the work that is predicted.
+#: Factor by which policy "safe" increases the predicted work.
 HEADROOM = 1.2
-#: Points of a front that are worked out; it is drawn and searched by these.
+#: Points of a front that are evaluated.
 POINTS = 50
-#: So many of the states that end in time are shrunk, to see which leads to the fewest workers.
+#: Number of states within the deadline from which the fewest workers are searched.
 _STARTS = 5
 
 
 @dataclass(frozen=True)
 class Point:
-    """Counts, with what they take.
+    """Worker counts with their predicted time and cost.
 
     Attributes
     ----------
     workers
-        Of each pool.
+        Count of each pool.
     time_s
         Predicted length of the run.
     cost
-        Predicted cost while pools have work; see :meth:`Problem.cost`.
+        Predicted cost of workers while their pools have work; see :meth:`Problem.cost`.
     """
 
     workers: Workers
@@ -47,17 +47,20 @@ class Problem:
     Attributes
     ----------
     predicted
-        The work as it is predicted.
+        Predicted work.
     planned
-        The work as the policy plans it: no less.
+        Work that the policy plans for, at least the predicted work.
     bounds
-        Of the counts; the rates are what a worker costs for a second, in ``unit``.
+        Limits of the counts; the rates are costs of a worker-second in ``unit``.
     certain
-        What of the planned work is no guess: a deadline that only guesses break is no error.
+        Planned work without guesses, None for all of it. A deadline that only guessed work exceeds
+        is not an error.
     overhead
-        What runs take over what their calls take.
+        Factor between the length of runs and the length of their calls alone.
     released
-        Whether idle workers are let go; otherwise all stay until the end.
+        Whether idle workers are released; otherwise all stay until the end.
+    unit
+        Unit of costs.
     """
 
     predicted: Network
@@ -69,29 +72,29 @@ class Problem:
     unit: str = "worker-seconds"
 
     def point(self, workers: Workers) -> Point:
-        """What counts take."""
+        """Return counts with their predicted time and cost."""
         return Point(workers, self.time_s(workers), self.cost(workers))
 
     def time_s(self, workers: Sequence[int]) -> float:
-        """Predicted length of the run in seconds."""
+        """Return the predicted length of the run in seconds."""
         return self.predicted.finish_s(workers) * self.overhead
 
     def planned_s(self, workers: Sequence[int]) -> float:
-        """Length of the run in seconds as the policy plans it."""
+        """Return the length of the run in seconds that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
     def cost(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
-        """What workers cost while their pool has work.
+        """Return the cost of workers while their pool has work.
 
-        The work itself; each worker's start; and the time that workers wait, when the queue is
-        empty, for the last calls of each stage: half a call each.
+        It is the cost of the work itself, of each worker's start, and of the time that workers
+        wait for the last calls of each stage: half a call each.
 
         Parameters
         ----------
         workers
-            Of each pool.
+            Count of each pool.
         work
-            Work of each pool over what is expected of it.
+            Ratio of the work of each pool to its expected work; None for 1.
         """
         total = 0.0
         network = self.predicted
@@ -107,30 +110,30 @@ class Problem:
         return total
 
     def held(self, workers: Sequence[int]) -> float:
-        """What workers cost that all stay until the end of the run."""
+        """Return the cost of workers that all stay until the end of the run."""
         rate = sum(r * n for r, n in zip(self.bounds.rates, workers, strict=True))
         return rate * self.time_s(workers)
 
     def spent(self, workers: Sequence[int]) -> float:
-        """What is paid in the end."""
+        """Return the cost that the user pays: without release workers stay until the end."""
         return self.cost(workers) if self.released else self.held(workers)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The counts of an objective.
+    """Counts that serve an objective, and the alternatives.
 
     Attributes
     ----------
     point
-        What was chosen.
+        Chosen counts.
     front
-        From the least workers to the most that shorten the run; each is faster and costs more
-        than the one before.
+        Points from the fewest workers to the most that shorten the run; each point is faster and
+        costs more than the one before.
     least_s
-        The least length of the run, as the policy plans it.
+        Shortest planned length of the run in seconds.
     in_time
-        Whether the deadline holds.
+        Whether the shortest planned length keeps to the deadline.
     """
 
     point: Point
@@ -140,21 +143,21 @@ class Choice:
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
-    """The counts that serve an objective.
+    """Choose the counts that serve an objective.
 
     Parameters
     ----------
     problem
         Work, bounds and prices.
     request
-        What is asked for.
+        Objective, policy and budget.
     deadline_s
-        Seconds, or None.
+        Seconds that the run may take; None for no limit.
 
     Raises
     ------
     PlanError
-        When no counts keep to the deadline, or to the budget.
+        If no counts keep to the deadline or to the budget.
     """
     states = trace(problem.planned, problem.bounds)
     least_s = problem.planned_s(states[-1])
@@ -164,8 +167,8 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         because, more = _least_because(problem, request, states[-1])
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
-            f"the least achievable time is {format_duration(least_s)}{because}",
-            hint=f"allow at least {math.ceil(least_s)}s{', or more workers' * more}",
+            f"the shortest possible time is {format_duration(least_s)}{because}",
+            hint=f"allow at least {math.ceil(least_s)}s{' or more workers' * more}",
         )
     limit_s = max(deadline_s, least_s) if deadline_s is not None else math.inf
     cheapest, position = _cheapest(problem, states, limit_s)
@@ -192,9 +195,9 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
-    """What keeps the least time from being less, and whether more workers would make it so."""
+    """Return the reason for the shortest time, and whether more workers would shorten it."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
-    apart = [  # what the pools could have, each on its own
+    apart = [  # counts of each pool if it did not share the total
         max(n, min(high, planned.most_useful(pool)))
         for pool, (n, high) in enumerate(zip(workers, bounds.most, strict=True))
     ]
@@ -205,21 +208,21 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
     ]
     helps = True
     if bounds.total is not None and most >= bounds.total:
-        because = f" with {most} workers, which is all that the target allows"
+        because = f" with {most} workers, the maximum of the target"
     elif problem.planned_s(apart) < problem.planned_s(workers):
-        because = f" with {most} of the {bounds.total} workers that the target allows"
+        because = f" with {most} of at most {bounds.total} workers of the target"
     elif full:
-        because = f" with {most} workers; {', '.join(full)} may have no more"
+        because = f" with {most} workers; pools at their maximum: {', '.join(full)}"
     else:
-        because, helps = f" with {most} workers; more would not shorten the run", False
+        because, helps = f" with {most} workers; more workers would not shorten the run", False
     if request.policy != "safe":
         return because, helps
     predicted = format_duration(problem.time_s(workers))
-    return f"{because} (with the headroom of policy safe; {predicted} is predicted)", helps
+    return f"{because} (includes the headroom of policy safe; the prediction is {predicted})", helps
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """The fewest workers that end in time, and the first of the states that does."""
+    """Return the cheapest counts within a time limit, and the first state that keeps to it."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -229,13 +232,13 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
             low = middle + 1
     within_s = limit_s / problem.overhead
     starts = states[low : low + _STARTS]
-    # What is cheapest must not have more of anything than what is fastest.
+    # The cheapest counts must not exceed the fastest ones, or the front would not grow.
     bounds = replace(problem.bounds, most=states[-1], rates=_worker_rates(problem))
     return fewest(problem.planned, bounds, starts, within_s), low
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """What counts as few: the rates, the largest being 1, and where they tie, what waits less."""
+    """Return rates for the search: scaled to 1, with ties broken by the cost of waiting."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost([0] * len(pools))
     more = [problem.cost([int(p == pool) for p in pools]) - none for pool in pools]
@@ -251,7 +254,7 @@ def _within(workers: Workers, low: Sequence[int], high: Sequence[int]) -> Worker
 
 
 def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
-    """Some of the states, evenly; all where there are few."""
+    """Return at most ``points`` states, evenly spaced."""
     if len(states) <= points:
         return list(states)
     step = (len(states) - 1) / (points - 1)
@@ -259,7 +262,7 @@ def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
 
 
 def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Workers]:
-    """All states about as fast as a point, and some of the others."""
+    """Return all states about as fast as a point, and some of the others."""
     low, high = 0, len(states) - 1
     while low < high:
         middle = (low + high) // 2
@@ -273,7 +276,7 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
 
 
 def _front(problem: Problem, states: Sequence[Workers]) -> tuple[Point, ...]:
-    """The points among states with growing counts that are faster than all before."""
+    """Return the points of those states that are faster than all states before them."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)
@@ -292,23 +295,23 @@ def _affordable(
         best = min(points, key=lambda p: problem.spent(p.workers))
         least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
         raise PlanError(
-            f"the work cannot be done for {budget:g} {unit}: the least that is paid is "
-            f"{least} {unit}, for {format_duration(best.time_s)}",
-            hint="allow more, or a later deadline",
+            f"the work cannot be done within the budget of {budget:g} {unit}: the cheapest plan "
+            f"costs {least} {unit} and takes {format_duration(best.time_s)}",
+            hint="raise the budget or the deadline",
         )
     return found
 
 
 def balanced(front: Sequence[Point]) -> Point:
-    """The point of a front between its ends that is nearest to both.
+    """Return the inner point of a front that is nearest to both of its ends.
 
-    Time and cost are scaled to 0..1 between the ends; nearest to (0, 0) is the balance, ties go to
-    fewer workers. An end only where there is nothing between.
+    Time and cost are scaled to 0..1 between the ends. The balance is the point nearest to (0, 0);
+    ties go to fewer workers. A front without inner points gives its cheapest point.
 
     Parameters
     ----------
     front
-        At least one point, from the cheapest to the fastest.
+        Points from the cheapest to the fastest, at least one.
     """
     inner = front[1:-1]
     if not inner:

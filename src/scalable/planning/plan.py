@@ -1,4 +1,4 @@
-"""Puts a plan together."""
+"""Assembly of a plan from counts, predictions and reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scalable.spec import (
     TaskPrediction,
 )
 
-#: Points of a front that are kept with a plan.
+#: Maximum number of points of a front that are kept with a plan, apart from the chosen one.
 KEPT_POINTS = 40
 
 
@@ -38,23 +38,23 @@ def make_plan(
     knowledge: Knowledge | None = None,
     request: PlanRequest | None = None,
 ) -> Plan:
-    """What a run will take. Deterministic.
+    """Return a plan with worker counts, time, cost and reasons. Deterministic.
 
     Parameters
     ----------
     spec
-        A request without conflicts.
+        A deployment without conflicts.
     manifest_lock
         Digest of the resolved manifest.
     knowledge
-        What is known beside the manifest.
+        Measurements of earlier runs, and prices.
     request
-        What the plan is to serve; by default the counts are what the manifest alone gives.
+        Objective, policy and limits; by default the counts follow from the manifest alone.
 
     Raises
     ------
     PlanError
-        When nothing within the bounds keeps to the deadline or the budget.
+        If no counts within the bounds keep to the deadline or to the budget.
     """
     knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
@@ -90,7 +90,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Prices of the target's own making, or None where it gives none."""
+    """Return prices from the target's ``price_per_core_hour``, or None without it."""
     price = spec.price_per_core_hour
     if price is None:
         return None
@@ -110,7 +110,7 @@ def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None,
 
 @dataclass(frozen=True)
 class _Sizing:
-    """What the problem of a plan is made of."""
+    """Values that the problem of a plan is made from."""
 
     spec: DeploymentSpec
     knowledge: Knowledge
@@ -119,7 +119,7 @@ class _Sizing:
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
-        """The problem; of pools that have these counts already, where they are given."""
+        """Return the problem, with fixed counts if they are given."""
         spec, prices = self.spec, self.prices
         hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
         rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
@@ -148,7 +148,7 @@ class _Sizing:
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
         def duration_of(forecast: Forecast) -> float:
-            # Many calls take their mean on average: to plan with less would not be tight but wrong.
+            # Many calls take their mean on average: planning with less would be wrong.
             if policy == "safe":
                 return HEADROOM * max(forecast.mean_s, forecast.q80_s)
             if policy == "aggressive":
@@ -166,7 +166,7 @@ def _predicted(
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
-    """The plan with what its counts take."""
+    """Return the plan with the predicted time and cost of its counts."""
     workers = tuple(plan.scale_plan.workers_by_tag.values())
     time_s = problem.time_s(workers)
     guessed = any(c.guessed for c in calls)
@@ -181,7 +181,7 @@ def _predicted(
     draws = uncertainty.draw_runs(problem.predicted, calls, workers)
     times = [draw.time_s * problem.overhead for draw in draws]
     held = problem.held(workers)
-    # Waiting is an estimate; letting workers go never costs more than keeping them.
+    # The cost of waiting is an estimate; released workers never cost more than kept ones.
     expected = min(problem.cost(workers), held)
     costs = [problem.cost(workers, draw.work) for draw in draws]
     past_predictions = knowledge.past_predictions
@@ -238,7 +238,7 @@ def _task(calls: Calls) -> TaskPrediction:
 
 
 def _kept(spec: DeploymentSpec, choice: Choice) -> tuple[FrontPoint, ...]:
-    """The front, thinned: both ends and what was chosen are always there."""
+    """Return some points of the front, always with both ends and the chosen point."""
     front = choice.front
     step = max(1.0, (len(front) - 1) / (KEPT_POINTS - 1))
     positions = {round(i * step) for i in range(KEPT_POINTS)} | {len(front) - 1}

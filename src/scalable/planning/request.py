@@ -1,4 +1,4 @@
-"""What a plan is to aim for. Pure."""
+"""The request of a plan: objective, policy, deadline and budget. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ POLICIES = ("safe", "aggressive", "manual")
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked of a plan.
+    """Objective, policy and limits of a plan.
 
     Attributes
     ----------
     objective
-        One of :data:`OBJECTIVES`, or None for the counts that the manifest gives.
+        One of :data:`OBJECTIVES`; None to take the counts of the manifest.
     policy
         One of :data:`POLICIES`.
     deadline_s
-        Seconds, or None for the target's walltime.
+        Seconds that the run may take; None for the target's walltime.
     budget
-        What may be spent, in the currency of the prices, or None.
+        Amount that may be spent, in the currency of the prices; None for no limit.
     """
 
     objective: str | None = None
@@ -41,36 +41,38 @@ class PlanRequest:
         deadline: str | float | None = None,
         budget: float | None = None,
     ) -> PlanRequest:
-        """Read what was asked for.
+        """Parse the options that a user gave.
 
         Raises
         ------
         NotImplementedError
-            For any other objective.
+            If the objective is unknown.
         PlanError
-            For what is no policy, no length of time or no sum, or has no objective to serve.
+            If the policy, the deadline or the budget is invalid, or given without an objective.
         """
         if objective is not None:
             objective = " ".join(str(objective).lower().split())
             if objective not in OBJECTIVES:
                 raise NotImplementedError(
                     f"objective {objective!r} is not available; "
-                    f"there are: {', '.join(map(repr, OBJECTIVES))}"
+                    f"available objectives: {', '.join(map(repr, OBJECTIVES))}"
                 )
         if policy is not None and str(policy).lower() not in POLICIES:
-            raise PlanError(f"unknown policy {policy!r}", hint=f"there are: {', '.join(POLICIES)}")
+            raise PlanError(
+                f"unknown policy {policy!r}", hint=f"available policies: {', '.join(POLICIES)}"
+            )
         chosen = str(policy).lower() if policy is not None else "safe" if objective else "manual"
         for name, value in (("policy", policy if chosen != "manual" else None),
                             ("deadline", deadline), ("budget", budget)):  # fmt: skip
             if objective is None and value is not None:
                 raise PlanError(
-                    f"{name} {value!r} has no objective to serve",
-                    hint=f"there are: {', '.join(map(repr, OBJECTIVES))}",
+                    f"{name} {value!r} needs an objective",
+                    hint=f"available objectives: {', '.join(map(repr, OBJECTIVES))}",
                 )
-        return cls(objective, chosen, _seconds(deadline), _sum(budget))
+        return cls(objective, chosen, _parse_deadline(deadline), _parse_budget(budget))
 
 
-def _seconds(deadline: str | float | None) -> float | None:
+def _parse_deadline(deadline: str | float | None) -> float | None:
     if deadline is None:
         return None
     try:
@@ -78,14 +80,18 @@ def _seconds(deadline: str | float | None) -> float | None:
     except ValueError as error:
         raise PlanError(f"deadline: {error}") from error
     if not 0 < seconds < math.inf:
-        raise PlanError(f"deadline {deadline!r} leaves no time", hint="write for example 2h")
+        raise PlanError(
+            f"deadline {deadline!r} is not a positive length of time", hint="write for example 2h"
+        )
     return seconds
 
 
-def _sum(budget: float | None) -> float | None:
+def _parse_budget(budget: float | None) -> float | None:
     if budget is None:
         return None
     number = isinstance(budget, (int, float)) and not isinstance(budget, bool)
     if not number or not 0 < budget < math.inf:
-        raise PlanError(f"budget {budget!r} is no sum of money", hint="write for example 12.50")
+        raise PlanError(
+            f"budget {budget!r} is not a positive amount of money", hint="write for example 12.50"
+        )
     return float(budget)

@@ -1,4 +1,4 @@
-"""Takes away what a plan does not need. Pure."""
+"""Removal of workers that a plan does not need. Pure."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from dataclasses import dataclass
 from scalable.planning.frontier import SAME, Bounds, Workers
 from scalable.planning.network import Network
 
-#: Stages that may be looked at while counts are exchanged.
+#: Budget of stage evaluations while workers of one pool are exchanged for those of others.
 _LOOKS = 20_000
 
 
 def trim(
     network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
 ) -> Workers:
-    """The counts without what is not needed: no pool can shrink any more on its own.
+    """Return counts in which no pool can shrink by itself without exceeding the time limit.
 
     Parameters
     ----------
     network, bounds
-        The work, and what counts cost.
+        The work, and limits with the cost of workers.
     workers
-        Counts that end in time.
+        Counts that keep to the time limit.
     within_s
-        In how many seconds.
+        Time limit in seconds.
     least
-        Counts that are not gone below.
+        Minimum of each count.
     """
     return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
 
 
 def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
-    """The fewest workers that end in time, as far as a search from some starts finds.
+    """Return the cheapest counts within a time limit that a bounded search finds.
 
-    Each start is trimmed; and workers of one pool are exchanged for more of others while that
-    helps. It looks at so much and no more: in small graphs at every pool and count.
+    Each start is trimmed, and workers of one pool are exchanged for workers of others while that
+    lowers the cost. In small graphs the search covers every pool and count.
 
     Parameters
     ----------
     network, bounds
-        The work, and what counts cost.
+        The work, and limits with the cost of workers.
     starts
-        Counts that end in time, the most promising first.
+        Counts that keep to the time limit, the most promising first.
     within_s
-        In how many seconds.
+        Time limit in seconds.
     """
     trimming = _Trimming(network, bounds, within_s * (1 + SAME), bounds.least)
     trimming.looks = _LOOKS
@@ -63,14 +63,14 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """The cheaper of what is left when the dearest pools, or the cheapest, shrink first."""
+        """Return the cheaper result of shrinking the dearest or the cheapest pools first."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]
         return min(found, key=self.rate)
 
     def exchange(self, workers: Workers) -> Workers:
-        """Enlarge one pool by what makes it faster, if others can shrink by more than that."""
+        """Enlarge one pool where the others can then shrink by more than it costs."""
         improved = True
         while improved:
             improved = False
@@ -85,7 +85,7 @@ class _Trimming:
         return workers
 
     def _enlarged(self, workers: Workers, pool: int) -> Iterator[Workers]:
-        """The counts with more workers of one pool, as far as others could make up for it."""
+        """Yield counts with more workers of one pool, up to the cost that the others could save."""
         network, bounds = self.network, self.bounds
         own = [network.stages[i] for i in network.stages_of[pool]]
         rate = bounds.rates[pool]
@@ -110,7 +110,7 @@ class _Trimming:
             high, own = counts[pool], network.stages_of[pool]
             low, step = max(self.least[pool], high - max(0, spare)), 1
             kept = [times[i] for i in own]
-            while low < high:  # fewer are never faster: try a few less, then in the middle
+            while low < high:  # fewer workers are never faster: gallop, then bisect
                 tried = max(low, high - step) if step else (low + high) // 2
                 counts[pool] = tried
                 for i in own:

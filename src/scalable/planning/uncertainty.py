@@ -1,4 +1,4 @@
-"""How far a prediction can be relied on: by forecasts, and by earlier runs. Pure."""
+"""Confidence and intervals of predictions, from forecasts and from earlier runs. Pure."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from scalable.planning.network import Network, spread_of
 from scalable.planning.work import Calls
 from scalable.quantiles import quantile
 
-#: A prediction holds where the actual value lies within these multiples of it.
+#: Multiples of the prediction between which the actual value must lie for it to hold.
 BAND = (0.8, 1.25)
-#: A prediction's interval holds between these quantiles.
+#: Quantiles that bound the interval of a prediction.
 INTERVAL = (0.1, 0.9)
-#: From so many outcomes on, what runs took longer than predicted is made part of predictions.
+#: Minimum number of past predictions before their overhead is included in new ones.
 PREDICTIONS_FOR_OVERHEAD = 3
-#: From so many outcomes on, intervals are theirs.
+#: Minimum number of past predictions before intervals are computed from them.
 PREDICTIONS_FOR_INTERVAL = 10
-#: How far off the manifest's word, and a guess, may be: standard deviation of logarithms.
+#: Error of durations in the manifest, and of guesses: standard deviation of logarithms.
 ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.3, 1.0
-#: What calls do not explain of a run, its dispatching and its neighbours: of logarithms.
+#: Error of a run that its calls do not explain: standard deviation of logarithms.
 ERROR_OF_RUN = 0.15
-#: Samples that the manifest's word is worth, and how many make a forecast half certain.
+#: Samples that a duration in the manifest is worth, and samples that give an evidence of 0.5.
 WORTH_OF_MANIFEST, HALF_CERTAIN = 1, 5
 
+#: Number of simulated runs, and of calls of one run that are simulated one by one.
 _DRAWS = 100
 _DRAWN_CALLS = 400
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One way that a run may go.
+    """One simulated run.
 
     Attributes
     ----------
     time_s
-        Its length.
+        Length of the run in seconds.
     work
-        Work of each pool over what is expected of it.
+        Ratio of the work of each pool to its expected work.
     """
 
     time_s: float
@@ -50,10 +51,10 @@ class Draw:
 
 
 def overhead(past_predictions: Sequence[PastPrediction]) -> float:
-    """What runs take over what is predicted from their calls alone; 1 with few."""
+    """Return the factor between runs and predictions from calls alone; 1 if too few are known."""
     if len(past_predictions) < PREDICTIONS_FOR_OVERHEAD:
         return 1.0
-    return median(outcome.ratio for outcome in past_predictions)
+    return median(past.ratio for past in past_predictions)
 
 
 def confidence(
@@ -62,7 +63,7 @@ def confidence(
     predicted_s: float,
     evidence: float,
 ) -> float:
-    """The probability that a run takes 0.8 to 1.25 times as long as predicted.
+    """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
 
     With past predictions this is the share of them that held, by the rule of succession; each one
     is compared with the prediction that the others would have given. Without past predictions it is
@@ -71,20 +72,20 @@ def confidence(
     Parameters
     ----------
     past_predictions
-        What became of earlier predictions.
+        Predicted and actual lengths of earlier runs.
     draws
-        Lengths of drawn runs in seconds.
+        Lengths of simulated runs in seconds.
     predicted_s
-        The prediction in seconds.
+        Predicted length in seconds.
     evidence
-        From 0 (forecasts rest on nothing) to 1; see :func:`evidence_of`.
+        Weight of the measurements, 0 (none) to 1; see :func:`evidence_of`.
     """
     low, high = BAND
     if past_predictions:
         held = 0
-        for position, outcome in enumerate(past_predictions):
+        for position, past in enumerate(past_predictions):
             others = [*past_predictions[:position], *past_predictions[position + 1 :]]
-            held += low <= outcome.ratio / overhead(others) <= high
+            held += low <= past.ratio / overhead(others) <= high
         return (1 + held) / (len(past_predictions) + 2)
     if not draws:
         return 0.0
@@ -93,7 +94,7 @@ def confidence(
 
 
 def evidence_of(calls: Sequence[Calls]) -> float:
-    """How much forecasts rest on, 0 to 1: samples over samples and five, weighted by work."""
+    """Return the weight of measurements, 0 to 1: n / (n + 5) for n samples, weighted by work."""
     total = found = 0.0
     for c in calls:
         work = c.count * c.forecast.mean_s
@@ -106,11 +107,11 @@ def evidence_of(calls: Sequence[Calls]) -> float:
 def interval(
     past_predictions: Sequence[PastPrediction], draws: Sequence[float], predicted: float
 ) -> tuple[float, float]:
-    """Between what the actual value lies with a probability of 80 %; holds the prediction."""
+    """Return the 80 % interval of the actual value; it includes the prediction."""
     values = sorted(draws)
     if len(past_predictions) >= PREDICTIONS_FOR_INTERVAL:
         usual = overhead(past_predictions)
-        values = sorted(predicted * outcome.ratio / usual for outcome in past_predictions)
+        values = sorted(predicted * past.ratio / usual for past in past_predictions)
     if not values:
         return predicted, predicted
     low, high = (quantile(values, q) for q in INTERVAL)
@@ -120,18 +121,18 @@ def interval(
 def draw_runs(
     network: Network, calls: Sequence[Calls], workers: Sequence[int], seed: int = 0
 ) -> list[Draw]:
-    """Ways that a run may go, drawn from the forecasts. The same for the same arguments.
+    """Return simulated runs, drawn from the forecasts. Deterministic.
 
     Parameters
     ----------
     network
-        The stages of the calls.
+        Stages of the calls.
     calls
-        What is forecast of them.
+        Calls with their forecasts.
     workers
-        Of each pool.
+        Count of each pool.
     seed
-        Of the generator.
+        Seed of the random numbers.
     """
     chance = random.Random(seed)  # noqa: S311 - nothing is secret
     by_name = {c.task: c for c in calls}
@@ -158,7 +159,7 @@ def draw_runs(
 
 
 def _error_of(calls: Calls) -> float:
-    """By how much the calls of a task may all be off together: of logarithms."""
+    """Return the common error of all calls of a task: standard deviation of logarithms."""
     if calls.guessed:
         return ERROR_OF_GUESS
     if calls.forecast.source == "manifest":
@@ -173,7 +174,7 @@ def _draw_stage(
     most: int,
     chance: random.Random,
 ) -> tuple[float, float]:
-    """Length and work of one stage; where there are many calls, as sums of them vary."""
+    """Return simulated length and work of one stage; many calls are simulated by their sum."""
     count = sum(c.count for c in group)
     if not count:
         return 0.0, 0.0
@@ -182,7 +183,7 @@ def _draw_stage(
         return math.ceil(count / slots) * each, count * each
     if count <= most:
         return _list_schedule(group, off, slots, chance)
-    # So many that their sum hardly varies beyond what all of them are off by together.
+    # With many calls the common error dominates the variation of their sum.
     work = longest = tail = 0.0
     for c in group:
         mean, spread = c.forecast.mean_s * off[c.task], spread_of(c.forecast)

@@ -1,4 +1,4 @@
-"""The calls that a plan is made for: how many of each task, and how long each takes. Pure."""
+"""Number and length of the calls that a plan is made for. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 from scalable.planning.knowledge import Knowledge
 from scalable.spec import DeploymentSpec, Forecast, TaskSpec
 
-#: Seconds that a call is taken to run where nothing is known.
+#: Assumed running time of a call in seconds if nothing is known.
 GUESSED_DURATION_S = 10.0
-#: Calls that are taken to come for each worker that the bounds allow, where nothing is known.
+#: Assumed number of calls for each allowed worker if nothing is known.
 GUESSED_CALLS = 10
 
 CallSource = Literal["manifest", "history", "guess"]
@@ -24,15 +24,15 @@ class Calls:
     Attributes
     ----------
     task, tag
-        Its name and its pool.
+        Name and pool of the task.
     count
-        How many calls.
+        Number of calls.
     forecast
-        What one of them takes.
+        Forecast of one call.
     after
-        Tasks that must have ended before.
+        Tasks that must end first.
     counted
-        Where the count comes from.
+        Source of the count.
     """
 
     task: str
@@ -44,26 +44,26 @@ class Calls:
 
     @property
     def guessed(self) -> bool:
-        """Whether the count or the running time rests on nothing."""
+        """Whether the count or the running time is a guess."""
         return "guess" in (self.counted, self.forecast.source)
 
 
 def expected_calls(
     spec: DeploymentSpec, knowledge: Knowledge, most: Mapping[str, int | None]
 ) -> list[Calls]:
-    """What the run is expected to do, in the order of the manifest.
+    """Return the expected calls of a run, in the order of the manifest.
 
-    Where there is no task at all, neither in the manifest nor in earlier runs, each component is
-    taken to run calls of its own name; otherwise one that no task names is taken to be idle.
+    If neither the manifest nor an earlier run has any task, each component is expected to run
+    calls of its own name. Otherwise a component that no task names is expected to be idle.
 
     Parameters
     ----------
     spec
-        The request.
+        The deployment.
     knowledge
-        What is known beside it.
+        Measurements of earlier runs.
     most
-        Tag -> most workers, or None; an unknown number of calls is guessed by it.
+        Tag -> maximum number of workers, or None; the basis of guessed counts.
     """
     return [
         _calls(task, spec, knowledge, most.get(task.component)) for task in _tasks(spec, knowledge)
@@ -96,5 +96,5 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
 
 
 def slots_of(spec: DeploymentSpec, tag: str) -> int:
-    """Calls that one worker of a tag runs at once."""
+    """Return the number of calls that one worker of a tag runs at once."""
     return int(spec.options.get("threads_per_worker") or spec.components[tag].slots)

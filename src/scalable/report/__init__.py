@@ -1,6 +1,6 @@
-"""Show a recorded run to people (``render_human``) and to programs (``render_json``).
+"""Reports of recorded runs, as text (``render_human``) and as JSON (``render_json``).
 
-Everything shown comes from the run's record. Nothing here prints, and nothing here changes a run.
+Reports are made from the record of a run alone. Printing them is the task of ``cli``.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from scalable.telemetry import Summary, find_run, read_run, summarize
 
 __all__ = ["build", "render_human", "render_json"]
 
-#: Rises when a key of the JSON report goes or changes its meaning.
+#: Version of the JSON report; it rises when a key is removed or changes its meaning.
 _VERSION = 1
 
 
 def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summary:
-    """Add up a recorded run, as it stands now.
+    """Summarize a recorded run in its current state.
 
     Parameters
     ----------
     runs_dir
-        Directory that holds the runs.
+        Directory of the runs.
     run_id
-        A run's id or the beginning of it; None means the run that started last.
+        Id of a run or the beginning of it; None for the run that started last.
 
     Raises
     ------
     RunError
-        When there is no such run, or it cannot be read.
+        If there is no such run, or it cannot be read.
     """
     return summarize(read_run(find_run(runs_dir, run_id)))
 
 
 def render_json(summary: Summary) -> dict[str, Any]:
-    """The report as one versioned JSON value: ``{"version": 1, "report": summary.to_dict()}``."""
+    """Return the report as a versioned JSON value ``{"version": 1, "report": ...}``."""
     return {"version": _VERSION, "report": summary.to_dict()}

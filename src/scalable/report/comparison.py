@@ -1,4 +1,4 @@
-"""What a plan predicted beside what its run took. Pure: everything comes from the run's record."""
+"""Comparison of the predictions of a plan with the record of its run. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scalable.spec import MemoryAdvice
 from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
 from scalable.units import format_amount, format_bytes, format_duration, parse_bytes
 
-#: A prediction holds where the actual value lies within these multiples of it.
+#: Multiples of the prediction between which the actual value must lie for it to hold.
 _BAND = (0.8, 1.25)
 _MISSING = "-"
-#: Recorded numbers beyond this are none: no product of them survives.
+#: Recorded numbers beyond this are ignored: products of them would overflow.
 _MOST = 1e100
 
 Pair = tuple[float | None, float | None]
@@ -26,16 +26,16 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """The calls of one task: predicted and actual, each None where it is not known.
+    """Predicted and actual values of the calls of one task, each None if not known.
 
     Attributes
     ----------
     calls
-        How many.
+        Number of calls.
     mean_s, q80_s
-        Seconds of one call: mean, and 80 % quantile.
+        Mean and 80 % quantile of the running time of a call in seconds.
     memory
-        95 % quantile of its peak memory in bytes.
+        95 % quantile of the peak memory of a call in bytes.
     """
 
     calls: Pair
@@ -46,31 +46,31 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run beside its plan; pairs are predicted and actual, each None where it is not known.
+    """Predicted and actual values of a run; pairs are in this order.
 
     Attributes
     ----------
     run_id, status
         As in :class:`scalable.telemetry.Summary`.
     objective, policy
-        Of the plan.
+        Objective and policy of the plan.
     time_s
-        Seconds until the last call ended; see :func:`scalable.telemetry.work_span_s`.
+        Seconds until the last call ended, as in :func:`scalable.telemetry.work_span_s`.
     within
-        Whether the actual time is 0.8 to 1.25 times the predicted; None where one is not known.
+        Whether the actual time is 0.8 to 1.25 times the predicted time; None if one is not known.
     confidence
-        The probability of that, as the plan said.
+        Probability of ``within`` that the plan predicted.
     worker_seconds
-        Seconds of all workers together, from their connecting to their leaving; predicted: if they
-        stay until the end.
+        Seconds from connecting to leaving, summed over all workers; the prediction assumes that
+        workers stay until the end.
     cost
-        The same in ``currency``; None without prices.
+        Cost of the worker-seconds in ``currency``; None without prices.
     workers
-        Tag -> workers; actual: the most at a time.
+        Tag -> planned workers, and maximum number of workers at one time.
     tasks
-        Task name -> its calls.
+        Task name -> comparison of its calls.
     memory_advice
-        Reservations that are far from what was used.
+        Advice for reservations that differ much from the used memory.
     """
 
     run_id: str
@@ -88,7 +88,7 @@ class Comparison:
     memory_advice: Sequence[MemoryAdvice]
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values; each pair as ``predicted`` and ``actual``."""
+        """Return plain JSON values; pairs have the keys ``predicted`` and ``actual``."""
         plain = asdict(self)
         for key in ("time_s", "worker_seconds", "cost"):
             plain[key] = _named(plain[key])
@@ -101,20 +101,22 @@ class Comparison:
 
 
 def compare(record: RunRecord) -> Comparison:
-    """Hold a run against its plan.
+    """Compare a run with its plan.
 
     Parameters
     ----------
     record
-        Of a run that has ended.
+        Record of a run that has ended.
 
     Raises
     ------
     RunError
-        When the run goes on.
+        If the run has not ended.
     """
     if record.status == "running":
-        raise RunError(f"run {record.path.name} still goes on", hint="compare it when it has ended")
+        raise RunError(
+            f"run {record.path.name} is still running", hint="compare it when it has ended"
+        )
     plan, summary = record.plan, summarize(record)
     predicted = _number(plan.get("predicted_time_s"))
     actual = work_span_s(record.tasks, record.workers)
@@ -130,7 +132,7 @@ def compare(record: RunRecord) -> Comparison:
     planned_workers = {tag: _number(count) or 0.0 for tag, count in wanted.items()}
     held = None if predicted is None else predicted * sum(planned_workers.values())
     paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
-    # What was guessed where no time was predicted was never said to anybody.
+    # Without a predicted time the guesses of the plan were never shown.
     expected = {} if predicted is None else _mapping(plan.get("tasks"))
     names = [*expected, *(name for name in summary.task_names if name not in expected)]
     return Comparison(
@@ -159,7 +161,7 @@ def compare(record: RunRecord) -> Comparison:
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """A comparison as plain text, the last line ended too."""
+    """Return a comparison as plain text that ends with a newline."""
     held = {True: "yes", False: "no", None: "not known"}[comparison.within]
     confidence = comparison.confidence
     said = "" if confidence is None else f" (confidence was {confidence:.2f})"
@@ -200,7 +202,7 @@ def render_comparison(comparison: Comparison) -> str:
             (
                 f"components.{advice.tag}.memory reserves {format_bytes(advice.reserved)}; "
                 f"95 % of {advice.samples} calls used at most {format_bytes(advice.used)}: "
-                f"{advice.written} is advised."
+                f"reserve {advice.written}."
             ),
         ]
     return "\n".join(lines) + "\n"
@@ -229,7 +231,7 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """What so many seconds of workers cost; None where no price is known."""
+    """Return the cost of worker-seconds; None if no price is known."""
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
@@ -238,7 +240,7 @@ def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: flo
 def _presence(
     rows: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Tag -> from when to when each of its workers was there; to the last record without an end."""
+    """Return tag -> begin and end of each worker; without an end, the time of the last record."""
     found: dict[str, list[tuple[float, float]]] = {}
     here: dict[str, tuple[str, float]] = {}
     last = max((m for row in tasks if (m := _moment(row))), default=0.0)

@@ -1,4 +1,4 @@
-"""Draws what there is to choose from between cheap and fast: as text, and as SVG."""
+"""Drawings of the front of a plan, from cheap to fast: as text and as SVG."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scalable.units import format_amount, format_duration
 
 _COLUMNS, _ROWS = 60, 12
 _WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
-#: From this ratio between the ends on, an axis is logarithmic.
+#: Ratio between the ends of an axis from which it is logarithmic.
 _WIDE = 20.0
 _LISTED = 12
-#: Characters of counts that fit above a picture, beside the objective and the policy.
+#: Maximum number of characters of the counts in the title of a picture.
 _TITLE = 60
 
 
 def draw_front(plan: Plan) -> str:
-    """The front of a plan as text: time to the right, cost upwards, and what was chosen.
+    """Draw the front of a plan as text: time to the right, cost upwards, with the chosen point.
 
     Parameters
     ----------
     plan
-        One with a front.
+        Plan with a front.
     """
     points, unit = plan.front, _unit(plan)
     chosen = _chosen(plan)
@@ -53,12 +53,12 @@ def draw_front(plan: Plan) -> str:
 
 
 def draw_front_svg(plan: Plan) -> str:
-    """The front of a plan as a picture that needs nothing else.
+    """Draw the front of a plan as a self-contained SVG picture.
 
     Parameters
     ----------
     plan
-        One with a front.
+        Plan with a front.
     """
     points, unit, chosen = plan.front, _unit(plan), _chosen(plan)
     across, up = _scales(points)
@@ -113,7 +113,7 @@ def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
 
 
 class _Scale:
-    """Where a value lies between the least and the largest: 0 to 1."""
+    """Position of a value between the smallest and the largest, 0 to 1."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self._low, self._high = min(values), max(values)
@@ -137,7 +137,7 @@ def _unit(plan: Plan) -> str:
 
 
 def _listed(plan: Plan) -> list[FrontPoint]:
-    """Some points, evenly, and always the ends and what was chosen."""
+    """Return evenly spaced points, always with the ends and the chosen point."""
     points, chosen = plan.front, _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
@@ -151,7 +151,7 @@ def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, 
 
 
 def _brief(workers: Mapping[str, int]) -> str:
-    """The counts, or their sum where they would not fit above a picture."""
+    """Return the counts, or their sum if they are too long for a title."""
     counts = _counts(workers)
     if len(counts) <= _TITLE:
         return counts

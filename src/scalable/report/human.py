@@ -1,4 +1,4 @@
-"""The report as plain text."""
+"""Report of a run as plain text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from scalable.telemetry import PoolSummary, Quantiles, Summary, TaskNameSummary
 from scalable.units import format_bytes, format_duration
 
 _NOT_CLOSED = {
-    "interrupted": "its process ended without closing the run; this is what was recorded",
-    "running": "still going on; this is what was recorded so far",
+    "interrupted": "its process ended without closing the run; the record is incomplete",
+    "running": "not ended yet; the record is incomplete",
 }
 _DURATION_HEADER = ("task", "calls", "failed", "median", "80%", "95%", "max", "total")
 _QUANTILES_HEADER = ("task", "median", "95%", "max")
@@ -23,19 +23,19 @@ _MISSING = "-"
 
 
 def render_human(summary: Summary) -> str:
-    """The report as plain text, without colour.
+    """Return the report as plain text without colour.
 
-    Only paths, which are there to be copied, may be longer than 100 columns.
+    Only lines with paths, which users copy, may be longer than 100 columns.
 
     Parameters
     ----------
     summary
-        What the run adds up to.
+        Summary of the run.
 
     Returns
     -------
     str
-        Lines, the last one ended too.
+        Text that ends with a newline.
     """
     blocks = [
         list(_head(summary)),
@@ -90,7 +90,7 @@ def _length(summary: Summary) -> str:
 def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
     if not task_names:
         return
-    # Where the time went comes first.
+    # The tasks that took most of the time come first.
     names = sorted(task_names, key=lambda name: -_total(task_names[name]))
     shown = {name: task_names[name] for name in names[:_SHOWN_NAMES]}
     rows = [_duration_row(name, task) for name, task in shown.items()]
@@ -98,7 +98,7 @@ def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
     yield [
         "Duration:",
         *table(_DURATION_HEADER, rows),
-        *([f"  and {more} more task names (the JSON report has them all)"] if more else []),
+        *([f"  and {more} more task names (see the JSON report)"] if more else []),
     ]
     queued = [(name, *_times(task.queued_s)) for name, task in shown.items()]
     yield ["Time in the queue:", *table(_QUANTILES_HEADER, queued)]
@@ -162,10 +162,10 @@ def _events(summary: Summary) -> Iterator[str]:
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What changed pools while the run went on, and why; the plan's counts stand elsewhere."""
+    """Yield changes of pools during the run with their reasons, without the plan's counts."""
     made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
     if len(made) > _SHOWN_CHANGES:
-        yield f"  ... {len(made) - _SHOWN_CHANGES} earlier ones (the JSON report has them all)"
+        yield f"  ... {len(made) - _SHOWN_CHANGES} earlier changes (see the JSON report)"
     for row in made[-_SHOWN_CHANGES:]:
         counts = f"{row['tag']}: {row.get('from')} -> {row.get('to')}"
         why = f"{counts} ({row['source']}) {row.get('reason') or ''}"
@@ -190,12 +190,12 @@ def _places(summary: Summary) -> Iterator[str]:
     for artifact in summary.artifacts:
         yield f"  {_artifact(artifact)}"
     if summary.malformed_lines:
-        yield f"Lines of the record that could not be read: {summary.malformed_lines}"
+        yield f"Unreadable lines of the record: {summary.malformed_lines}"
     yield f"Record: {on_one_line(summary.path)}"
 
 
 def _artifact(artifact: Mapping[str, Any]) -> str:
-    where = artifact.get("path") or artifact.get("uri") or "not known where"
+    where = artifact.get("path") or artifact.get("uri") or "unknown place"
     size = artifact.get("bytes")
     shown = f" ({format_bytes(size)})" if isinstance(size, (int, float)) else ""
     name = shorten(on_one_line(str(artifact.get("name") or "unnamed")), WIDTH // 2)

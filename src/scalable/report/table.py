@@ -1,10 +1,10 @@
-"""Text that fits: aligned columns, names cut in the middle, one line that stays one line."""
+"""Text of limited width: aligned columns and shortened names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Columns of a report.
+#: Width of a report in columns.
 WIDTH = 100
 _INDENT = "  "
 _GAP = "  "
@@ -19,13 +19,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     header
         Titles of the columns.
     rows
-        One text for each column. The first column is aligned to the left, and is what is cut
-        where space runs out; the others are aligned to the right.
+        Rows with one text for each column. The first column is aligned to the left and is shortened
+        if the table is too wide; the others are aligned to the right.
 
     Returns
     -------
     list
-        Indented lines, the header first.
+        Indented lines, beginning with the header.
     """
     lines = [[on_one_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
@@ -49,5 +49,5 @@ def shorten(text: str, width: int) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """The text with ``?`` for whatever would move the cursor or colour a terminal."""
+    """Replace characters that would move the cursor or colour a terminal with ``?``."""
     return "".join(char if char.isprintable() else "?" for char in text)

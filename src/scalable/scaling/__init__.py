@@ -1,6 +1,7 @@
-"""Decides how many workers pools should have while they run: policies, task model, simulator. Pure.
+"""Live decisions on worker counts: policies, task model and shares of several managers. Pure.
 
-What is decided once, before a run, is in ``planning``; who carries a decision out is the engine.
+Not in this package: counts that are decided before a run (``planning``), simulations of policies
+(``simulation``), and the execution of decisions (the engine).
 """
 
 from scalable.scaling.adaptive import AdaptiveScaler

@@ -1,4 +1,4 @@
-"""The scaler that turns a user's view of the load into decisions."""
+"""Adaptive scaler for loads that the user measures."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 from scalable.scaling.completion import Pending, Reliability, predict
 from scalable.scaling.decisions import ScaleDecision
 
-#: Workers are asked for so that the known work takes so long, or as long as its longest call: less
-#: is not worth starting workers for. Dask's Adaptive aims for the same.
+#: Seconds that the known work should take, unless its longest call takes longer; a shorter time is
+#: not worth starting workers for. Dask's Adaptive has the same target.
 TARGET_S = 5.0
-#: Running times that are remembered for each tag, the latest ones.
+#: Number of the latest running times that are kept for each tag.
 KEPT_DURATIONS = 200
-#: No call takes longer, in seconds; beyond it sums of running times are no numbers any more.
+#: Maximum accepted running time of a call in seconds; sums of longer ones would lose precision.
 LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class _Load:
-    """What is known of one tag at one moment."""
+    """Load of one tag at one moment."""
 
     tag: str
-    #: Seconds of each pending call, None where the caller does not say.
+    #: Seconds of each pending call, None if the caller gives none.
     said: tuple[float | None, ...]
     active: int
-    #: Running times of calls that ended.
+    #: Running times of ended calls.
     ended: tuple[float, ...]
 
     @property
@@ -40,7 +40,7 @@ class _Load:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending call as far as anything is known; empty where nothing is."""
+        """Seconds of each pending call, with unknown ones estimated; empty if nothing is known."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -49,34 +49,34 @@ class _Load:
 
 
 class AdaptiveScaler:
-    """Decides from pending calls and active workers; it reads and changes no cluster itself.
+    """Scaler that decides from pending calls and active workers, without access to a cluster.
 
-    The load of a tag is its pending calls over its active workers. Between the thresholds nothing
-    changes. Beyond them the count becomes what brings the load to ``scale_up_threshold`` or, where
-    running times are known, what the pending worker-seconds need. Applying a decision and asking
-    again with the same load changes nothing.
+    The load of a tag is its pending calls divided by its active workers. Between the thresholds
+    nothing changes. Outside of them the new count brings the load to ``scale_up_threshold`` or, if
+    running times are known, suits the pending worker-seconds. Evaluating the same load again after
+    a decision was applied changes nothing.
 
     Parameters
     ----------
     min_workers, max_workers
-        Tag -> bounds, both included; a tag that is not named runs from 0 to unlimited. Bounds hold
-        always, also within a cooldown.
+        Tag -> bounds, both included; other tags range from 0 to unlimited. Bounds also hold during
+        a cooldown.
     scale_up_threshold, scale_down_threshold
         Pending calls for each active worker.
     cooldown_seconds
-        For so long after a change of a tag it is not changed in the same direction again.
+        Seconds after a change of a tag in which it does not change in the same direction again.
     clock
-        Monotonic seconds.
+        Function that returns monotonic seconds.
 
     Attributes
     ----------
     decision_history
-        Every decision, the oldest first.
+        All decisions, the oldest first.
 
     Raises
     ------
     ValueError
-        When bounds or thresholds contradict themselves.
+        If bounds or thresholds are contradictory.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class AdaptiveScaler:
         self.max_workers = dict(max_workers or {})
         if not 0 <= scale_down_threshold < scale_up_threshold:
             raise ValueError(
-                f"scale_down_threshold {scale_down_threshold} .. scale_up_threshold "
-                f"{scale_up_threshold} is no range above 0"
+                f"scale_down_threshold {scale_down_threshold} and scale_up_threshold "
+                f"{scale_up_threshold} are not an ascending range above 0"
             )
         if not cooldown_seconds >= 0:
-            raise ValueError(f"cooldown_seconds cannot be {cooldown_seconds}")
+            raise ValueError(f"cooldown_seconds {cooldown_seconds} is negative")
         for tag in self.min_workers.keys() | self.max_workers.keys():
             low, high = self._bounds(tag)
             if not (_whole(low) and (_whole(high) or high == math.inf) and 0 <= low <= high):
-                raise ValueError(f"{tag!r}: minimum {low} .. maximum {high} is no range")
+                raise ValueError(f"{tag!r}: minimum {low} and maximum {high} are not a valid range")
         self.scale_up_threshold = scale_up_threshold
         self.scale_down_threshold = scale_down_threshold
         self.cooldown_seconds = cooldown_seconds
@@ -112,7 +112,7 @@ class AdaptiveScaler:
         self._reliability = Reliability()
 
     def reset_cooldown(self) -> None:
-        """Forget when pools were changed: the next evaluation may change any."""
+        """End all cooldowns: the next evaluation may change any pool."""
         self._changed_at.clear()
 
     def evaluate(
@@ -121,23 +121,23 @@ class AdaptiveScaler:
         active_workers: Mapping[str, int],
         recent_completions: Iterable[Mapping[str, Any]] | None = None,
     ) -> ScaleDecision:
-        """Decide once.
+        """Evaluate the load and return a decision.
 
         Parameters
         ----------
         pending_tasks
-            One mapping for each call that has not ended, also for those that run: ``tag``, and
-            where it is known ``duration`` in seconds.
+            One mapping for each call that has not ended, including running ones: ``tag`` and, if
+            known, ``duration`` in seconds.
         active_workers
-            Tag -> workers that are there or on their way.
+            Tag -> workers that are connected or starting.
         recent_completions
             One mapping for each call that ended since the last evaluation: ``tag`` and
-            ``duration_s``. They are remembered.
+            ``duration_s``. The scaler keeps them.
 
         Raises
         ------
         ValueError
-            When a row has no tag, or a count or duration is none; nothing is decided then.
+            If a row has no tag, or a count or duration is invalid; the state does not change then.
         """
         loads = self._loads(list(pending_tasks), active_workers, list(recent_completions or ()))
         now = self._clock()
@@ -161,7 +161,7 @@ class AdaptiveScaler:
         decision = ScaleDecision(
             workers_to_add={tag: change for tag, change in changes.items() if change > 0},
             workers_to_remove={tag: -change for tag, change in changes.items() if change < 0},
-            reasoning="; ".join(reasons) or "every load is between the thresholds",
+            reasoning="; ".join(reasons) or "all loads are between the thresholds",
             confidence=confidence,
             predicted_completion_time=seconds,
             timestamp=time.time(),
@@ -178,7 +178,7 @@ class AdaptiveScaler:
     ) -> list[_Load]:
         for tag, count in active.items():
             if not _whole(count) or count < 0:
-                raise ValueError(f"{tag!r} cannot have {count!r} active workers")
+                raise ValueError(f"{tag!r}: {count!r} is not a valid number of active workers")
         rows = [(_tag(task, "pending task"), _seconds(task, "duration")) for task in pending]
         lengths = [(_tag(row, "completion"), _seconds(row, "duration_s")) for row in ended]
         for tag, length in lengths:
@@ -194,7 +194,7 @@ class AdaptiveScaler:
         ]
 
     def _count(self, load: _Load, now: float) -> tuple[int, str]:
-        """Workers that a tag is to have, and why it is not what it has."""
+        """Return the new worker count of a tag, and the reason of the change."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
@@ -210,11 +210,11 @@ class AdaptiveScaler:
                 count = int(max(low, min(load.active, high)))
             return count, f"{shown}, bounds {low} .. {high:g}"
         if self._cools(load.tag, count - load.active, now):
-            return load.active, f"{shown}, but the last change is within its cooldown"
+            return load.active, f"{shown}, but the cooldown of the last change has not ended"
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
     def _wished(self, load: _Load) -> int:
-        """Workers that the load asks for, without bounds."""
+        """Return the worker count that suits the load, without bounds."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
             work, longest = sum(durations), max(durations)
@@ -255,5 +255,5 @@ def _seconds(row: Mapping[str, Any], key: str) -> float | None:
         return None
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 <= value <= LONGEST_CALL_S:
-        raise ValueError(f"{key} cannot be {value!r} seconds: {dict(row)!r}")
+        raise ValueError(f"{key} {value!r} is not a valid number of seconds: {dict(row)!r}")
     return float(value)

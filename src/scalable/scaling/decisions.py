@@ -1,4 +1,4 @@
-"""What is to change, and why."""
+"""Decision of the adaptive scaler: changes of pools and their reasons."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ScaleDecision:
-    """How many workers to add to pools and to take from them.
+    """Numbers of workers to add to pools and to remove from them.
 
     Attributes
     ----------
     workers_to_add, workers_to_remove
-        Tag -> workers, at least one; a tag without a change is in neither.
+        Tag -> workers, at least one; tags without a change are not included.
     reasoning
-        Why, for people.
+        Reasons as text.
     confidence
         Probability, 0 to 1, that the work ends within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
-        Seconds from now until the pending work has ended once the decision is carried out; 0.0 with
-        nothing pending, None where it is not known.
+        Seconds until the pending work has ended if the decision is carried out; 0.0 without pending
+        work, None if not known.
     timestamp
-        When it was made, in epoch seconds.
+        Time of the decision in epoch seconds.
     active_workers
-        Tag -> workers that it was made for. Workers that were asked for and have not come by then
-        are taken off what is to be added.
+        Tag -> active workers that the decision is based on. Workers that were requested since are
+        subtracted from the workers to add.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)
@@ -39,32 +39,32 @@ class ScaleDecision:
 
     @property
     def has_changes(self) -> bool:
-        """Whether any pool is to change."""
+        """Whether the decision changes any pool."""
         return any(self.changes.values())
 
     @property
     def changes(self) -> dict[str, int]:
-        """Tag -> workers more, or less where it is negative."""
+        """Tag -> change of the worker count, negative to remove workers."""
         less = {tag: -count for tag, count in self.workers_to_remove.items()}
         return {**self.workers_to_add, **less}
 
     def counts(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Tag -> workers that are to be wanted once it is carried out.
+        """Return tag -> wanted workers after the decision.
 
         Parameters
         ----------
         wanted
-            Tag -> workers that are wanted now, for each tag that it names.
+            Tag -> workers that are wanted now, for each tag of the decision.
         """
         return {tag: self._count(tag, wanted[tag], change) for tag, change in self.changes.items()}
 
     def _count(self, tag: str, wanted: int, change: int) -> int:
-        # What was asked for since and is under way is part of the change, and not made again.
+        # Workers that were requested since the decision are part of the change.
         target = self.active_workers.get(tag, wanted) + change
         if change > 0:
             return min(wanted + change, max(wanted, target))
         return max(0, wanted + change, min(wanted, target))
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes as plain JSON values."""
+        """Return the attributes as plain JSON values."""
         return asdict(self)

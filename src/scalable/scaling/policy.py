@@ -1,7 +1,7 @@
-"""The policy of adaptive pools: as many workers as pay, in time to be of use, and no longer.
+"""Policy of adaptive pools. Pure.
 
-Asks for workers while the time that they save is worth what they cost, counting how long they take
-to start; lets idle ones go once keeping them costs more than starting others would.
+The policy requests workers while the time that they save is worth their cost, including their
+start-up time, and releases idle workers once keeping them costs more than starting others later.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, 
 from scalable.scaling.task_model import TaskModel
 
 PoolObjective = Literal["cost", "balance", "time"]
-#: What time is worth beside cost, 0 to 1.
+#: Weight of time against cost, 0 to 1.
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
-#: Counts of workers that are compared are this far from each other, relative to what is added.
+#: Ratio between neighbouring numbers of added workers that are compared.
 STEP_RATIO = 1.25
-#: Idle workers of a stream are kept for so many seconds at least: the next calls may be on the way.
+#: Seconds for which idle workers of a stream are kept, because the next calls may arrive.
 SHORT_HOLD_S = 3.0
-#: Workers that start within so many seconds ...
+#: Maximum start-up time in seconds of workers that count as quick to start.
 QUICK_START_S = 15.0
-#: ... are not kept idle for longer than this.
+#: Maximum idle time in seconds of workers that are quick to start.
 QUICK_HOLD_S = 45.0
 _INF = float("inf")
 
 
 def look_every_s(startup_s: float) -> float:
-    """How often to ask the policy, in seconds: more rarely where workers take long to start."""
+    """Return the interval between decisions in seconds, longer for long start-up times."""
     return min(5.0, max(1.0, startup_s / 10))
 
 
 class PoolScaler:
-    """Decides how many workers one pool has; one object for each pool.
+    """Policy for the worker count of one pool; one object for each pool.
 
     Parameters
     ----------
     objective
-        What is to be small: "cost", "time", or with "balance" their product.
+        Quantity to minimize: "cost", "time", or for "balance" their product.
     hysteresis
-        A change has to be better by this share.
+        Minimum relative improvement of a change.
     deadline_s
-        The known calls should have ended by then, whatever it costs; in seconds of ``view.now``.
+        Time, on the clock of ``view.now``, until which the known calls should end at any cost.
     longest_idle_s
-        No worker above the minimum idles for longer, in seconds. By default workers that start
-        within seconds do not idle for more than 45 s, and others for as long as it pays.
+        Maximum idle seconds of workers above the minimum. By default it is 45 s for workers that
+        start within seconds, and unlimited for others as long as keeping them pays.
 
     Raises
     ------
     ValueError
-        When the objective is unknown or a number is out of range.
+        If the objective is unknown or a number is out of range.
     """
 
     def __init__(
@@ -66,30 +66,32 @@ class PoolScaler:
         longest_idle_s: float | None = None,
     ) -> None:
         if objective not in TIME_WEIGHTS:
-            raise ValueError(f"no objective {objective!r}; there are {', '.join(TIME_WEIGHTS)}")
+            raise ValueError(
+                f"unknown objective {objective!r}; available: {', '.join(TIME_WEIGHTS)}"
+            )
         if not 0 <= hysteresis < 1:
-            raise ValueError(f"hysteresis cannot be {hysteresis}")
+            raise ValueError(f"hysteresis {hysteresis} is not in the range 0 to 1")
         if longest_idle_s is not None and not longest_idle_s >= 0:
-            raise ValueError(f"longest_idle_s cannot be {longest_idle_s}")
+            raise ValueError(f"longest_idle_s {longest_idle_s} is negative")
         self.objective = objective
         self.hysteresis = hysteresis
         self.deadline_s = deadline_s
         self.longest_idle_s = longest_idle_s
         self._weight = TIME_WEIGHTS[objective]
         self._rate = ArrivalRate()
-        #: Since when each idle worker idles, the longest first.
+        #: Times since which workers are idle, the longest idle first.
         self._idle_since: list[float] = []
         self._quiet_since: float | None = None
         self._gaps: deque[float] = deque(maxlen=KEPT_GAPS)
         self._periods = 0
-        #: Mean seconds of a call, while any was known.
+        #: Mean seconds of a call when calls were last known.
         self._call_s = 1.0
-        #: Seconds that calls were there and that workers were paid for, until the last look.
+        #: Call-seconds of ready calls, and billed worker-seconds, until the last decision.
         self._sojourn_s = self._paid_s = 0.0
         self._last: tuple[float, int] | None = None
-        #: When the first call was seen.
+        #: Time of the first call.
         self._began: float | None = None
-        #: When it was first seen that fewer of the workers on their way are needed.
+        #: Time since which too many workers are starting.
         self._surplus_since: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
@@ -120,36 +122,36 @@ class PoolScaler:
     def _left_of_graph(
         self, view: PoolView, load: Load, kept: int, count: int, on_way: Sequence[float]
     ) -> int:
-        """How many of a graph's workers stay, given those to keep and those that are of use."""
+        """Return the number of a graph's workers that stay, from those to keep and those in use."""
         connected = view.busy + view.idle
-        # Where those that are there idle, nobody waits for those on their way.
+        # If connected workers idle, no call waits for a starting one.
         if kept >= connected:
             kept += min(len(on_way), max(0, count - kept))
-        # Whom the next look would ask for again is not let go.
+        # Workers that the next decision would request again are not released.
         left = min(connected, kept)
         again, _ = self._sized(view, load, left, on_way[: kept - left])
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Fewer workers; while some are on their way only once two looks have found them needless.
+        """Reduce the count; starting workers go only after two decisions agree.
 
-        Their place in a queue would be lost.
+        Cancelling a starting worker loses its place in a queue.
         """
         if count == total or not view.arriving:
             self._surplus_since = None
-            idle = "idle workers are let go: others can be started for less than keeping them"
+            idle = "idle workers are released: starting others later costs less"
             return count, reason if count == total else idle
         if self._surplus_since is None:
             self._surplus_since = view.now
         within = view.maximum is None or total <= view.maximum
         if within and view.now <= self._surplus_since:
-            return total, "workers on their way may be too many"
-        return count, "workers on their way would come too late to be of use"
+            return total, "starting workers may be too many"
+        return count, "starting workers would connect too late to be of use"
 
     def _remember(self, view: PoolView, load: Load) -> None:
         connected = view.busy + view.idle
         since, before = self._last or (view.now, 0)
-        del self._idle_since[: max(0, before - connected)]  # who idled longest has left
+        del self._idle_since[: max(0, before - connected)]  # the longest idle workers leave first
         self._sojourn_s += (view.now - since) * load.ready
         self._paid_s += (view.now - since) * connected
         self._paid_s += view.billed_startup_s * max(0, connected - before)
@@ -170,7 +172,7 @@ class PoolScaler:
             self._quiet_since = view.now
 
     def _kept(self, view: PoolView, load: Load) -> int:
-        """Connected workers to keep for the next calls."""
+        """Return the number of connected workers to keep for the next calls."""
         taken = min(view.idle, -(-load.queued // view.slots))
         if view.graph:
             return view.busy + self._awaited(view, load, taken)
@@ -185,10 +187,10 @@ class PoolScaler:
         return self._weight / max(1e-9, 1 - self._weight)
 
     def _awaited(self, view: PoolView, load: Load, taken: int) -> int:
-        """Idle workers of a graph to keep for calls that are about to be ready.
+        """Return the number of idle workers of a graph to keep for calls that become ready soon.
 
-        Keeping ``n`` for so many seconds costs ``n`` times that; letting them go costs their starts
-        later, and the graph what is left of the start when its calls are ready.
+        Keeping ``n`` workers costs ``n`` times the seconds until the calls are ready. Releasing
+        them costs their later starts, and delays the graph by the rest of the start-up time.
         """
         elapsed = view.now - (self._began if self._began is not None else view.now)
         parallel = (self._paid_s + load.work_s) / max(elapsed + load.end_s, 1e-3)
@@ -203,15 +205,15 @@ class PoolScaler:
         return keep
 
     def _exchange(self) -> float:
-        """Seconds of a worker that are worth as much as a second that a call waits.
+        """Return the worker-seconds that are worth one second of a call's waiting time.
 
-        As far as either changes what is made small, given what was spent of both so far.
+        The ratio follows from the effect of both on the minimized value, given the past spending.
         """
         spent = self._paid_s / self._sojourn_s if self._sojourn_s else 1.0
         return self._odds() * spent
 
     def _holds(self, view: PoolView) -> tuple[float, float]:
-        """How long idle workers of a stream are kept in seconds: any of them, and the last one."""
+        """Return the seconds for which idle workers of a stream are kept: any, and the last one."""
         calls = view.submitted / max(1, self._periods) / view.slots
         saved = served_s(self._call_s, calls, view.startup_s)
         last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
@@ -222,7 +224,7 @@ class PoolScaler:
         return min(hold, limit), min(last, limit)
 
     def _standing(self, view: PoolView, ahead_s: float) -> int:
-        """Workers for the rate at which calls of a stream come, in so many seconds."""
+        """Return the number of workers for the arrival rate of a stream in ``ahead_s`` seconds."""
         rate = 0.0 if view.graph else self._rate.at(ahead_s)
         if rate <= 0:
             return 0
@@ -237,7 +239,7 @@ class PoolScaler:
     def _sized(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float]
     ) -> tuple[int, str]:
-        """The best count of workers for the known calls, and why."""
+        """Return the best worker count for the known calls, and its reason."""
         now = connected + len(on_way)
         if not load.useful:
             return 0, "nothing to do"
@@ -248,20 +250,19 @@ class PoolScaler:
             most = max(connected, min(most, view.maximum))
         if not most:
             return 0, "no workers are allowed"
-        # The counts that are compared do not depend on what was asked for before: asking twice
-        # gives the same.
+        # Compared counts do not depend on earlier decisions: repeating one changes nothing.
         counts = {*_steps(connected, max(most, now)), most, now} - ({0} if not now else set())
         values = {c: self._value(view, load, connected, on_way, c) for c in counts}
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
-        if values[best] == _INF:  # not even the most suffice for what comes
-            return most, f"{most} workers, the most of use, for more calls than they can run"
+        if values[best] == _INF:  # even the maximum is too small for the arriving calls
+            return most, f"{most} workers, the useful maximum, for more calls than they can run"
         if self.deadline_s is not None:
             best = max(best, self._in_time(view, load, connected, on_way, most))
-        # What was spent before makes every change look small.
+        # Past spending makes every change look small, so the threshold shrinks with it.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         if self.deadline_s is None and current - values[best] <= self.hysteresis * known:
-            return now, "no other count is better by enough"
+            return now, "no other count is sufficiently better"
         return best, f"{best} workers for {load.work_s:.0f} worker-seconds of known work"
 
     def _in_time(
@@ -272,7 +273,7 @@ class PoolScaler:
         on_way: Sequence[float],
         most: int,
     ) -> int:
-        """The fewest workers that end the known work by the deadline, or the most."""
+        """Return the fewest workers that end the known work by the deadline, or the maximum."""
         assert self.deadline_s is not None
         left = self.deadline_s - view.now
         low, high = 0, most
@@ -294,14 +295,14 @@ class PoolScaler:
         return 0.0 if view.graph else self._rate.at(ahead_s) / view.slots
 
     def _queue_then(self, view: PoolView, load: Load, connected: int) -> int:
-        """Workers that queued calls could fill once a worker that is asked for now is there."""
+        """Return the workers that queued calls can use once a newly requested one connects."""
         queue = load.queued / view.slots
         middle = self._inflow(view, view.startup_s / 2)
         queue += (middle - connected / load.call_s) * view.startup_s
         return max(-(-load.queued // view.slots), math.ceil(queue))
 
     def _queue_s(self, view: PoolView, load: Load, capacity: Capacity) -> tuple[float, float]:
-        """How long calls of a stream wait, all together, and when none waits any more."""
+        """Return the total waiting time of a stream's calls, and the seconds until none waits."""
         return capacity.queue_s(
             load.queued / view.slots,
             load.queued_s,
@@ -312,7 +313,7 @@ class PoolScaler:
     def _time_s(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
-        """When the known calls have ended, in seconds from now."""
+        """Return the seconds from now until the known calls have ended."""
         capacity = self._capacity(view, connected, on_way, count)
         _, last = self._queue_s(view, load, capacity)
         whole = last + load.queued_s if load.queued else 0.0
@@ -321,10 +322,10 @@ class PoolScaler:
     def _value(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
-        """What is made small: the logarithms of time and cost, weighed.
+        """Return the value to minimize: the weighted logarithms of time and cost.
 
-        Of a stream that of all calls so far, of those that are there, and of those that come until
-        a worker asked for now is there.
+        For a stream they cover all past calls, the present calls, and the calls that arrive until
+        a worker requested now has connected.
         """
         new = max(0, count - connected)
         cost = load.work_s + new * view.billed_startup_s
@@ -353,15 +354,15 @@ class PoolScaler:
 
 
 def _free(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Whether workers that are expected in so many seconds cost nothing for a while yet.
+    """Return whether starting workers will not be billed for some time.
 
-    Starts take now longer, now less long: in the later half of one, what is paid for may begin.
+    Start-up times vary, so billing may begin in the second half of a start.
     """
     return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
 
 
 def _steps(low: int, high: int) -> list[int]:
-    """Counts between two, both included: each at first, sparser farther up."""
+    """Return counts from low to high, both included, with growing steps."""
     counts, count, step = [low], low, 1.0
     while (count := low + round(step)) < high:
         counts.append(count)
@@ -374,5 +375,5 @@ def _bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
     low = max(view.minimum, view.busy)
     bounded = min(max(count, low), high)
     if bounded != count:
-        reason = f"{reason}; {count} is beyond {low} .. {high}"
+        reason = f"{reason}; {count} is outside the bounds {low} .. {high}"
     return bounded, reason

@@ -1,4 +1,4 @@
-"""What simulations are compared with: a schedule made with the truth, and lower bounds. Pure."""
+"""References for simulations: schedules with perfect knowledge, and lower bounds. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from scalable.simulation.result import Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of, topological
 
-#: Caps of the pools that are tried, from one worker to the maximum.
+#: Number of caps of the pools that are tried, from one worker to the maximum.
 CAP_LEVELS = 12
 
 
 class Reference(NamedTuple):
-    """Time in seconds, and cost in price times worker-seconds."""
+    """Time in seconds, and cost as price times worker-seconds."""
 
     time_s: float
     cost: float
 
     @property
     def product(self) -> float:
-        """Time times cost: what the best balance makes small."""
+        """Product of time and cost, which the best balance minimizes."""
         return self.time_s * self.cost
 
 
@@ -33,26 +33,24 @@ class _Worker:
 
 
 def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) -> Reference:
-    """The best of some schedules that are made with true running times and arrivals.
+    """Return the best of several schedules that use the true running times and arrivals.
 
-    A list schedule for each of twelve caps on the pools' workers, from one to the maximum in
-    equal ratios. Of a graph the call with the longest way to its end goes first; calls of a stream
-    go in the order of their arrival. Workers are asked for early enough to be there when they are
-    needed, but not before the simulation begins: nothing runs before ``startup.delay_s``. Through a
-    gap a worker is kept or, where that costs less, another one is asked for in time: a gap costs no
-    more than what is billed of a start. Whoever knew all this at the beginning could do so, as
-    asking ahead costs nothing, with workers that take just ``delay_s``. It is no proven optimum: a
-    policy may do better.
+    There is one list schedule for each of twelve caps on the pools' workers, from one to the
+    maximum in equal ratios. In a graph the call with the longest remaining path starts first; calls
+    of a stream start in the order of their arrival. Workers are requested in time to be connected
+    when they are needed, but not before the simulation begins: no call starts before
+    ``startup.delay_s``. In a gap a worker is kept, or replaced by a new one if that costs less.
+    All workers start in exactly ``delay_s``. The result is not a proven optimum.
 
     Parameters
     ----------
     workload
-        The calls and pools.
+        Calls and pools.
     startup
-        How workers start.
+        Start-up times of workers.
     ranked
-        Whether calls of a graph go by the longest way to their end; otherwise in the order in which
-        they become ready, as workers of the simulator take them.
+        Whether calls of a graph start by their longest remaining path; otherwise they start in the
+        order in which they become ready, as in the simulator.
     """
     levels = []
     for level in range(CAP_LEVELS):
@@ -69,10 +67,10 @@ def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) ->
 
 
 def lower_bounds(workload: Workload, startup: Startup) -> Reference:
-    """Least time and least cost, each by itself; no schedule need attain both.
+    """Return lower bounds of time and of cost; no schedule needs to attain both.
 
-    Time is that of the longest way through the graph, or of what the pools' maxima allow; cost that
-    of the work, and of one start for each pool that has any.
+    The bound of the time is the longest path through the graph or the work divided by the pools'
+    maxima. The bound of the cost is the work plus one start for each pool with work.
     """
     work: dict[str, float] = {}
     for call in workload.calls:
@@ -92,7 +90,7 @@ def lower_bounds(workload: Workload, startup: Startup) -> Reference:
 
 
 def _ranks(workload: Workload) -> list[float]:
-    """For each call the seconds of the longest way from its start to the end of all."""
+    """Return for each call the seconds of the longest path from its start to the end."""
     dependents = dependents_of(workload.calls)
     ranks = [0.0] * len(workload.calls)
     for place in reversed(topological(workload.calls)):
@@ -111,7 +109,7 @@ def _scheduled(
     events: list[tuple[float, int, int]] = [
         (call.arrival_s, 1, place) for place, call in enumerate(calls) if not call.after
     ]
-    # Nobody is there before: a moment without a call.
+    # An event without a call: the first workers have connected.
     events.append((startup.delay_s, 1, -1))
     heapq.heapify(events)
     ends = [0.0] * len(calls)
@@ -146,14 +144,14 @@ def _scheduled(
 
 
 class _Line:
-    """Workers of one pool, at most so many, there whenever one is needed."""
+    """Workers of one pool up to a cap, connected whenever one is needed."""
 
     def __init__(self, terms: Terms, cap: int, startup: Startup) -> None:
         self.terms, self.cap = terms, cap
         self.boot_s = min(startup.billed_s, startup.delay_s)
         self.least_s = startup.least_s
         self.queue: list[tuple[float, int, int]] = []
-        #: Workers with a free slot; the one that was busy last is at the end.
+        #: Workers with a free slot, the last busy one at the end.
         self.free: list[_Worker] = []
         self.on: dict[int, _Worker] = {}
         self.workers = 0
@@ -161,7 +159,7 @@ class _Line:
         self.begun: dict[_Worker, float] = {}
 
     def start(self, now: float) -> list[int]:
-        """Places of calls that start now."""
+        """Start queued calls and return their indices."""
         started = []
         while self.queue and (self.free or self.workers < self.cap):
             if not self.free:
@@ -181,7 +179,7 @@ class _Line:
         return started
 
     def leave(self, place: int, now: float) -> None:
-        """A call has ended."""
+        """Release the slot of a call that has ended."""
         worker = self.on.pop(place)
         if not worker.slots:
             self.free.append(worker)

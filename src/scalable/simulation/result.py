@@ -1,4 +1,4 @@
-"""What a simulation is told of how workers start, and what it gives."""
+"""Start of simulated workers, and results of simulations."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Startup:
-    """How workers start. Seconds.
+    """Start-up times of workers in seconds.
 
     Attributes
     ----------
     delay_s
-        From being asked for until connected, on average times 1.05.
+        Typical time from the request of a worker until it connects; with the default ``spread`` the
+        mean is 1.05 times as long.
     billed_s
-        How much of the end of it is paid for.
+        Billed part of the delay, at its end.
     least_s
-        A worker is paid for at least so long.
+        Minimum billed time of a worker.
     spread
-        The delay is uniform between these multiples.
+        Multiples of ``delay_s`` between which delays are uniformly distributed.
     expected_s
-        What a policy is told before the first worker has arrived; by default ``delay_s``.
+        Delay that policies expect before the first worker has connected; by default ``delay_s``.
     """
 
     delay_s: float = 1.0
@@ -34,7 +35,7 @@ class Startup:
 
 
 class Change(NamedTuple):
-    """A decision that changed a pool."""
+    """Change of a pool's worker count by a decision."""
 
     time_s: float
     pool: str
@@ -45,24 +46,24 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What a simulation gave.
+    """Result of a simulation.
 
     Attributes
     ----------
     makespan_s
-        When the last call had ended.
+        Seconds until the last call ended.
     sojourn_s
-        Mean time from a call's arrival to its end.
+        Mean seconds from a call's arrival to its end.
     time_s
-        What counts of these two for the workload.
+        Sojourn time of a stream, otherwise makespan.
     cost
-        Paid worker-seconds times price.
+        Billed worker-seconds times price.
     changes
-        The decisions that changed anything, the oldest first.
+        Changes of pools, the oldest first.
     looks
-        How often policies were asked.
+        Number of decisions of policies.
     workers
-        Pool -> (time, connected workers), whenever that changes.
+        Pool -> (time, connected workers) at each change.
     """
 
     makespan_s: float
@@ -75,7 +76,7 @@ class SimulationResult:
 
     @property
     def most_workers(self) -> int:
-        """Most workers that were connected at a time, in all pools together."""
+        """Maximum number of workers that were connected at one time, in all pools together."""
         moments: dict[float, dict[str, int]] = {}
         for pool, line in self.workers.items():
             for moment, count in line:

@@ -1,7 +1,7 @@
-"""Rules by which other systems size a pool, written from their descriptions. Pure.
+"""Sizing rules of other systems, written from their descriptions. Pure.
 
-For comparison in the simulator: at the defaults of those systems, one worker for each block or
-allocation, and none takes a busy worker away, also where the original would.
+The rules are for comparison in the simulator. They use the defaults of those systems and one worker
+for each block or allocation, and they never remove a busy worker, even if the original does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 
 def _present(view: PoolView) -> int:
-    """Workers that are there or on their way."""
+    """Return the number of workers that are connected or starting."""
     return view.busy + view.idle + len(view.arriving)
 
 
@@ -27,17 +27,17 @@ def _bounded(view: PoolView, count: int) -> int:
 
 
 def _ready(view: PoolView) -> int:
-    """Calls that run or could."""
+    """Return the number of calls that are running or ready."""
     return sum(view.queued.values()) + sum(len(elapsed) for elapsed in view.running.values())
 
 
 class Fixed:
-    """Always the same count.
+    """A constant count.
 
     Parameters
     ----------
     most
-        Whether it is the pool's maximum; otherwise its minimum, but one at least.
+        Whether the count is the pool's maximum; otherwise it is the minimum, at least one.
     """
 
     every_s = 5.0
@@ -53,11 +53,12 @@ class Fixed:
 
 
 class DaskAdaptive:
-    """``distributed.Adaptive``: so many workers that the known work takes five seconds.
+    """``distributed.Adaptive``: enough workers to finish the known work in five seconds.
 
-    A kind takes the moving average of its calls (the newest weighs one half), half a second before
-    any ended, and twice the longest seen once one runs for more than twice the average. Workers are
-    let go when three looks in a row have nominated them, those that have not arrived first.
+    The length of a kind's calls is the moving average (the newest call weighs one half), half a
+    second before any call has ended, and twice the longest time seen if a call runs for more than
+    twice the average. Workers are removed after three looks in a row have nominated them, starting
+    workers first.
     """
 
     every_s = 1.0
@@ -71,7 +72,7 @@ class DaskAdaptive:
         self._nominated: deque[int] = deque(maxlen=self.wait_count)
 
     def ended(self, kind: Kind, duration_s: float) -> None:
-        """Take note of a call that ended."""
+        """Record a call that ended."""
         known = self._means.get(kind)
         self._means[kind] = duration_s if known is None else 0.5 * duration_s + 0.5 * known
 
@@ -95,7 +96,7 @@ class DaskAdaptive:
         late = min(plan - target, len(view.arriving))
         self._nominated.append(late + min(view.idle, plan - target - late))
         if len(self._nominated) < self.wait_count:
-            return PoolDecision(plan, "too many workers, but not for long")
+            return PoolDecision(plan, "too many workers, but for fewer than three looks")
         return PoolDecision(plan - min(self._nominated), "too many workers for three looks")
 
     def _target(self, view: PoolView) -> int:
@@ -110,13 +111,13 @@ class DaskAdaptive:
 
 
 class Parsl:
-    """Parsl's strategies: a block for each call, and none while nothing was active for two minutes.
+    """Parsl's strategies: one block for each call, and no block after two minutes without calls.
 
     Parameters
     ----------
     scales_in
-        Whether single idle blocks are let go while others work, as ``htex_auto_scale`` does; the
-        default there, ``simple``, waits until there is nothing to do at all.
+        Whether single idle blocks are removed while others are busy, as in ``htex_auto_scale``;
+        the default of Parsl, ``simple``, waits until there are no calls.
     """
 
     every_s = 5.0
@@ -138,8 +139,8 @@ class Parsl:
             if self._quiet_since is None:
                 self._quiet_since = view.now
             if view.now - self._quiet_since < self.max_idletime_s:
-                return PoolDecision(_bounded(view, blocks), "nothing to do, but not for long")
-            return PoolDecision(_bounded(view, 0), "nothing to do")
+                return PoolDecision(_bounded(view, blocks), "no calls for less than two minutes")
+            return PoolDecision(_bounded(view, 0), "no calls")
         self._quiet_since = None
         if slots < self.parallelism * tasks:
             more = math.ceil((tasks * self.parallelism - slots) / view.slots)
@@ -152,14 +153,14 @@ class Parsl:
 
 
 class HyperQueue:
-    """HyperQueue's automatic allocation: one more in the queue while another one would get work.
+    """HyperQueue's automatic allocation: one more allocation is queued while calls lack a worker.
 
-    Workers leave by themselves after five idle minutes.
+    Workers stop after five idle minutes.
 
     Parameters
     ----------
     backlog
-        Allocations that may wait in the queue.
+        Maximum number of queued allocations.
     """
 
     every_s = 5.0
@@ -180,12 +181,12 @@ class HyperQueue:
             return PoolDecision(_bounded(view, present + max(0, more)), "calls without a worker")
         old = sum(view.now - since > self.idle_timeout_s for since in self._idle_since)
         if view.arriving:
-            old = 0  # a count would take those on their way first
+            old = 0  # a smaller count would remove starting workers first
         return PoolDecision(_bounded(view, present - old), "idle for five minutes")
 
 
 class OpenGris:
-    """OpenGRIS Scaler's rule: one to ten calls for each worker, one more at each heartbeat."""
+    """OpenGRIS Scaler's rule: one to ten calls for each worker; it adds one at each heartbeat."""
 
     every_s = 2.0
     lower, upper = 1.0, 10.0
@@ -194,7 +195,7 @@ class OpenGris:
         """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         workers, tasks = _present(view), _ready(view)
         if not workers:
-            return PoolDecision(_bounded(view, min(1, tasks)), "calls, and no worker")
+            return PoolDecision(_bounded(view, min(1, tasks)), "calls without a worker")
         if tasks / workers > self.upper:
             return PoolDecision(_bounded(view, workers + 1), "more than ten calls for each worker")
         if tasks / workers < self.lower:
@@ -204,9 +205,9 @@ class OpenGris:
 
 
 class JgcriScalable:
-    """The rule of JGCRI's Scalable: pending calls for each worker, looked at once in a minute.
+    """The rule of JGCRI's Scalable: pending calls for each worker, evaluated once a minute.
 
-    A look starts the cooldown also where it changes nothing.
+    Every evaluation starts the cooldown, even if it changes nothing.
     """
 
     every_s = 5.0
@@ -223,7 +224,7 @@ class JgcriScalable:
             return PoolDecision(_bounded(view, active), "within the cooldown")
         self._looked = view.now
         if not active:
-            return PoolDecision(_bounded(view, pending), "calls, and no worker")
+            return PoolDecision(_bounded(view, pending), "calls without a worker")
         if not pending:
             return PoolDecision(_bounded(view, 0), "no pending calls")
         if pending / active > self.up:
@@ -237,13 +238,13 @@ class JgcriScalable:
 
 @dataclass(frozen=True)
 class Rule:
-    """How to make a policy, and how often it looks, in seconds; None: as the start-up asks for."""
+    """Factory of a policy and its interval in seconds, None to derive it from the start-up time."""
 
     make: Callable[[], PoolPolicy]
     every_s: float | None = None
 
 
-#: By the names that users give.
+#: Name on the command line -> rule.
 RULES: Mapping[str, Rule] = {
     "scalable": Rule(PoolScaler),
     "scalable-time": Rule(lambda: PoolScaler("time")),

@@ -1,7 +1,7 @@
-"""Replays a workload on simulated pools that a policy sizes. Pure, and the same for the same seed.
+"""Replay of a workload on simulated pools that a policy sizes. Pure, deterministic for a seed.
 
-Each pool runs its calls in the order in which they became ready, on the worker that idled last.
-Decisions are made as they are live: on a view that knows no more than the engine would.
+Each pool runs its calls in the order in which they became ready, on the worker that was busy last.
+Policies get the same information as in a live cluster.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.simulation.result import Change, SimulationResult, Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of
 
-#: A simulation that has not ended by then never will, in simulated seconds.
+#: Simulated seconds after which a simulation is given up.
 LONGEST_S = 1e8
-#: A start is taken to last as long as so many of the latest did, as by the controller.
+#: Number of the latest starts that the expected start-up time rests on, as in the controller.
 KEPT_STARTS = 20
-#: What calls wait for is looked up again after so much of a start, where nothing has happened.
+#: Share of the start-up delay after which waiting calls are evaluated again without any event.
 _STALE = 0.05
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A policy that learns from calls by itself, not from the task model."""
+    """Policy that learns from calls itself instead of using the task model."""
 
     def ended(self, kind: Kind, duration_s: float) -> None:
-        """Take note of a call that ended."""
+        """Record a call that ended."""
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class _Pool:
     queued: dict[Kind, int] = field(default_factory=dict)
     running: dict[Kind, dict[int, float]] = field(default_factory=dict)
     arriving: list[_Worker] = field(default_factory=list)
-    #: Connected workers with a free slot; the last one is taken first.
+    #: Connected workers with a free slot; the last one is used first.
     free: list[_Worker] = field(default_factory=list)
     connected: int = 0
     busy: int = 0
@@ -72,7 +72,7 @@ class _Pool:
         return self.connected + len(self.arriving)
 
     def startup_s(self, now: float) -> float:
-        """As the controller learns it: from those that arrived, and from how long others take."""
+        """Return the expected start-up time, learned as in the controller."""
         learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
         return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
 
@@ -92,24 +92,24 @@ def simulate(
     Parameters
     ----------
     workload
-        The calls and pools.
+        Calls and pools.
     policy
-        Makes the policy of a pool, told its name; called once for each pool.
+        Function from the name of a pool to its policy; called once for each pool.
     startup
-        How workers start.
+        Start-up times of workers.
     model
-        What is known of the calls before; it learns from those that end.
+        Task model with prior knowledge; it learns from calls that end.
     every_s
-        Seconds between two looks of the policies.
+        Seconds between two decisions of a policy.
     seed
-        Of how long workers take to start.
+        Seed of the start-up times.
     looks_ahead
-        Whether policies are told of calls that are about to be ready; looking costs time.
+        Whether policies see calls that are about to be ready, which takes computing time.
 
     Raises
     ------
     ValueError
-        When the policy gives up before all calls have ended.
+        If the calls have not ended after a very long simulated time.
     """
     run = _Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
     return run.through(every_s, looks_ahead=looks_ahead)
@@ -156,7 +156,7 @@ class _Run:
             self.at(call.arrival_s, lambda place=place: self.come(place))  # type: ignore[misc]
         next_look = 0.0
         while self.left:
-            # What happens at the moment of a look is seen by it.
+            # Events at the moment of a decision come before the decision.
             if self.events and self.events[0][0] <= next_look:
                 self.now, _, happen = heapq.heappop(self.events)
                 happen()
@@ -266,7 +266,7 @@ class _Run:
                 self.changes.append(change)
 
     def claim(self, view: PoolView, wished: int) -> Claim:
-        """What a pool asks for where all of them share a total."""
+        """Return the claim of a pool on the common maximum."""
         if self.workload.total is None:
             return Claim(0, wished, 0.0)
         work_s = sum(n * self.model.mean_s(kind) for kind, n in view.queued.items())
@@ -298,7 +298,7 @@ class _Run:
         )
 
     def ahead(self) -> Coming:
-        """What becomes ready and when; a look that nothing has changed since is told again."""
+        """Return the calls that become ready; without new events the last result is shifted."""
         since = self.now - self.looked[0]
         if self.stirred or since > _STALE * self.startup.delay_s:
             slots = {}
@@ -337,7 +337,7 @@ class _Run:
         self.at(worker.arrives_s, lambda: self.arrive(pool, worker))
 
     def remove(self, pool: _Pool, fewer: int) -> None:
-        """The newest of those on their way first, then idle ones; never a busy one."""
+        """Remove starting workers, the newest first, then idle workers; never a busy one."""
         for _ in range(fewer):
             if pool.arriving:
                 self.dismiss(pool, pool.arriving.pop())

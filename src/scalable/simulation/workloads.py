@@ -1,7 +1,7 @@
-"""What simulations replay: calls with their true running times, and pools that run them. Pure.
+"""Workloads for simulations: calls with their true running times, and pools. Pure.
 
-Made from a table of tasks, from a recorded run, or from a document in WfFormat 1.5
-(wfcommons.org); synthetic ones are in the benchmark.
+Workloads are made from a table of tasks, a recorded run, or a document in WfFormat 1.5
+(wfcommons.org). Synthetic workloads are part of the benchmark.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 from scalable.scaling.task_model import Kind, Sample
 from scalable.spec import DeploymentSpec
 
-#: What tells calls of one type apart, at the end of their names.
+#: End of the name of a call that distinguishes it from others of its type.
 _NUMBER = re.compile(r"_?(ID)?\d+$")
-#: So many calls, and waits of calls for others, are held in memory.
+#: Maximum number of calls, and of dependencies between calls.
 MOST_CALLS, MOST_WAITS = 1_000_000, 20_000_000
-#: Recorded numbers beyond this are none.
+#: Recorded numbers beyond this are ignored.
 _MOST = 1e100
 
 
 class Call(NamedTuple):
     """One call.
 
-    ``after`` holds the places, in the workload, of calls that it waits for; before ``arrival_s`` it
-    is not known at all.
+    ``after`` contains the indices, in the workload, of calls that it waits for. Before
+    ``arrival_s`` policies do not know the call.
     """
 
     kind: Kind
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """A pool: bounds, calls that one worker runs at once, price of a worker-second."""
+    """Terms of a pool: bounds, calls that one worker runs at once, price of a worker-second."""
 
     minimum: int = 0
     maximum: int = 64
@@ -50,28 +50,28 @@ class Terms:
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls and the pools that run them.
+    """Calls, and the pools that run them.
 
     Attributes
     ----------
     name
-        For people.
+        Name for messages.
     calls
-        In the order in which they are submitted.
+        Calls in the order of their submission.
     pools
-        Component -> terms; every kind's component is in it.
+        Component -> terms, with the component of every call.
     stream
-        Whether nobody knows when calls come: what counts is how long each takes from its arrival.
-        Otherwise all are submitted at once and what counts is when the last one ends.
+        Whether calls arrive at unknown times, so that the mean time from arrival to end is
+        measured. Otherwise all calls are submitted at once and the time of the last end counts.
     expected
-        Whether the running times are what was expected of the calls before.
+        Whether policies know the running times in advance.
     total
-        Most workers of all pools together; None without such a bound.
+        Maximum number of workers of all pools together; None for no maximum.
 
     Raises
     ------
     ValueError
-        When a call has no pool, waits for one that is not there, or calls wait for each other.
+        If a call has no pool or waits for a missing call, or calls wait for each other.
     """
 
     name: str
@@ -88,21 +88,21 @@ class Workload:
             if not call.duration_s >= 0 or not call.arrival_s >= 0:
                 raise ValueError(f"{self.name}: call {place} has a negative time")
             if any(not 0 <= other < len(self.calls) for other in call.after):
-                raise ValueError(f"{self.name}: call {place} waits for one that is not there")
+                raise ValueError(f"{self.name}: call {place} waits for a call that does not exist")
         if len(topological(self.calls)) < len(self.calls):
             raise ValueError(f"{self.name}: calls wait for each other in a circle")
 
     def samples(self) -> list[Sample]:
-        """The calls as a task model learns from them."""
+        """Return the calls as samples for a task model."""
         return [Sample(call.kind, call.duration_s, call.memory) for call in self.calls]
 
 
 def topological(calls: Sequence[Call]) -> list[int]:
-    """Places of calls, each after those that it waits for; calls in a circle are left out."""
+    """Return indices of calls in topological order; calls in a circle are left out."""
     waits = [len(set(call.after)) for call in calls]
     dependents = dependents_of(calls)
     order = [place for place, count in enumerate(waits) if not count]
-    for place in order:  # grows while it is gone through
+    for place in order:  # grows during the iteration
         for other in dependents[place]:
             waits[other] -= 1
             if not waits[other]:
@@ -111,7 +111,7 @@ def topological(calls: Sequence[Call]) -> list[int]:
 
 
 def dependents_of(calls: Sequence[Call]) -> list[list[int]]:
-    """For each call the places of those that wait for it."""
+    """Return for each call the indices of the calls that wait for it."""
     dependents: list[list[int]] = [[] for _ in calls]
     for place, call in enumerate(calls):
         for other in set(call.after):
@@ -121,7 +121,7 @@ def dependents_of(calls: Sequence[Call]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task of a table: calls of it, seconds of each, and the tasks that it comes after."""
+    """One task of a table: number and seconds of its calls, and the tasks that it waits for."""
 
     name: str
     component: str
@@ -131,30 +131,30 @@ class TaskRow:
 
 
 def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> Workload:
-    """A workload of tasks, each of which starts once those before it have ended.
+    """Return a workload of tasks; each task starts when the tasks before it have ended.
 
     Parameters
     ----------
     name
-        For people.
+        Name for messages.
     rows
-        The tasks; ``durations_s`` are gone through again and again where they are fewer than calls.
+        Tasks; ``durations_s`` are repeated if there are more calls than durations.
     pools
         Component -> terms.
 
     Raises
     ------
     ValueError
-        When a task comes after one that is not there, or has calls without any duration; or there
-        are more calls, or waits for others, than can be replayed.
+        If a task waits for a missing task or has calls without a duration, or if there are too
+        many calls or dependencies.
     """
     table = list(rows)
     counts = {row.name: row.count for row in table}
     waits = sum(row.count * counts.get(other, 0) for row in table for other in row.after)
     if sum(counts.values()) > MOST_CALLS or waits > MOST_WAITS:
         raise ValueError(
-            f"{sum(counts.values())} calls that wait {waits} times for others are too many to "
-            f"replay: at most {MOST_CALLS} and {MOST_WAITS}; smaller counts compare policies too"
+            f"{sum(counts.values())} calls with {waits} dependencies are too many to "
+            f"replay: at most {MOST_CALLS} and {MOST_WAITS} are possible; use smaller counts"
         )
     places: dict[str, tuple[int, ...]] = {}
     first = 0
@@ -167,7 +167,7 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
     for row in table:
         unknown = [other for other in row.after if other not in places]
         if unknown:
-            raise ValueError(f"task {row.name!r} comes after {unknown[0]!r}, which is not there")
+            raise ValueError(f"task {row.name!r} waits for unknown task {unknown[0]!r}")
         after = tuple(place for other in row.after for place in places[other])
         kind = Kind(row.component, row.name)
         calls += [
@@ -178,21 +178,21 @@ def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> 
 
 
 def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Workload:
-    """A workload of what a manifest expects: ``count`` calls of ``duration`` for each task.
+    """Return a workload from a manifest: ``count`` calls of ``duration`` for each task.
 
     Parameters
     ----------
     spec
-        The request.
+        The deployment.
     maximum
-        Most workers of components that do not say.
+        Maximum number of workers of components without ``workers``.
     total
-        Most workers of all pools together; None without such a bound.
+        Maximum number of workers of all pools together; None for no maximum.
 
     Raises
     ------
     ValueError
-        When a task does not say how many calls of which length it is, or there is none.
+        If a task has no ``count`` or no ``duration``, or there are no tasks.
     """
     rows = []
     for task in spec.tasks.values():
@@ -214,35 +214,34 @@ def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Wor
     for tag, component in spec.components.items():
         bounds = component.workers
         low, high = (0, None) if bounds is None else (bounds.minimum, bounds.maximum)
-        if high is None or low == high:  # one count is not what a policy could choose from
+        if high is None or low == high:  # a policy cannot choose from one count
             low, high = 0, max(maximum, high or 0)
         high = high if total is None else min(high, total)
-        # On local it is the target that says how many calls a worker runs at once.
+        # On local the target sets the number of calls that a worker runs at once.
         slots = int(spec.options.get("threads_per_worker") or component.slots)
         pools[tag] = Terms(min(low, high), high, slots)
     return replace(of_tasks(spec.project_name, rows, pools), expected=True, total=total)
 
 
 def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Terms]) -> Workload:
-    """A workload of what a run recorded: calls that succeeded, when they were submitted.
+    """Return a workload from a recorded run: successful calls at their times of submission.
 
-    Rows that lack what is needed, or hold something else there, are passed over. What waited for
-    what is not recorded; a call that was submitted with others still to come is
-    replayed at the time of its submission.
+    Incomplete or invalid rows are skipped. Dependencies between calls are not recorded, so each
+    call arrives at the time of its submission.
 
     Parameters
     ----------
     name
-        For people.
+        Name for messages.
     rows
         Rows of tasks.jsonl, as in :class:`scalable.telemetry.RunRecord`.
     pools
-        Tag -> terms; calls of other tags, and without tag, are left out.
+        Tag -> terms; calls of other tags or without a tag are left out.
 
     Raises
     ------
     ValueError
-        When no call is left.
+        If no call is left.
     """
     submitted: dict[str, float] = {}
     calls: list[Call] = []
@@ -271,20 +270,20 @@ def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Ter
 
 
 def _number(value: object) -> float | None:
-    """A recorded number; None for anything else, also for what no sum survives."""
+    """Return a recorded number, or None for other values and for numbers that are too large."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if abs(value) < _MOST else None
 
 
-#: Type of task -> name of a pool, told the mean seconds and the total seconds of each type.
+#: Function from types of tasks, with mean and total seconds, to the names of their pools.
 Split = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, str]]
 
 
 def of_wfformat(
     document: Mapping[str, Any], pools: Mapping[str, Terms], split: Split | None = None
 ) -> Workload:
-    """A workload of a workflow's trace in WfFormat 1.5.
+    """Return a workload from a trace in WfFormat 1.5.
 
     Parameters
     ----------
@@ -293,12 +292,12 @@ def of_wfformat(
     pools
         Component -> terms.
     split
-        In which pool each type of task runs; by default all in the first.
+        Function that assigns types of tasks to pools; by default all run in the first pool.
 
     Raises
     ------
     ValueError
-        When the document is something else.
+        If the document is not in WfFormat 1.5.
     """
     try:
         workflow = document["workflow"]
@@ -309,7 +308,7 @@ def of_wfformat(
         types = {task["id"]: _NUMBER.sub("", task["name"]) for task in tasks}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"no workflow in WfFormat 1.5: {error!r} is missing or wrong in it"
+            f"the document is not in WfFormat 1.5: {error!r} is missing or invalid"
         ) from error
     by_type: dict[str, list[float]] = defaultdict(list)
     for task, length in lengths.items():
@@ -331,7 +330,7 @@ def of_wfformat(
 
 
 def long_types_in(big: str, small: str) -> Split:
-    """The types with the longest calls, until they hold half of the work, in one pool."""
+    """Return a split: the types with the longest calls, up to half of the work, in one pool."""
 
     def split(types: Mapping[str, tuple[float, float]]) -> dict[str, str]:
         homes: dict[str, str] = {}

@@ -1,12 +1,11 @@
-"""What happened: the append-only records that each run leaves, and what they add up to.
+"""Append-only records of runs, and their summaries.
 
-``directory`` writes a run, ``reading`` reads it (also one that crashed, also while it goes on),
-``finding`` knows where runs are, ``bundled`` tells what the row of a bundle says of its calls,
-``history`` reads what the latest ones tell the next plan, ``summarizing`` adds up a record into a
-``summary``. What a row holds is said at ``RunRecord``.
+``directory`` writes a run, ``reading`` reads it (also after a crash or while it is running),
+``finding`` finds runs, ``bundled`` decodes rows of bundles, ``history`` reads the latest runs for
+the next plan, and ``summarizing`` makes a ``summary`` of a record. ``RunRecord`` documents rows.
 
-Not here: where rows come from (the engine's plug-ins), how a summary is shown (``report``), and
-what the next plan makes of it (``planning``).
+Not in this package: the sources of rows (the engine's plug-ins), the rendering of summaries
+(``report``), and their use in plans (``planning``).
 """
 
 from scalable.quantiles import Durations, Quantiles, quantile

@@ -1,4 +1,4 @@
-"""Rows of bundles: one tells of many calls, by their count and how long they took."""
+"""Rows of bundles: one row holds the count and the running times of many calls."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 
 class Bundled(NamedTuple):
-    """The calls of one row.
+    """Calls of one row.
 
     Attributes
     ----------
     calls, failed
-        How many there were, and how many of them have failed.
+        Number of calls, and number of failed calls.
     durations_s
-        Of each, as the quantiles tell, in ascending order; together as long as all were.
+        Running times that the quantiles imply, in ascending order; their sum is exact.
     """
 
     calls: int
@@ -23,12 +23,12 @@ class Bundled(NamedTuple):
 
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
-    """What the row of a bundle says of its calls; None for any other row.
+    """Return the calls of a bundle's row, or None for any other row.
 
     Parameters
     ----------
     row
-        Of tasks.jsonl.
+        Row of tasks.jsonl.
     """
     told = row.get("calls")
     if not isinstance(told, Mapping):
@@ -46,7 +46,7 @@ def bundled(row: Mapping[str, Any]) -> Bundled | None:
 
 
 def _between(known: Sequence[tuple[float, float]], share: float) -> float:
-    """A quantile, on the line between the two known ones around it."""
+    """Return a quantile by linear interpolation between its known neighbours."""
     below = known[0]
     for above in known:
         if above[0] >= share:
@@ -58,7 +58,7 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The rows, with rows for each call that succeeded in place of a bundle's last one."""
+    """Yield rows; the last row of a bundle becomes one row for each call that succeeded."""
     for row in rows:
         calls = bundled(row)
         if calls is None:

@@ -1,4 +1,4 @@
-"""Write a run: one directory, made once, appended to, closed once."""
+"""Writing of a run's directory: created once, appended to, closed once."""
 
 from __future__ import annotations
 
@@ -39,14 +39,13 @@ _ATTEMPTS = 100
 
 
 class RunDirectory:
-    """The directory of one run, for those who write to it.
+    """Directory of one run, open for writing.
 
-    Make one with :meth:`create`, or join one that exists with :meth:`open`. All methods may be
-    called from any thread. A disk that fails costs the record, never the run: one warning is
-    logged, and nothing more is written.
+    :meth:`create` makes a new run; :meth:`open` opens an existing one. All methods are thread-safe.
+    If writing fails, one warning is logged and nothing more is recorded; the run itself continues.
 
-    Several processes of one host may append to the same run. (NFS does not append atomically
-    between hosts: there each host needs a run of its own.)
+    Several processes of one host may append to the same run. NFS does not append atomically between
+    hosts, so each host needs a run of its own there.
 
     Attributes
     ----------
@@ -63,7 +62,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """Name of the run, which is that of its directory."""
+        """Id of the run, the name of its directory."""
         return self.path.name
 
     @classmethod
@@ -78,36 +77,36 @@ class RunDirectory:
         runs_dir: Path | None = None,
         provider: str = "",
     ) -> RunDirectory:
-        """Make the directory of a new run, owned by this process and with status ``running``.
+        """Create the directory of a new run, owned by this process and with status ``running``.
 
         Parameters
         ----------
         project, target, provider
-            Names that the run goes by.
+            Names of the project, the target and its provider.
         manifest_yaml
             The resolved manifest.
         manifest_lock
-            64 hexadecimal digits over it.
+            Digest of the manifest, 64 hexadecimal digits.
         plan
             The plan as plain JSON values (``Plan.to_dict()``).
         runs_dir
-            Where runs are kept; None for :func:`scalable.settings.runs_dir`.
+            Directory of all runs; None for :func:`scalable.settings.runs_dir`.
 
         Raises
         ------
         RunError
-            When the directory cannot be made.
+            If the directory cannot be created.
         """
         parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
         started_at = datetime.now(UTC)
         try:
             path = _make_directory(parent, project, started_at)
-            # Alone of all files it may hold what was meant for workers only, in their environment.
+            # Private: the environment of workers, which it includes, may contain secrets.
             write_private(path / MANIFEST_FILE, manifest_yaml)
             write_whole(path / LOCK_FILE, manifest_lock + "\n")
             write_json(path / PLAN_FILE, plan)
             descriptors = _open_streams(path)
-            # Last, because a directory is a run from the moment that it holds this file.
+            # Last, because a directory with this file is a run.
             write_json(
                 path / RUN_FILE,
                 {
@@ -128,48 +127,48 @@ class RunDirectory:
             )
         except OSError as error:
             raise RunError(
-                f"no run can be recorded in {parent}: {error}",
-                hint=f"set {settings.RUNS_DIR} to a directory that can be written to, "
+                f"cannot record a run in {parent}: {error}",
+                hint=f"set {settings.RUNS_DIR} to a writable directory, "
                 f"or {settings.TELEMETRY}=0 to record nothing",
             ) from error
         return cls(path, descriptors)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
-        """Join a run that another process created, to append to it.
+        """Open a run that another process created, to append to it.
 
         Raises
         ------
         RunError
-            When there is no such directory, or it cannot be written to.
+            If there is no such directory, or it is not writable.
         """
         directory = Path(path).absolute()
         try:
             return cls(directory, _open_streams(directory))
         except OSError as error:
-            raise RunError(f"the run in {directory} cannot be written to: {error}") from error
+            raise RunError(f"cannot write to the run in {directory}: {error}") from error
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append one row to a stream (see :class:`RunRecord` for what the rows hold)."""
+        """Append one row to a stream; :class:`RunRecord` documents the rows."""
         self.extend(stream, (row,))
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Append rows to a stream with a single write, so that no other writer comes in between.
+        """Append rows to a stream in a single write, without rows of other writers in between.
 
         Parameters
         ----------
         stream
-            One of :data:`STREAMS`.
+            Name of the stream, one of :data:`STREAMS`.
         rows
-            Rows, or rows that are encoded already: one JSON object each, without a newline.
+            Rows, as mappings or as encoded JSON objects without a newline.
 
         Raises
         ------
         ValueError
-            When there is no such stream.
+            If there is no such stream.
         """
         if stream not in STREAMS:
-            raise ValueError(f"no stream {stream!r}: there are {', '.join(STREAMS)}")
+            raise ValueError(f"unknown stream {stream!r}; available streams: {', '.join(STREAMS)}")
         if not rows:
             return
         lines = [row if isinstance(row, str) else encode_row(row) for row in rows]
@@ -181,14 +180,14 @@ class RunDirectory:
             try:
                 write_fully(descriptor, data)
                 if os.fstat(descriptor).st_nlink == 0:
-                    # Writing to a file that was removed succeeds, and keeps nothing.
+                    # Writing to a deleted file succeeds, but the rows are lost.
                     raise FileNotFoundError(f"{stream_path(self.path, stream)} was removed")
             except OSError as error:
                 self._close_streams()
                 self._warn(error)
 
     def release(self) -> None:
-        """Write no more, and leave the run's status to whoever else writes to it; idempotent."""
+        """Stop writing without changing the run's status. Idempotent."""
         with self._lock:
             self._closed = True
             self._close_streams()
@@ -196,16 +195,16 @@ class RunDirectory:
     def close(
         self, status: EndStatus, *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """End the run: write its status and its summary. The first status wins.
+        """Close the run: write its status and its summary. Later calls have no effect.
 
         Parameters
         ----------
         status
-            How it ended.
+            Final status.
         error
-            What went wrong, in words.
+            Description of the error, if any.
         exit_code
-            Of the workflow's process, where it is known.
+            Exit code of the workflow's process, if known.
         """
         with self._lock:
             if self._closed:
@@ -233,27 +232,27 @@ class RunDirectory:
 def amend_status(
     path: str | os.PathLike[str], status: EndStatus, exit_code: int | None = None
 ) -> None:
-    """Correct how a run ended, once more is known: say, the exit code of the workflow's process.
+    """Correct the final status of a run, for example after the workflow's process has ended.
 
     Parameters
     ----------
     path
-        The run's directory.
+        Directory of the run.
     status
-        Replaces the recorded one, in run.json and summary.json.
+        New status in run.json and summary.json.
     exit_code
-        Replaces the recorded one unless None.
+        New exit code; None keeps the recorded one.
 
     Raises
     ------
     RunError
-        When there is no such run, or it cannot be written to.
+        If there is no such run, or it is not writable.
     """
     changes = {"status": status} | ({} if exit_code is None else {"exit_code": exit_code})
     try:
         _end(read_run(path), changes)
     except OSError as error:
-        raise RunError(f"the run in {path} cannot be written to: {error}") from error
+        raise RunError(f"cannot write to the run in {path}: {error}") from error
 
 
 def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
@@ -261,7 +260,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     run.update(changes)
     summary = summarize(replace(record, run=run, status=run["status"]))
     run["failed_tasks"] = summary.tasks.get("failed", 0)
-    # The status first: a summary can be made again from the record at any time.
+    # The status comes first: the summary can be recreated from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
 
@@ -276,7 +275,7 @@ def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
         except FileExistsError:
             continue
         return path
-    raise FileExistsError(f"{_ATTEMPTS} names in a row were taken")
+    raise FileExistsError(f"{_ATTEMPTS} random names in a row exist already")
 
 
 def _new_hash() -> str:

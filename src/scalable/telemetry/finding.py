@@ -1,4 +1,4 @@
-"""Where runs are, and which one is meant."""
+"""Search for recorded runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LISTED = 5
 
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """The directories of all runs that can be read, the latest start first.
+    """Return the directories of all readable runs, the latest start first.
 
     Parameters
     ----------
     runs_dir
-        Directory that holds the runs; one that does not exist holds none.
+        Directory of the runs; it may be missing.
     """
     starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
     known = [(start, path) for path, start in starts.items() if start is not None]
@@ -27,26 +27,27 @@ def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
-    """The directory of one run.
+    """Return the directory of one run.
 
     Parameters
     ----------
     runs_dir
-        Directory that holds the runs.
+        Directory of the runs.
     run_id
-        A run's id or the beginning of it; None or ``latest``: the run that started last.
+        Id of a run or the beginning of it; None or ``latest`` for the run that started last.
 
     Raises
     ------
     RunError
-        When there is no such run, or the beginning fits several.
+        If there is no such run, or several runs match.
     """
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()
     if not runs:
         raise RunError(
-            f"no run is recorded in {where}",
-            hint="`scalable run` records one; --runs-dir or SCALABLE_RUNS_DIR says where to look",
+            f"{where} contains no recorded run",
+            hint="record one with `scalable run`, or set another directory with --runs-dir "
+            "or SCALABLE_RUNS_DIR",
         )
     if run_id in (None, LATEST):
         return runs[0]
@@ -55,14 +56,14 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
     if len(exact or matches) == 1:
         return (exact or matches)[0]
     if matches:
-        raise RunError(f"{run_id!r} is the beginning of several runs", hint=_listing(matches))
-    raise RunError(f"no run {run_id!r} is recorded in {where}", hint=_listing(runs))
+        raise RunError(f"several runs begin with {run_id!r}", hint=_listing(matches))
+    raise RunError(f"{where} contains no run {run_id!r}", hint=_listing(runs))
 
 
 def _listing(runs: list[Path]) -> str:
     names = ", ".join(path.name for path in runs[:_LISTED])
     more = len(runs) - _LISTED
-    return f"there are {names}" + (f" and {more} more" if more > 0 else "")
+    return f"recorded runs: {names}" + (f" and {more} more" if more > 0 else "")
 
 
 def _started_at(path: Path) -> datetime | None:

@@ -1,4 +1,4 @@
-"""What the latest runs of a project tell the next plan; large ones are read in part."""
+"""Measurements of the latest runs of a project; of large runs only the end is read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, strea
 
 logger = logging.getLogger("scalable.telemetry")
 
-#: So many runs of the project are read, among so many of any project, the latest ones.
+#: Maximum number of runs of the project that are read, and of runs of any project to look at.
 RUNS, LOOKED_AT = 20, 200
-#: Of all runs together so many bytes of task records are read, and of each so many, the last ones.
+#: Byte limits of task records: all runs, each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 
 
 class CallRecord(NamedTuple):
-    """A call that succeeded: seconds, peak memory and input in bytes, each None if not measured."""
+    """Successful call: running time in seconds, and bytes of memory and input (None if unknown)."""
 
     tag: str
     task: str
@@ -33,25 +33,25 @@ class CallRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """What is read of one run.
+    """Measurements of one run.
 
     Attributes
     ----------
     run_id, target, status
-        As in run.json.
+        Values of run.json.
     calls
-        Those that succeeded, in the order of their ends; the last ones of a large run.
+        Successful calls in the order of their ends; only the last ones of a large run.
     whole
-        Whether ``calls`` are all of them.
+        Whether ``calls`` contains all successful calls.
     counts
-        (tag, task) -> calls that succeeded, as far as read.
+        (tag, task) -> number of ``calls``.
     startups_s
-        (tag, seconds from asking for a worker until it connected).
+        Pairs of a tag and the seconds from the request of a worker until it connected.
     span_s
-        As :func:`work_span_s` says; None where not all was read.
+        Result of :func:`work_span_s`; None if the run was read in part.
     predicted_s, overhead
-        What the plan of the run predicted, as in :class:`scalable.spec.Plan`; None without, and
-        where the plan guessed what a task takes: a guess that fails says nothing of forecasts.
+        Predictions of the run's plan, as in :class:`scalable.spec.Plan`; None if the plan predicted
+        no time or guessed the length of a task, because guesses say nothing about forecasts.
     """
 
     run_id: str
@@ -67,14 +67,14 @@ class EarlierRun:
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
-    """The latest runs of a project that can be read, the latest first.
+    """Read the latest runs of a project, the latest first.
 
-    A run that cannot be read is passed over with a warning.
+    An unreadable run is skipped with a warning.
 
     Parameters
     ----------
     runs_dir
-        Directory that holds the runs; one that does not exist holds none.
+        Directory of the runs; it may be missing.
     project
         Name of the project.
     """
@@ -86,7 +86,9 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         try:
             run = decode_object((directory / RUN_FILE).read_bytes())
             if run is None:
-                logger.warning("run %s: its %s holds no JSON object", directory.name, RUN_FILE)
+                logger.warning(
+                    "run %s is ignored: its %s is not a JSON object", directory.name, RUN_FILE
+                )
                 continue
             if run.get("project") != project:
                 continue
@@ -94,12 +96,14 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
             left -= size
             found.append(_earlier_run(directory, run, rows, whole=whole))
         except OSError as error:
-            logger.warning("run %s tells nothing of its calls: %s", directory.name, error)
+            logger.warning(
+                "run %s is ignored, because its calls cannot be read: %s", directory.name, error
+            )
     return found
 
 
 def _latest(runs_dir: Path) -> list[Path]:
-    """Directories of runs by the time in their names, the latest first."""
+    """Return directories of runs by the time in their names, the latest first."""
     try:
         with os.scandir(runs_dir) as entries:
             names = [entry.name for entry in entries if entry.name.startswith("run-")]
@@ -109,7 +113,7 @@ def _latest(runs_dir: Path) -> list[Path]:
 
 
 def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
-    """The last rows of a stream, whether they are all, and how many bytes they took."""
+    """Return the last rows of a stream, whether these are all rows, and their size in bytes."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -120,7 +124,7 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
         file.seek(begin)
         lines = file.read(most).split(b"\n")
     if begin:
-        del lines[0]  # begun somewhere in the middle
+        del lines[0]  # incomplete
     rows = (decode_object(line) for line in lines)
     return [row for row in rows if row is not None], not begin, size - begin
 
@@ -152,15 +156,15 @@ def _earlier_run(
 def work_span_s(
     tasks: Iterable[Mapping[str, Any]], workers: Iterable[Mapping[str, Any]]
 ) -> float | None:
-    """How long the calls of a run took in all, with the start of the first worker; None of none.
+    """Return the seconds in which a run did all its calls, or None without calls.
 
-    From the submission of the first call to the end of the last one; and where workers were
-    started before that, what the first of them took.
+    The time goes from the submission of the first call to the end of the last one. If workers were
+    started before, the start-up time of the first worker is added.
 
     Parameters
     ----------
     tasks, workers
-        Rows of a run.
+        Rows of the run.
     """
     moments: dict[str, list[float]] = {"submitted": [], "ended": [], "requested": [], "started": []}
     for row in tasks:

@@ -1,4 +1,4 @@
-"""Read a run, whole or as it grows; a crash of its writer costs a line, never the run."""
+"""Reading of runs, whole or while they grow; a crash of the writer costs at most one line."""
 
 from __future__ import annotations
 
@@ -28,25 +28,24 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as it was recorded.
+    """Record of a run.
 
     Attributes
     ----------
     path
-        The run's directory.
+        Directory of the run.
     run
         Contents of run.json.
     status
-        ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted``: run.json says
-        running, and its process is gone.
+        ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted`` (``running`` in
+        run.json, but the process has ended).
     tasks
         Rows of tasks.jsonl, one for each change of state: task_id, task_name, tag, worker, state
         (submitted, running, succeeded, failed, cancelled), timestamp; on final rows also
-        queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory, nbytes (of its result) and
-        input_bytes (of the results that it takes; 0 for none), each of which may be null. The last
-        row of a bundle of calls has ``calls``: count, failed, total_s and quantiles_s (share ->
-        seconds).
-        Timestamps are epoch seconds, here and below.
+        queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory, nbytes (size of the result)
+        and input_bytes (size of the results that are arguments; 0 for none), each possibly null.
+        The last row of a bundle has ``calls``: count, failed, total_s and quantiles_s (share ->
+        seconds). Timestamps are epoch seconds, here and below.
     workers
         Rows of workers.jsonl: event (requested, started, removed), worker, tag, timestamp, reason.
     resources
@@ -60,11 +59,11 @@ class RunRecord:
     artifacts
         Rows of artifacts.jsonl: name, path or uri, kind, timestamp, metadata, bytes, sha256.
     plan
-        Contents of plan.json; empty where it is missing.
+        Contents of plan.json; empty if it is missing.
     manifest_lock
-        Contents of manifest.lock; empty where it is missing.
+        Contents of manifest.lock; empty if it is missing.
     malformed_lines
-        Lines of the streams that could not be read, torn last lines aside.
+        Number of unreadable lines, not counting incomplete last lines.
     """
 
     path: Path
@@ -82,23 +81,23 @@ class RunRecord:
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
-    """Read what was recorded of a run.
+    """Read the record of a run.
 
     Parameters
     ----------
     path
-        The run's directory.
+        Directory of the run.
 
     Returns
     -------
     RunRecord
-        Whatever can be read: torn last lines, lines that are not JSON objects and missing files
-        other than run.json are passed over.
+        All readable rows: incomplete last lines, lines that are not JSON objects and missing files
+        other than run.json are skipped.
 
     Raises
     ------
     RunError
-        When run.json is missing or not JSON, or a file may not be read.
+        If run.json is missing or not JSON, or a file cannot be read.
     """
     directory = Path(path)
     try:
@@ -115,12 +114,12 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
             **{stream: rows for stream, (rows, _) in streams.items()},
         )
     except OSError as error:
-        raise RunError(f"the run in {directory} cannot be read: {error}") from error
+        raise RunError(f"cannot read the run in {directory}: {error}") from error
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: none of the rows is garbage, and looking costs half the time."""
+    """Pause the garbage collector: the rows contain no garbage, and collecting doubles the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -131,12 +130,12 @@ def _uncollected() -> Iterator[None]:
 
 
 class RunTail:
-    """Follows a run while it goes on.
+    """Reader of new rows of a growing run.
 
     Parameters
     ----------
     path
-        The run's directory; its streams may appear later.
+        Directory of the run; its streams may appear later.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -144,13 +143,13 @@ class RunTail:
         self._offsets = dict.fromkeys(STREAMS, 0)
 
     def poll(self) -> dict[str, list[Row]]:
-        """Read what was written since the last poll.
+        """Read the rows that were written since the last poll.
 
         Returns
         -------
         dict
-            Every stream -> its new rows. A line that is still being written comes whole with a
-            later poll; one that is no JSON object is passed over.
+            Stream -> new rows, for every stream. A later poll returns lines that are incomplete
+            now; lines that are not JSON objects are skipped.
         """
         return {stream: self._poll(stream) for stream in STREAMS}
 
@@ -170,7 +169,7 @@ class RunTail:
 def _read_status(directory: Path) -> tuple[Row, str]:
     run = _read_run_file(directory)
     if run.get("status") == "running" and process_gone(run, _last_write(directory), time.time()):
-        # It may have closed the run between our reading and its end.
+        # The process may have closed the run after the first read.
         run = _read_run_file(directory)
         if run.get("status") == "running":
             return run, "interrupted"
@@ -181,10 +180,10 @@ def _read_run_file(directory: Path) -> Row:
     data = _read(directory / RUN_FILE)
     run = decode_object(data)
     if run is None:
-        fault = "holds no JSON object" if data else "is missing or empty"
+        fault = "is not a JSON object" if data else "is missing or empty"
         raise RunError(
             f"{directory} is not a recorded run: its {RUN_FILE} {fault}",
-            hint="name the directory of one run, run-<time>-<project>-<hash>",
+            hint="give the directory of one run, run-<time>-<project>-<hash>",
         )
     return run
 

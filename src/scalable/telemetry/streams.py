@@ -1,4 +1,4 @@
-"""The files of a run: JSON lines that are appended to, and JSON values that are replaced."""
+"""File names and encoding of a run: appended JSON lines, and replaced JSON values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: The append-only records of a run; each is a file ``<stream>.jsonl``.
+#: Append-only records of a run, each in a file ``<stream>.jsonl``.
 STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts")
 
 RUN_FILE = "run.json"
@@ -19,23 +19,23 @@ LOCK_FILE = "manifest.lock"
 MANIFEST_FILE = "manifest.yaml"
 LINES_AT_ONCE = 1000
 
-# NaN and the infinities are not JSON: readers in other languages stop at them, and no sum survives
-# them. They are read as null, so that no code behind the reader has to ask.
+# NaN and the infinities are not JSON and would spoil every sum. They are read as null, so that
+# users of the rows need no check for them.
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def stream_path(directory: Path, stream: str) -> Path:
-    """The file of one stream."""
+    """Return the file of one stream."""
     return directory / f"{stream}.jsonl"
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
-    """One row as a JSON line, without the newline; what JSON does not know becomes its text."""
+    """Encode a row as JSON without a newline; unsupported types become strings."""
     return json.dumps(row, separators=(",", ":"), default=str)
 
 
 def decode_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object that the bytes hold, or None where they hold anything else."""
+    """Decode a JSON object; return None for anything else."""
     try:
         value = _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
@@ -49,18 +49,18 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
     Parameters
     ----------
     path
-        The stream's file; one that does not exist has no rows.
+        File of the stream; a missing file has no rows.
 
     Returns
     -------
     tuple
-        The rows in the order of the file, and how many lines could not be read. A torn last line
-        (its writer was killed, or has not finished) is neither.
+        Rows in the order of the file, and the number of unreadable lines. An incomplete last line
+        (its writer was killed, or has not finished) counts as neither.
 
     Raises
     ------
     OSError
-        When the file exists and cannot be read.
+        If the file exists but cannot be read.
     """
     rows: list[dict[str, Any]] = []
     malformed = 0
@@ -84,9 +84,9 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
-    """The objects of some lines, decoded in one go; None where a line is anything else.
+    """Decode lines at once; return None if a line is not a JSON object.
 
-    Decoding one by one takes half as long again, which counts at the end of a large run.
+    Decoding one by one takes 1.5 times as long, which is noticeable for large runs.
     """
     try:
         values = _DECODER.decode((b"[" + b",".join(lines) + b"]").decode())
@@ -97,7 +97,7 @@ def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
 
 
 def write_fully(descriptor: int, data: bytes) -> None:
-    """Append bytes with one write; a second one only where the disk took the first in part."""
+    """Write all bytes, with a single write unless the system accepts only a part."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

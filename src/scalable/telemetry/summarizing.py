@@ -1,4 +1,4 @@
-"""Add up the rows of a run: pure, and tolerant of every row that lacks something."""
+"""Summaries of runs from their rows; incomplete rows are tolerated. Pure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from scalable.telemetry.summary import (
     TaskNameSummary,
 )
 
-#: Reason of a ``removed`` row at the session's end: such a worker was there until the end.
+#: Reason of a ``removed`` row of a worker that stayed until the end of the session.
 REASON_CLOSED = "closed"
-#: Reasons that begin so mark a worker that went without being asked to.
+#: First word of the reason of a worker that ended unexpectedly.
 REASON_LOST = "lost"
-#: Stands for the tag where a row has none.
+#: Tag of rows without one.
 NO_TAG = "(no tag)"
 
 _FINAL_STATES = ("succeeded", "failed", "cancelled")
 _STATES = (*_FINAL_STATES, "running", "submitted")
 _FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
-# Numbers beyond this are no measurements, and would overflow where they are added up.
+# Larger numbers cannot be measurements, and their sums would overflow.
 _LARGEST = 1e300
 
 
 @dataclass
 class _Call:
-    """One task_id while its rows are read."""
+    """Rows of one task_id, combined."""
 
     name: str = ""
     tags: set[str] = field(default_factory=set)
@@ -52,17 +52,17 @@ class _Call:
 
     @property
     def bundled(self) -> Bundled | None:
-        """The calls of a bundle; None for a call by itself."""
+        """Calls of a bundle; None for a single call."""
         return None if self.final is None else bundled(self.final)
 
 
 def summarize(record: RunRecord) -> Summary:
-    """Add up a run. Rows that lack what is asked of them are passed over.
+    """Summarize a run. Rows without the required keys are skipped.
 
     Parameters
     ----------
     record
-        The run as it was read.
+        Record of the run.
     """
     run = record.run
     calls = _calls(record.tasks)
@@ -154,7 +154,7 @@ def _task_name(calls: list[_Call]) -> TaskNameSummary:
 
 def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     counts: dict[str, Counter[str]] = {}
-    # A worker that is restarted keeps its name, so what counts is who is there, row by row.
+    # A restarted worker keeps its name, so the present workers are tracked row by row.
     present: dict[str, str] = {}
     reasons: dict[str, Counter[str]] = {}
     for row in rows:
@@ -174,7 +174,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
             count["removed"] += reason != REASON_CLOSED
             if reason.startswith(REASON_LOST):
                 count["lost"] += 1
-                why = reason.removeprefix(REASON_LOST).lstrip(": ") or "no reason known"
+                why = reason.removeprefix(REASON_LOST).lstrip(": ") or "reason not known"
                 reasons.setdefault(tag, Counter())[why] += 1
     return {
         tag: PoolSummary(

@@ -1,4 +1,4 @@
-"""The nouns that a run adds up to."""
+"""Dataclasses of the summary of a run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from scalable.quantiles import Durations, Quantiles
 
 @dataclass(frozen=True)
 class TaskNameSummary:
-    """The calls of one task name.
+    """Summary of the calls of one task name.
 
     Attributes
     ----------
     count, failed
-        Different calls, and those of them whose last final state is failed.
+        Number of distinct calls, and of calls whose last final state is failed.
     tags
-        Pools they were sent to, in alphabetical order.
+        Tags of the calls, in alphabetical order.
     duration_s
-        Running time in seconds, without the queue, of the calls that ran to an end, good or bad.
+        Running time in seconds, without the queue, of calls that succeeded or failed.
     queued_s
         Time in the queue in seconds.
     peak_memory
-        Bytes; None where it was not measured.
+        Peak memory in bytes; None if not measured.
     cpu_s
-        CPU time of all these calls in seconds; None where it was not measured.
+        CPU time of all calls in seconds; None if not measured.
     """
 
     count: int
@@ -40,22 +40,22 @@ class TaskNameSummary:
 
 @dataclass(frozen=True)
 class PoolSummary:
-    """The workers of one tag; ``started`` is ``removed`` + ``final``.
+    """Workers of one tag; ``started`` is ``removed`` + ``final``.
 
     Attributes
     ----------
     started
-        Workers that connected.
+        Number of workers that connected.
     removed
-        Those that went before the session's end.
+        Number of workers that left before the end of the session.
     final
-        Those that were there at the end.
+        Number of workers that stayed until the end.
     requested
-        Workers that were asked for.
+        Number of requested workers.
     lost
-        Those of ``removed`` that went without being asked to.
+        Number of ``removed`` workers that ended unexpectedly.
     lost_reasons
-        Why -> how many of ``lost``.
+        Reason -> number of ``lost`` workers.
     """
 
     started: int = 0
@@ -68,7 +68,7 @@ class PoolSummary:
 
 @dataclass(frozen=True)
 class ScalingSummary:
-    """How often pools grew and shrank."""
+    """Number of times that pools grew and shrank."""
 
     scale_up: int = 0
     scale_down: int = 0
@@ -76,19 +76,19 @@ class ScalingSummary:
 
 @dataclass(frozen=True)
 class FailureClass:
-    """Failures of one class, with the first of them as the example.
+    """Failures of one class, with the first one as the example.
 
     Attributes
     ----------
     count
-        How many.
+        Number of failures.
     message
-        What the example said.
+        Message of the example.
     frame
-        Where it was raised, ``file:line in function``: the innermost frame outside installed
+        Place of the example, ``file:line in function``: the innermost frame outside installed
         packages. None without a traceback.
     task_id
-        The example's call, or None.
+        Call of the example, or None.
     """
 
     count: int
@@ -99,7 +99,7 @@ class FailureClass:
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """All failures, and the failures by class, the most frequent first."""
+    """Number of failures, and failures by class, the most frequent first."""
 
     count: int = 0
     classes: Mapping[str, FailureClass] = field(default_factory=dict)
@@ -107,40 +107,41 @@ class FailureSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run adds up to.
+    """Summary of a run.
 
     Attributes
     ----------
     run_id, project, target, provider
-        Names the run goes by.
+        Id of the run, and names of its project, target and provider.
     status
-        As in :class:`RunRecord`.
+        Status, as in :class:`RunRecord`.
     started_at, ended_at
-        ISO 8601, UTC; None where not known.
+        Times in ISO 8601, UTC; None if not known.
     duration_s
-        Seconds from start to end; to the last row where no end was recorded; None without both.
+        Seconds from the start to the end, or to the last row without a recorded end; None if not
+        known.
     tasks
-        State -> calls by last final state, or by last state where there is none.
+        State -> number of calls, by last final state or else by last state.
     task_names
-        Task name -> its calls, in the order of appearance.
+        Task name -> summary of its calls, in the order of appearance.
     workers
         Tag -> workers, in the order of appearance.
     scaling
-        Scaling events.
+        Number of scaling events.
     scaling_changes
-        Rows of scaling.jsonl: every change of a wanted count, who made it and why.
+        Rows of scaling.jsonl: every change of a wanted count with its source and reason.
     failures
         Failures by class.
     artifacts
         Rows of artifacts.jsonl.
     reruns
-        Ids of the calls that were started more than once.
+        Ids of calls that were started more than once.
     exit_code, error
-        Of the workflow, where known.
+        Exit code and error of the workflow, if known.
     path
-        The run's directory.
+        Directory of the run.
     malformed_lines
-        Lines of the record that could not be read.
+        Number of unreadable lines of the record.
     """
 
     run_id: str
@@ -165,7 +166,7 @@ class Summary:
     malformed_lines: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The attributes, at every depth, as plain JSON values under their own names."""
+        """Return the attributes, at every depth, as plain JSON values."""
         return asdict(self, dict_factory=_with_lists)
 
 

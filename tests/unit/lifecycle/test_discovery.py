@@ -116,7 +116,7 @@ def test_a_cluster_of_which_a_file_cannot_be_used_is_named_and_is_no_orphan(plug
     listing = discovery.list_clusters()
     assert listing.clusters == ()
     assert len(listing.errors) == 1
-    assert f"{directory.id}/{name} can be used by others" in listing.errors[0]
+    assert f"{directory.id}/{name} is accessible to other users" in listing.errors[0]
 
 
 def test_a_row_that_is_none_is_its_plug_ins_fault(plugins):

@@ -113,7 +113,7 @@ def test_a_conflict_states_the_least_workable_value():
     (found,) = conflicts(spec([seven, B], tasks, total=4))
     assert found.code == "E_BAD_OPTION"
     assert found.path == ("targets", "t", "max_workers")
-    assert "least workable value is 8" in found.hint
+    assert "smallest value that works is 8" in found.hint
     (found,) = conflicts(spec([seven], adaptive=WorkerRange(1, 3)))
     assert found.path == ("targets", "t", "adaptive", "maximum")
     assert "7" in found.hint

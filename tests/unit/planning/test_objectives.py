@@ -64,12 +64,12 @@ def test_the_fewest_workers_that_end_in_time(deadline_s, workers):
 
 
 def test_what_cannot_end_in_time_is_an_error_with_the_least_time():
-    with pytest.raises(PlanError, match=r"within 19\.0 s: the least achievable time is 20\.0 s"):
+    with pytest.raises(PlanError, match=r"within 19\.0 s: the shortest possible time is 20\.0 s"):
         chosen(problem(CHAIN), "minimize cost", 19)
     with pytest.raises(PlanError, match=r"30\.0 s with 4 workers, which is all that the target"):
         chosen(problem(CHAIN, total=4), "minimize time", 29)
     # Six of seven: a seventh alone would not make it shorter, more would.
-    with pytest.raises(PlanError, match="with 5 of the 6 workers that the target allows") as caught:
+    with pytest.raises(PlanError, match="with 5 of at most 6 workers of the target") as caught:
         chosen(problem([calls("x", "a", 10, 10)], total=6), "minimize time", 19, "aggressive")
     assert caught.value.hint == "allow at least 20s, or more workers"
     with pytest.raises(PlanError, match="more would not shorten the run") as caught:
@@ -99,7 +99,9 @@ def test_a_budget_bounds_what_is_paid_until_the_end():
     two = problem(CHAIN, rates=[1.0, 1.0])
     paid = {p.workers: sum(p.workers) * p.time_s for p in chosen(two, "balance").front}
     assert paid == {(1, 1): 120, (1, 2): 120, (2, 2): 120, (2, 4): 120}
-    with pytest.raises(PlanError, match="for 119 worker-seconds: the least that is paid is 120 "):
+    with pytest.raises(
+        PlanError, match="within the budget of 119 worker-seconds: the cheapest plan costs 120 "
+    ):
         chosen(two, "minimize cost", budget=119.0)
 
 
@@ -129,13 +131,13 @@ def test_another_objective_is_not_implemented_and_lists_the_three(text):
     ("arguments", "word"),
     [
         ((None, "reckless"), "unknown policy 'reckless'"),
-        ((None, "safe"), "policy 'safe' has no objective"),
-        ((None, None, "1h"), "deadline '1h' has no objective"),
-        ((None, "manual", None, 5.0), "budget 5.0 has no objective"),
+        ((None, "safe"), "policy 'safe' needs an objective"),
+        ((None, None, "1h"), "deadline '1h' needs an objective"),
+        ((None, "manual", None, 5.0), "budget 5.0 needs an objective"),
         (("balance", None, "soon"), "'soon' is not a length of time"),
-        (("balance", None, 0), "leaves no time"),
-        (("balance", None, None, -1), "no sum of money"),
-        (("balance", None, None, True), "no sum of money"),
+        (("balance", None, 0), "is not a positive length of time"),
+        (("balance", None, None, -1), "not a positive amount of money"),
+        (("balance", None, None, True), "not a positive amount of money"),
     ],
 )
 def test_what_cannot_be_aimed_for(arguments, word):

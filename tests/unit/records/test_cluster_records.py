@@ -46,7 +46,7 @@ def test_a_credential_that_others_can_use_is_refused_by_name(mode):
     directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
     key = directory.path / "tls" / "key.pem"
     key.chmod(mode)
-    with pytest.raises(ClusterError, match="key.pem can be used by others"):
+    with pytest.raises(ClusterError, match="key.pem is accessible to other users"):
         directory.pem()
 
 
@@ -146,7 +146,7 @@ def test_an_access_file_is_for_its_owner_alone(tmp_path):
     assert (access.address, access.tags) == ("tls://127.0.0.1:1", ("a",))
     assert access.pem == directory.pem()
     (tmp_path / "access").chmod(0o644)
-    with pytest.raises(ClusterError, match="can be used by others"):
+    with pytest.raises(ClusterError, match="is accessible to other users"):
         read_access_file(tmp_path / "access")
     write_private(tmp_path / "other", json.dumps({"version": 1}))
     with pytest.raises(ClusterError, match="is not an access file"):

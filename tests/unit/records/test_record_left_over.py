@@ -318,7 +318,7 @@ class TestUnreadable:
         assert len(made.token()) >= 32
         assert made.token() != ClusterDirectory.create(record("two")).token()
         (made.path / "token").chmod(0o640)
-        with pytest.raises(ClusterError, match="token can be used by others"):
+        with pytest.raises(ClusterError, match="token is accessible to other users"):
             made.token()
 
 

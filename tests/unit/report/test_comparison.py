@@ -73,7 +73,7 @@ def test_a_comparison_as_text_and_as_json(record):
     found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
     text = render_comparison(found)
     assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was 0.50)" in text
-    assert "1.2G is advised" in text
+    assert "reserve 1.2G" in text
     assert [line.split() for line in text.splitlines() if line.startswith("  time ")] == [
         ["time", "40.0", "s", "45.0", "s", "1.12"]
     ]
@@ -96,5 +96,5 @@ def test_a_run_without_a_prediction_shows_what_it_took(record):
 
 
 def test_a_run_that_goes_on_is_not_compared(record):
-    with pytest.raises(RunError, match="still goes on"):
+    with pytest.raises(RunError, match="is still running"):
         compare(record(status="running"))

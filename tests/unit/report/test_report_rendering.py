@@ -101,7 +101,7 @@ Workers:
   demeter: 5 started, 3 removed, 2 final
 Scaling events: 3 scale-up, 1 scale-down
 Lost workers: 1 of demeter
-  demeter: 1 x no reason known
+  demeter: 1 x reason not known
 Tasks run more than once: 1 (simulate-3)
 
 Failures: 3
@@ -142,7 +142,7 @@ def test_an_interrupted_run_says_so_with_what_is_known():
     assert "Status:   interrupted (its process ended without closing the run; " in text
     assert "Duration: 12.0 s up to the last record" in text
     assert "Tasks:    10 succeeded, 2 failed" in text
-    assert "Lines of the record that could not be read: 2" in text
+    assert "Unreadable lines of the record: 2" in text
 
 
 def test_a_failed_run_says_why():
@@ -154,7 +154,7 @@ def test_a_failed_run_says_why():
 def test_an_empty_run():
     summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
     text = report.render_human(summary)
-    assert "Status:   running (still going on; this is what was recorded so far)" in text
+    assert "Status:   running (not ended yet; the record is incomplete)" in text
     assert "Started:  not known\nDuration: not known\nTasks:    none\n" in text
     assert "Workers:\n  none\nScaling events: 0 scale-up, 0 scale-down\n" in text
     assert "Failures" not in text
@@ -213,7 +213,7 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
     lines = report.render_human(summary).splitlines()
     start = lines.index("Duration:")
     assert lines[start + 2].split()[0] == "t39"
-    assert lines[start + 32] == "  and 10 more task names (the JSON report has them all)"
+    assert lines[start + 32] == "  and 10 more task names (see the JSON report)"
 
 
 def test_json_is_one_versioned_value():

@@ -184,7 +184,7 @@ def test_a_manifest_that_does_not_say_enough(task: TaskSpec | None, says: str) -
     [
         ([Call(Kind("other"), 1.0)], "needs a pool 'other'"),
         ([Call(Kind("run"), -1.0)], "negative time"),
-        ([Call(Kind("run"), 1.0, after=(4,))], "waits for one that is not there"),
+        ([Call(Kind("run"), 1.0, after=(4,))], "waits for a call that does not exist"),
         ([Call(Kind("run"), 1.0, after=(1,)), Call(Kind("run"), 1.0, after=(0,))], "in a circle"),
     ],
 )

@@ -255,7 +255,7 @@ def test_amend_status_of_no_run_is_an_error(tmp_path):
 
 
 def test_joining_a_run_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(RunError, match="cannot be written to"):
+    with pytest.raises(RunError, match="cannot write to the run"):
         RunDirectory.open(tmp_path / "run-none")
 
 

@@ -49,9 +49,9 @@ def test_beginning_of_several(tmp_path, runs):
 
 @pytest.mark.parametrize("run_id", ["run-9", "../run-1-late-cc", "*"])
 def test_unknown_id_lists_the_known(tmp_path, runs, run_id):
-    with pytest.raises(RunError, match=r"no run .* is recorded in") as caught:
+    with pytest.raises(RunError, match=r"contains no run") as caught:
         find_run(tmp_path, run_id)
-    assert caught.value.hint == "there are run-1-late-cc, run-2-middle-bb, run-3-early-aa"
+    assert caught.value.hint == "recorded runs: run-1-late-cc, run-2-middle-bb, run-3-early-aa"
 
 
 def test_a_long_list_is_cut(tmp_path):
@@ -59,7 +59,7 @@ def test_a_long_list_is_cut(tmp_path):
         make(tmp_path, f"run-{number}", f"2026-01-01T00:00:0{number}+00:00")
     with pytest.raises(RunError) as caught:
         find_run(tmp_path, "nothing")
-    assert caught.value.hint == "there are run-7, run-6, run-5, run-4, run-3 and 3 more"
+    assert caught.value.hint == "recorded runs: run-7, run-6, run-5, run-4, run-3 and 3 more"
 
 
 def test_no_runs_says_where_it_looked(tmp_path):

@@ -89,7 +89,7 @@ def test_a_run_without_run_json_is_an_error(run):
 
 def test_a_run_json_of_garbage_is_an_error(run):
     (run.path / "run.json").write_text("[]")
-    with pytest.raises(RunError, match="no JSON object"):
+    with pytest.raises(RunError, match="not a JSON object"):
         read_run(run.path)
 
 
@@ -102,7 +102,7 @@ def test_a_file_is_no_run(tmp_path):
 def test_a_stream_that_cannot_be_read_is_an_error(run):
     (run.path / "tasks.jsonl").unlink()
     (run.path / "tasks.jsonl").mkdir()
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(RunError, match="cannot read the run"):
         read_run(run.path)
 
 

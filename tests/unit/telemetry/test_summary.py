@@ -111,7 +111,7 @@ def test_workers_that_were_there_at_the_end_are_not_removed():
 def test_a_worker_that_is_restarted_under_its_name_counts_again():
     rows = worker("w0", "started", "removed:lost", "removed:lost", "started", "started")
     assert of(workers=rows).workers["demeter"] == PoolSummary(
-        2, 1, 1, lost=1, lost_reasons={"no reason known": 1}
+        2, 1, 1, lost=1, lost_reasons={"reason not known": 1}
     )
 
 
