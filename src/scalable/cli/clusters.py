@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from scalable.spec import ClusterStatus
+from scalable.spec import ClusterStatus, PoolStatus
 from scalable.units import format_duration, parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -147,12 +147,12 @@ def render_status(status: ClusterStatus) -> str:
         left = format_duration(max(0.0, moment - time.time()))
         lines.append(f"Ends:      in {left}{words}")
     pools = [
-        (tag, *(str(pool.get(key, 0)) for key in _POOL_HEADER[1:]))
+        (tag, *(str(getattr(pool, key)) for key in _POOL_HEADER[1:]))
         for tag, pool in status.pools.items()
     ]
     lines += ["", *table(_POOL_HEADER, pools)] if pools else []
     for tag, pool in status.pools.items():
-        why = pool.get("reason") or pool.get("waiting")
+        why = pool.reason or pool.waiting
         if why:
             lines.append(f"  {tag}: {why}")
     managers = [
@@ -169,10 +169,10 @@ def render_progress(status: ClusterStatus) -> str:
 
     parts = []
     for tag, pool in status.pools.items():
-        words = f"{tag}: {pool.get('running', 0)}/{pool.get('wanted', 0)} workers"
-        if pool.get("launching"):
-            words += f", {pool['launching']} launching"
-        if why := pool.get("reason") or pool.get("waiting"):
+        words = f"{tag}: {pool.running}/{pool.wanted} workers"
+        if pool.launching:
+            words += f", {pool.launching} launching"
+        if why := pool.reason or pool.waiting:
             words += f" ({why})"
         parts.append(words)
     return on_one_line(" | ".join([status.state, *parts]))
@@ -192,9 +192,9 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
     return lines
 
 
-def _workers(pools: Mapping[str, Mapping[str, Any]]) -> str:
-    running = sum(pool.get("running", 0) for pool in pools.values())
-    wanted = sum(pool.get("wanted", 0) for pool in pools.values())
+def _workers(pools: Mapping[str, PoolStatus]) -> str:
+    running = sum(pool.running for pool in pools.values())
+    wanted = sum(pool.wanted for pool in pools.values())
     return f"{running}/{wanted}"
 
 

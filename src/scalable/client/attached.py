@@ -13,9 +13,10 @@ from distributed.utils import NoOpAwaitable
 
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
-from scalable.protocol.pools import check_count
+from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
+from scalable.spec.clusters import PoolStatus, pools_from_dict
 
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
@@ -51,7 +52,7 @@ class AttachedCluster(Cluster):
         self.tasks, self.labels, self.tags = access.tasks, access.labels, access.tags
         self._owner = owner
         self._address = access.address
-        self._pools: dict[str, dict[str, Any]] = {}
+        self._pools: dict[str, PoolStatus] = {}
         super().__init__(asynchronous=asynchronous, loop=loop, name=access.name, quiet=True)
         self.security = security_of(access.pem)
         if not self.asynchronous:
@@ -115,31 +116,21 @@ class AttachedCluster(Cluster):
         return ""
 
     @property
-    def pools(self) -> dict[str, Any]:
+    def pools(self) -> dict[str, PoolStatus]:
         """Tag -> counts, as the scheduler says now; with ``asynchronous=True`` as it said last."""
         if not self.asynchronous:
             self.sync(self.refresh)
-        return {tag: _Counts(pool) for tag, pool in self._pools.items()}
+        return dict(self._pools)
 
-    async def refresh(self) -> dict[str, dict[str, Any]]:
+    async def refresh(self) -> dict[str, PoolStatus]:
         """Ask the scheduler for its pools."""
-        self._pools = {t: p for t, p in (await self.scheduler_comm.scalable_pools()).items() if t}
+        pools = pools_from_dict(await self.scheduler_comm.scalable_pools())
+        self._pools = {tag: pool for tag, pool in pools.items() if tag}
         return self._pools
 
     def scale(self, n: int | str | Mapping[str, int] = 0, count: int | None = None) -> Any:
         """Set how many workers are wanted, as :meth:`PoolCluster.scale` does."""
-        if isinstance(n, Mapping):
-            counts = dict(n)
-        elif isinstance(n, str):
-            if count is None:
-                raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
-            counts = {n: count}
-        else:
-            if len(self.tags) != 1:
-                known = ", ".join(map(repr, self.tags))
-                raise ClusterError(f"which pool? this cluster has {known}: write scale(tag, n)")
-            counts = {self.tags[0]: n}
-        ordered = self.order(counts)
+        ordered = self.order(wanted_counts(n, count, lambda: only_tag(self.tags)))
         return ordered if self.asynchronous else None
 
     def order(
@@ -154,8 +145,6 @@ class AttachedCluster(Cluster):
         source, reason
             ``plan``, ``manual`` or ``decision``, and why, for the record.
         """
-        for tag, count in counts.items():
-            check_count(tag, count)
         operation = self.scheduler_comm.scalable_scale
         return self.sync(operation, counts=dict(counts), source=source, reason=reason)
 
@@ -188,9 +177,7 @@ class AttachedCluster(Cluster):
         The scheduler's side does it, also after this connection ends.
         """
         if tag is None:
-            if len(self.tags) != 1:
-                raise ClusterError("which pool? write adapt(tag, minimum, maximum)")
-            tag = self.tags[0]
+            tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")
         operation = self.scheduler_comm.scalable_adapt
         return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
 
@@ -231,13 +218,3 @@ class AttachedCluster(Cluster):
         if self.status == Status.closed:
             return NoOpAwaitable() if self.asynchronous else None
         return super().close(timeout)
-
-
-class _Counts(dict[str, Any]):
-    """Counts of one pool, also as attributes, as a :class:`PoolStatus` has them."""
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None

@@ -3,70 +3,58 @@
 from __future__ import annotations
 
 import logging
-import secrets
-import time
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
-from distributed import Scheduler, Security
+from distributed import Security
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
-from distributed.utils import NoOpAwaitable, import_term
+from distributed.utils import NoOpAwaitable
 
+from scalable.embedded.manager import EmbeddedManager, controller_of
+from scalable.embedded.scheduler_entry import secured_entry
 from scalable.errors import ClusterError
-from scalable.liveness import identify_process
-from scalable.manager.entries import EntryLauncher
 from scalable.manager.launcher import Launcher, UnitName
-from scalable.manager.pools import Pool, PoolStatus
-from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.pools import Pool
 from scalable.protocol.events import Event
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, only_tag, wanted_counts
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.demand import Demand, ScalingListener
-from scalable.scheduler.managers import Attachment, Managers
-from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import Starting
+from scalable.scheduler.demand import ScalingListener
+from scalable.spec import PoolStatus, Starting
+from scalable.units import parse_bytes
 
 if TYPE_CHECKING:
     from scalable.client.attached import AttachedCluster
     from scalable.scheduler.adaptation import PoolAdaptive
 
-logger = logging.getLogger("scalable.embedded")
-
-#: Id of the manager that lives in the same process as the scheduler.
-EMBEDDED = "embedded"
-
 
 class PoolCluster(SpecCluster):
     """Pools of tagged workers on one scheduler.
 
-    It has the surface of Dask's ``SpecCluster``, whose docstring's examples run on it, and keeps
-    what it promises: a lost worker is replaced, a crash loop ends and says why, and scaling down
-    loses no result and re-runs no call.
+    It has the surface of Dask's ``SpecCluster``, whose docstring's examples run on it. A lost
+    worker is replaced, a crash loop ends and is reported, and scaling down loses no result and
+    re-runs no call.
 
     Parameters
     ----------
     workers
         Name -> entry ``{"cls": ..., "options": {...}, "group": [...]}``.
     scheduler
-        Entry of the scheduler. By default Dask's, on loopback, with TLS credentials of its own.
+        Entry of the scheduler. By default ours, on loopback, with TLS credentials of its own.
     worker
-        Entry that ``scale(n)`` makes workers of.
+        Entry of the workers that ``scale(n)`` adds.
     asynchronous
         Whether it is used with ``await`` inside a running event loop.
     security
-        Credentials; by default made for this cluster alone, and kept in memory.
+        Credentials. By default they are made for this cluster alone, and kept in memory.
     name
-        Shown to people.
+        Name of the cluster, for people.
     start_timeout
         Seconds that a started unit may take until its workers are connected.
     **kwargs
-        As in ``SpecCluster``.
+        Further parameters of ``SpecCluster``.
 
     Examples
     --------
@@ -93,27 +81,11 @@ class PoolCluster(SpecCluster):
         start_timeout: float = 120.0,
         **kwargs: Any,
     ) -> None:
-        self._listeners: list[Callable[[Event], None]] = []
-        self.demand = Demand()
-        self.managers = Managers()
-        self._entries = EntryLauncher()
-        self.incarnation = secrets.token_hex(3)
-        self.reconciler = Reconciler(
-            self.incarnation, on_event=self._publish, start_timeout=start_timeout
-        )
-        self.inventory = self.reconciler.inventory
-        # The manager of this process: attached from the beginning, and for as long as it lives.
-        own = Attachment(
-            EMBEDDED,
-            self.incarnation,
-            identity=identify_process(),
-            provider=self.provider_name,
-            pools={},
-            starting=asdict(self.starting),
-        )
-        self.managers.attach(own, time.monotonic())
-        self.add_pools([Pool(UNTAGGED, self._entries, template=worker)])
-        scheduler, security = _secured(scheduler, security)
+        self.manager = EmbeddedManager(self.provider_name, self.starting, start_timeout)
+        self.incarnation = self.manager.incarnation
+        self.inventory, self.demand = self.manager.inventory, self.manager.demand
+        self.add_pools([Pool(UNTAGGED, self.manager.entries, template=worker)])
+        scheduler, security = secured_entry(scheduler, security)
         kwargs.setdefault("silence_logs", logging.WARNING)
         super().__init__(
             workers=dict(workers or {}),
@@ -125,11 +97,11 @@ class PoolCluster(SpecCluster):
             **kwargs,
         )
 
-    # SpecCluster keeps its own dictionaries; ours are the reconciler's.
+    # SpecCluster keeps its own dictionaries; ours are those of the manager.
 
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
-        """Name -> entry of every unit that is wanted. It may be changed; then await the cluster."""
+        """Name -> entry of every unit that is wanted; after a change, await the cluster."""
         return self.inventory.wanted.spec
 
     @worker_spec.setter
@@ -138,8 +110,8 @@ class PoolCluster(SpecCluster):
 
     @property
     def workers(self) -> dict[UnitName, Any]:
-        """Name -> what stands for the unit (a Worker, a Nanny, a record of it) where it exists."""
-        objects = self._entries.objects
+        """Name -> object of each unit that exists (a Worker, a Nanny), or a record of the unit."""
+        objects = self.manager.entries.objects
         return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
 
     @workers.setter
@@ -148,7 +120,7 @@ class PoolCluster(SpecCluster):
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> counts, and why a pool is degraded. The pool without a tag is left out."""
+        """Tag -> counts, and the reason of a degraded pool; without the pool that has no tag."""
         return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
 
     # Pools --------------------------------------------------------------------------------------
@@ -163,34 +135,32 @@ class PoolCluster(SpecCluster):
         walltime_s: float | None = None,
         task_s: float = 0.0,
     ) -> None:
-        """Make a pool known; it starts empty.
+        """Add a pool; it starts empty.
 
         Parameters
         ----------
         tag
-            What calls are routed by: the Dask resource that its workers offer.
+            Name by which calls are routed: the Dask resource that its workers offer.
         template
             Entry of the worker specification that each of its units gets.
         slots
-            Calls that one worker runs at once, and the amount of the resource.
+            Number of calls that one worker runs at once, and the amount of the resource.
         launcher
-            Provisions its units; by default the template's class is called in this process.
+            Launcher of its units; by default the template's class is called in this process.
         walltime_s
             Seconds after which the place ends a unit, or None.
         task_s
-            Expected running time of the pool's longest call in seconds; 0 to go by what ran.
+            Expected running time of the pool's longest call in seconds; 0 to measure it.
         """
         if not tag:
             raise ClusterError("a pool needs a tag")
-        pool = Pool(tag, launcher or self._entries, dict(template), slots)
+        pool = Pool(tag, launcher or self.manager.entries, dict(template), slots)
         pool.walltime_s, pool.task_s = walltime_s, task_s
         self.add_pools([pool])
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Make pools known; they start empty."""
-        for pool in pools:
-            self.inventory.add_pool(pool)
-            self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
+        """Add pools; they start empty."""
+        self.manager.add_pools(pools)
 
     def scale(  # type: ignore[override]
         self,
@@ -199,7 +169,7 @@ class PoolCluster(SpecCluster):
         memory: str | None = None,
         cores: int | None = None,
     ) -> Any:
-        """Set how many workers are wanted; returns before they come or go.
+        """Set the number of workers that are wanted; return before they come or go.
 
         Parameters
         ----------
@@ -207,35 +177,29 @@ class PoolCluster(SpecCluster):
             A count for the pool without a tag (or the only pool), a tag, or a mapping of tags to
             counts. Counts are absolute; pools that are not named stay as they are.
         count
-            Workers of the tag ``n``.
+            Number of workers of the tag ``n``.
         memory, cores
-            As in ``SpecCluster``, for the pool without a tag.
+            Total memory and cores, as in ``SpecCluster``, for the pool without a tag.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or a count is missing or negative; nothing changes then.
+            When there is no such pool, or a count is missing, negative or not an integer; nothing
+            changes then.
         """
         if self.status in (Status.closing, Status.closed):
             return NoOpAwaitable() if self.asynchronous else None
-        if isinstance(n, Mapping):
-            counts = dict(n)
-        elif isinstance(n, str):
-            if count is None:
-                raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
-            counts = {n: count}
-        else:
-            tag = self._only_pool()
-            counts = {tag: self._at_least(n, memory, cores)}
-        self.want(counts)
+        if isinstance(n, int):
+            n = self._at_least(n, memory, cores)
+        self.want(wanted_counts(n, count, self._only_pool))
         return NoOpAwaitable() if self.asynchronous else None
 
     def want(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> None:
-        """Set the counts of pools, and say in the record who did and why.
+        """Set the counts of pools, with the source and the reason for the record.
 
-        Pools that follow their load (:meth:`adapt`) do no more.
+        Pools that follow their load (:meth:`adapt`) stop doing so.
 
         Parameters
         ----------
@@ -244,70 +208,49 @@ class PoolCluster(SpecCluster):
         source
             ``plan``, ``manual`` or ``decision``.
         reason
-            In words.
+            Reason in words.
 
         Raises
         ------
         ClusterError
             As :meth:`scale` does.
         """
-        before = {tag: self.inventory.check(tag, count) for tag, count in counts.items()}
-        controller = self.controller
-        if controller is not None:
-            controller.keep_counts(*counts, why="it was scaled")
-        for tag, count in counts.items():
-            told = self.demand.totals.get(tag, before[tag])
-            self.demand.want(tag, count, before=told, reason=reason, source=source)
-        # Not waiting for the next heartbeat: what was asked for is to be seen at once.
-        running = {EMBEDDED: {t: s.running for t, s in self.inventory.status().items()}}
-        self.demand.share(self.managers.tiers(running, time.monotonic()))
-        self.inventory.obey(self.demand.orders(EMBEDDED))
-        if controller is not None:
-            controller.on_change()
+        self.manager.want(counts, self.controller, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Carry out what a scaler decided, on the pools that it names alone.
+        """Carry out the decision of a scaler; pools that it does not name stay as they are.
 
-        What is to be added and removed is relative to what is wanted now. Like :meth:`scale` it
-        returns before workers come or go.
+        Additions and removals are relative to the counts that are wanted now. Like :meth:`scale`
+        it returns before workers come or go.
 
         Parameters
         ----------
         decision
-            For example of an :class:`~scalable.AdaptiveScaler`.
+            Decision, for example of an :class:`~scalable.AdaptiveScaler`.
 
         Raises
         ------
         ClusterError
-            When it names a pool that there is not; nothing changes then.
+            When there is no such pool; nothing changes then.
         """
-        pools = {tag: asdict(status) for tag, status in self.pools.items()}
-        counts = self.demand.decided(decision, pools)
+        counts = self.manager.decided(decision)
         self.want(counts, source="decision", reason=decision.reasoning)
         return NoOpAwaitable() if self.asynchronous else None
 
     @property
     def controller(self) -> Controller | None:
-        """What runs beside the scheduler; None before the cluster is started."""
-        return getattr(self.scheduler, "plugins", {}).get(Controller.name)
+        """The controller beside the scheduler; None before the cluster is started."""
+        return controller_of(self.scheduler)
 
     def _only_pool(self) -> str:
+        untagged = self.inventory.pools[UNTAGGED]
         tagged = [tag for tag in self.inventory.pools if tag != UNTAGGED]
-        if self.inventory.pools[UNTAGGED].template is not None or self.inventory.wanted.names(
-            UNTAGGED
-        ):
+        if untagged.template is not None or self.inventory.wanted.names(UNTAGGED) or not tagged:
             return UNTAGGED
-        if len(tagged) == 1:
-            return tagged[0]
-        if not tagged:
-            return UNTAGGED
-        known = ", ".join(repr(tag) for tag in sorted(tagged))
-        raise ClusterError(f"which pool? this cluster has {known}: write scale(tag, n)")
+        return only_tag(tagged)
 
     def _at_least(self, n: int, memory: str | None, cores: int | None) -> int:
         if memory is not None:
-            from scalable.units import parse_bytes
-
             n = max(n, -(-parse_bytes(memory) // self._memory_per_worker()))
         if cores is not None:
             n = max(n, -(-cores // self._threads_per_worker()))
@@ -319,18 +262,7 @@ class PoolCluster(SpecCluster):
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Empty and end these units, or those that brought these workers."""
-        asked = set(workers)
-        units = self.inventory.existing()
-        names = [
-            name for name, unit in units.items() if name in asked or asked & set(unit.worker_names)
-        ]
-        leaving = dict.fromkeys([*names, *(name for name in asked if name in self.worker_spec)])
-        tags = Counter(
-            self.worker_spec[n].get("pool", UNTAGGED) for n in leaving if n in self.worker_spec
-        )
-        self.inventory.discard(leaving)
-        for tag, count in tags.items():
-            self.demand.settle(EMBEDDED, tag, count)
+        self.manager.discard(workers)
         await self._correct_state()
 
     def adapt(  # type: ignore[override]
@@ -344,34 +276,34 @@ class PoolCluster(SpecCluster):
     ) -> PoolAdaptive | None:
         """Let a pool follow its load, as ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
-        It grows while the time that more workers save is worth what they cost, and gives idle ones
-        back; busy ones are never taken. Asked again, the new bounds replace the earlier ones. It
-        ends with ``enabled=False``, and when the pool is scaled by hand: the pool then keeps the
-        count that it has, or was given.
+        The pool grows while the time that more workers save is worth their cost, and gives idle
+        workers back; busy workers are never taken. New bounds replace the earlier ones. With
+        ``enabled=False``, or when it is scaled by hand, the pool stops following its load and
+        keeps the count that it has, or was given.
 
         Parameters
         ----------
         *bounds
-            The tag, which may be left out where there is only one pool; then ``minimum`` and
+            Tag, which may be left out where there is only one pool; then ``minimum`` and
             ``maximum``.
         minimum, maximum
-            Bounds of the count, both included; ``maximum`` None means without an upper bound.
+            Bounds of the count, both included; ``maximum`` None means no upper bound.
         tag
-            The pool.
+            Tag of the pool.
         enabled
-            False for a pool that is to follow its load no more.
+            Whether the pool follows its load.
         **options
             ``interval`` and ``policy``, see :class:`scalable.scheduler.adaptation.PoolAdaptive`.
 
         Returns
         -------
         PoolAdaptive or None
-            What follows the load, with its last decision.
+            The pool's follower, with its last decision.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or the bounds are none.
+            When there is no such pool, or the bounds are not a range.
         """
         given: list[Any] = list(bounds)
         if given and isinstance(given[0], str):
@@ -392,7 +324,7 @@ class PoolCluster(SpecCluster):
         Raises
         ------
         ProviderError
-            When a place refuses a unit for good.
+            When a place refuses a unit permanently.
         """
         return self.sync(self._correct_state_internal)
 
@@ -400,14 +332,7 @@ class PoolCluster(SpecCluster):
 
     async def _start(self) -> None:
         await super()._start()
-        if self.reconciler.link is None:
-            if self.controller is None:
-                controller = Controller(self.scheduler, self.demand, self.managers)
-                self.scheduler.add_plugin(controller)
-            contact = getattr(self.scheduler, "contact_address", None) or self.scheduler.address
-            self._entries.scheduler_address = contact
-            self._entries.security = self.security
-            self.reconciler.start(RpcLink(self.scheduler_comm, EMBEDDED, self.incarnation))
+        self.manager.start(self.scheduler, self.scheduler_comm, self.security)
 
     def __await__(self) -> Generator[Any, Any, Self]:
         async def aligned() -> Self:
@@ -423,27 +348,21 @@ class PoolCluster(SpecCluster):
         self._correct_state_waiting = None
         if self.status != Status.running:
             return
-        await self.reconciler.align()
-        await self._entries.started()
-        await self.reconciler.reconcile()
+        await self.manager.align()
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
         # SpecCluster's version closes and forgets; the reconciler replaces.
         Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
-        self.reconciler.wake()
+        self.manager.reconciler.wake()
 
     async def _close(self) -> None:
         if self.status in (Status.running, Status.failed):
-            await self.reconciler.close()
+            await self.manager.reconciler.close()
         await super()._close()
 
-    def _publish(self, event: Event) -> None:
-        for listener in self._listeners:
-            listener(event)
-
     def on_event(self, listener: Callable[[Event], None]) -> None:
-        """Call the listener, in the event loop, with what happens to units and pools."""
-        self._listeners.append(listener)
+        """Call the listener, in the event loop, with each event of a unit or pool."""
+        self.manager.listeners.append(listener)
 
     def on_scaling(self, listener: ScalingListener) -> None:
         """Call the listener with (tag, before, after, reason, source) when a count changes."""
@@ -460,27 +379,3 @@ class PoolCluster(SpecCluster):
         from scalable.client.attached import AttachedCluster
 
         return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
-
-
-def _secured(
-    scheduler: Mapping[str, Any] | None, security: Security | None
-) -> tuple[dict[str, Any], Security | None]:
-    """Give the scheduler credentials of its own, where the caller did not decide otherwise."""
-    entry = dict(
-        scheduler
-        or {"cls": PoolScheduler, "options": {"host": "127.0.0.1", "dashboard": False, "port": 0}}
-    )
-    cls = entry.get("cls", PoolScheduler)
-    if isinstance(cls, str):
-        cls = import_term(cls)
-    options = dict(entry.get("options", {}))
-    given = options.get("security")
-    if security is None and isinstance(given, Security):
-        security = given
-    if isinstance(cls, type) and issubclass(cls, Scheduler) and "security" not in options:
-        if security is None and "protocol" not in options:
-            security = Security.temporary()
-        if security is not None and security.require_encryption:
-            options["security"] = security
-            options.setdefault("protocol", "tls://")
-    return {**entry, "cls": cls, "options": options}, security

@@ -1,4 +1,4 @@
-"""Where the workers of a cluster belong that lives in this process."""
+"""The site of the manager in this process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 from scalable import settings
-from scalable.embedded.pool_cluster import EMBEDDED, PoolCluster
+from scalable.embedded.manager import EMBEDDED
+from scalable.embedded.pool_cluster import PoolCluster
 from scalable.manager.site import ManagerSite
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
-    """The site of the manager in this process.
+    """Return the site of the manager in this process.
 
     Parameters
     ----------

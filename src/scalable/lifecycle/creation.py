@@ -15,6 +15,7 @@ from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
 from scalable.lifecycle.stored_specs import encoded
 from scalable.planning import written_total
+from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan
@@ -143,7 +144,7 @@ def create(creation: Creation) -> ClusterDirectory:
 def _refuse_open_page(address: str | None) -> None:
     """Raise ClusterError for a live page that would not listen on loopback."""
     host = (address or "").rpartition(":")[0]
-    if host not in ("", "localhost", "127.0.0.1"):
+    if host not in ("", "localhost", LOOPBACK):
         raise ClusterError(
             f"the live page cannot listen on {host}: it listens on loopback only",
             hint="give a port, as in :8787, and forward it with ssh -L to reach it from elsewhere",

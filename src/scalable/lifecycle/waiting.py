@@ -61,7 +61,7 @@ def wait_until_ready(
 def _has_first_workers(status: ClusterStatus) -> bool:
     if status.state not in ("running", "degraded"):
         return False
-    return all(pool["running"] for pool in status.pools.values() if pool["wanted"])
+    return all(pool.running for pool in status.pools.values() if pool.wanted)
 
 
 def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
@@ -77,9 +77,9 @@ def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
             f"cluster {name!r} is {status.state}: {status.reason or 'no reason is known'}"
         )
     for tag, pool in status.pools.items():
-        if pool.get("reason") and not pool["running"]:
+        if pool.reason and not pool.running:
             raise ClusterError(
-                f"pool {tag!r} of cluster {name!r} has no worker: {pool['reason']}",
+                f"pool {tag!r} of cluster {name!r} has no worker: {pool.reason}",
                 hint=f"`scalable scale {name} {tag}=N` tries again",
             )
 

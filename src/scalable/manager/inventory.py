@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from scalable.errors import ClusterError
 from scalable.manager.decisions import choose_victims
 from scalable.manager.launcher import UnitName
-from scalable.manager.pools import Pool, PoolStatus, status_of
+from scalable.manager.pools import Pool, status_of
 from scalable.manager.units import Unit, WorkerView, worker_names
 from scalable.manager.wanted import Wanted
-from scalable.protocol.pools import check_count, known_tags
+from scalable.protocol.pools import check_count, check_tag
+from scalable.spec.clusters import PoolStatus
 
 logger = logging.getLogger("scalable.manager")
 
@@ -65,11 +66,8 @@ class Inventory:
 
     def pool(self, tag: str) -> Pool:
         """Return the pool of a tag; ClusterError names the known ones."""
-        try:
-            return self.pools[tag]
-        except KeyError:
-            known = known_tags(self.pools)
-            raise ClusterError(f"no pool {tag!r}; known pools: {known}") from None
+        check_tag(tag, self.pools)
+        return self.pools[tag]
 
     def want(self, tag: str, count: int, reason: str = "scale") -> None:
         """Set the number of units that are wanted in a pool.

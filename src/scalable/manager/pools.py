@@ -10,6 +10,7 @@ from typing import Any
 from scalable.manager.decisions import backoff_s
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.units import Phase, Unit
+from scalable.spec.clusters import PoolStatus
 
 
 @dataclass
@@ -86,37 +87,6 @@ class Pool:
     def accepted(self) -> None:
         """Take note that its place takes units."""
         self.refused_since = self.refusal = None
-
-
-@dataclass(frozen=True)
-class PoolStatus:
-    """Counts of one pool.
-
-    Attributes
-    ----------
-    wanted, running, launching, draining, failed
-        Units.
-    slots
-        Calls that one worker runs at once.
-    reason
-        Why the pool is degraded, or None.
-    waiting
-        Why units are not there yet, as their place says, or None.
-    """
-
-    wanted: int = 0
-    running: int = 0
-    launching: int = 0
-    draining: int = 0
-    failed: int = 0
-    slots: int = 1
-    reason: str | None = None
-    waiting: str | None = None
-
-    @property
-    def degraded(self) -> bool:
-        """Whether the pool was given up."""
-        return self.reason is not None
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:

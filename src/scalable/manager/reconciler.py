@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import asdict
 
 from scalable.errors import ProviderError
 from scalable.manager.decisions import (
@@ -190,7 +189,7 @@ class Reconciler:
     async def _heartbeat(self) -> SchedulerView:
         assert self.link is not None
         with self.inventory.changing:
-            pools = {tag: asdict(status) for tag, status in self.inventory.status().items()}
+            pools = self.inventory.status()
             workers = tuple(w for unit in self.inventory.units.values() for w in unit.worker_names)
             events, self._untold = tuple(self._untold), []
         try:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from scalable.manager.units import WorkerView
 from scalable.protocol.events import Event
+from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Report:
         What happened to units and pools since the last one.
     """
 
-    pools: Mapping[str, Mapping[str, Any]]
+    pools: Mapping[str, PoolStatus]
     workers: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
 
@@ -99,7 +100,7 @@ class RpcLink:
         answer = await self._comm.scalable_heartbeat(
             manager=self._manager,
             nonce=self._nonce,
-            pools={tag: dict(pool) for tag, pool in report.pools.items()},
+            pools=pools_to_dict(report.pools),
             workers=list(report.workers),
             events=list(report.events),
         )

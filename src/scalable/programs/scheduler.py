@@ -16,6 +16,7 @@ from typing import Any
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
+from scalable.protocol.addresses import LOOPBACK, with_host
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -49,7 +50,7 @@ async def serve(directory: ClusterDirectory) -> str:
         protocol="tls://",
         security=security,
         dashboard=bool(dashboard),
-        dashboard_address=_on_loopback(dashboard),
+        dashboard_address=None if dashboard is None else with_host(dashboard),
         http_token=directory.token() if dashboard else None,
     )
     await scheduler
@@ -98,17 +99,11 @@ def _listening(spec: DeploymentSpec) -> dict[str, Any]:
     """Return where the scheduler listens, as arguments of Dask's server."""
     interface = spec.options.get("interface")
     if provider_traits(spec.provider_name).on_this_machine and not interface:
-        return {"host": "127.0.0.1", "port": 0}
+        return {"host": LOOPBACK, "port": 0}
     # The default port is that of a scheduler in the user's process: both may run on one node.
     written = "scheduler_port" in spec.written_options
     listening = {"port": spec.options["scheduler_port"] if written else 0}
     return listening | ({"interface": interface} if interface else {})
-
-
-def _on_loopback(address: str | None) -> str | None:
-    if address is None or not address.startswith(":"):
-        return address
-    return f"127.0.0.1{address}"
 
 
 def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirectory | None:
@@ -135,7 +130,7 @@ def _announce(
     dashboard = scheduler.services.get("dashboard")
     wiring.announce(
         scheduler.contact_address or scheduler.address,
-        dashboard=None if dashboard is None else f"http://127.0.0.1:{dashboard.port}/status",
+        dashboard=None if dashboard is None else f"http://{LOOPBACK}:{dashboard.port}/status",
         log_dir=Path(asked) if asked else logs,
     )
 

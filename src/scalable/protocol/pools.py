@@ -1,8 +1,8 @@
-"""Names and counts of pools, as every process writes them."""
+"""Names and counts of pools, as all processes write and read them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
@@ -11,17 +11,75 @@ from scalable.errors import ClusterError
 UNTAGGED = ""
 
 
+def wanted_counts(
+    n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
+) -> dict[str, int]:
+    """Return tag -> count, from the arguments of ``scale``.
+
+    Parameters
+    ----------
+    n, count
+        ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``. Counts are absolute.
+    only_pool
+        Returns the pool that a count without a tag is meant for, or raises ClusterError.
+
+    Raises
+    ------
+    ClusterError
+        When a count is missing, negative or not an integer.
+    """
+    if isinstance(n, Mapping):
+        counts = dict(n)
+    elif isinstance(n, str):
+        if count is None:
+            raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
+        counts = {n: count}
+    else:
+        counts = {only_pool(): n}
+    for tag, number in counts.items():
+        check_count(tag, number)
+    return counts
+
+
+def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
+    """Return the tag of a cluster's only pool.
+
+    Parameters
+    ----------
+    tags
+        Tags of the cluster.
+    verb
+        Call that names the pool, for the message.
+
+    Raises
+    ------
+    ClusterError
+        When the cluster has several pools, or none.
+    """
+    known = sorted(tags)
+    if len(known) != 1:
+        words = ", ".join(map(repr, known)) or "no pool"
+        raise ClusterError(f"which pool? this cluster has {words}: write {verb}")
+    return known[0]
+
+
+def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
+    """Raise ClusterError if none of these mappings has the tag of a pool."""
+    if not any(tag in pools for pools in known):
+        raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(known[0])}")
+
+
 def check_count(tag: str, count: Any) -> None:
-    """Raise ClusterError where this is no number of workers."""
+    """Raise ClusterError if the count of a pool is negative or not an integer."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ClusterError(f"{shown(tag)} cannot have {count!r} workers")
 
 
 def shown(tag: str) -> str:
-    """A pool in a message."""
+    """Return the words for a pool in a message."""
     return f"pool {tag!r}" if tag else "the pool without a tag"
 
 
 def known_tags(pools: Mapping[str, Any]) -> str:
-    """Known tags for a message."""
+    """Return the words for the known tags in a message."""
     return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.records.directory import RECORD, ClusterDirectory
 from scalable.records.states import Sight, state_of
-from scalable.spec import ClusterRecord, ClusterStatus
+from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
+from scalable.spec.clusters import pools_from_dict
 
 SHORTEST_ID = 4
 
@@ -92,13 +94,12 @@ def status_of(
     status = directory.status() if answer is None else answer
     state, reason = state_of(record, status, _sight(record, scheduler), now)
     known = status or {}
-    pools = known.get("pools") or {
-        tag: {"wanted": count, "running": 0, "launching": 0, "failed": 0}
-        for tag, count in record.wanted.items()
-    }
+    pools = pools_from_dict(known.get("pools") or {})
+    if not pools:
+        pools = {tag: PoolStatus(wanted=count) for tag, count in record.wanted.items()}
     gone = state in ("failed", "stale")
     if gone:
-        pools = {tag: {**pool, "running": 0, "launching": 0} for tag, pool in pools.items()}
+        pools = {tag: replace(pool, running=0, launching=0) for tag, pool in pools.items()}
     managers = known.get("managers") or [
         {"id": manager, "target": described["target"], "state": "starting"}
         for manager, described in record.managers.items()

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
-from scalable.protocol.pools import UNTAGGED, check_count, known_tags
+from scalable.protocol.pools import UNTAGGED, check_count, check_tag
 from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.pool_views import PoolViews
 from scalable.scheduler.workload import Workload
+from scalable.spec import PoolStatus
 from scalable.units import parse_duration
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ class Adaptation:
             When there is no such pool, or the bounds are none; nothing changes then.
         """
         pools = self._controller.pools()
-        if tag not in pools and tag not in self._controller.demand.totals:
-            raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+        check_tag(tag, pools, self._controller.demand.totals)
         check_count(tag, minimum)
         if maximum is not None:
             check_count(tag, maximum)
@@ -148,28 +148,26 @@ class Adaptation:
             self._controller.scheduler.add_plugin(self._workload)
             self._views = PoolViews(self._controller, self._workload)
         adaptive.decide(self._views, self.model)
-        changes = {t: n - pools[t]["wanted"] for t, n in self._allotted(pools).items()}
+        changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}
         # What others give back comes first: the common maximum holds at every moment.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
             pool = pools[tag]
-            count = pool["wanted"] + change
+            count = pool.wanted + change
             # Asking a pool anew that was given up would only start its crash loop again.
-            hopeless = bool(pool["reason"]) and count > pool["running"]
+            hopeless = pool.degraded and count > pool.running
             # Other threads, and listeners of an earlier change, may have ended its following.
             following = self._pools.get(tag)
             if change and not hopeless and following is not None:
                 reason = following.reason
                 self._controller.scale({tag: count}, source="adaptive", reason=reason)
 
-    def _allotted(self, pools: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         """Tag -> workers of the pools that have decided, within the common maximum."""
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
             return wished
-        others = sum(
-            p["wanted"] for tag, p in pools.items() if tag not in decided and tag != UNTAGGED
-        )
+        others = sum(p.wanted for tag, p in pools.items() if tag not in decided and tag != UNTAGGED)
         claims = {
             tag: Claim(max(pool.minimum, min(pool.busy, wished[tag])), wished[tag], pool.work_s)
             for tag, pool in decided.items()

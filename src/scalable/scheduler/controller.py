@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections import Counter
@@ -19,13 +20,14 @@ from scalable.protocol.dask_seams.scheduler import tasks_without_worker, told_at
 from scalable.protocol.events import Event
 from scalable.protocol.matching import slots_of
 from scalable.protocol.operations import CONTROLLER, MANAGER_KEY
-from scalable.protocol.pools import UNTAGGED, check_count, known_tags
+from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.lifetime import Lifetime, Limits
 from scalable.scheduler.managers import Attachment, Managers
 from scalable.scheduler.waiting import WaitingCalls
+from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
 
 if TYPE_CHECKING:
     from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
@@ -98,7 +100,7 @@ class Controller(SchedulerPlugin):
             "attach": self.attach,
             "heartbeat": self.heartbeat,
             "leave": self.leave,
-            "pools": self.pools,
+            "pools": self._pools_from_afar,
             "status": self.status,
             "scale": self.scale,
             "adapt": self._adapt_from_afar,
@@ -152,7 +154,7 @@ class Controller(SchedulerPlugin):
     ) -> dict[str, Any]:
         """Take a manager's report; answer with its workers, by name, and its orders."""
         known = list(workers)
-        if not self.managers.beat(manager, nonce, pools, known, time.monotonic()):
+        if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             return {"known": False, "workers": {}, "longest_s": 0.0, "orders": {}, "end": False}
         for event in events:
             for listener in self.event_listeners:
@@ -216,24 +218,36 @@ class Controller(SchedulerPlugin):
             name = manager.attachment.manager
             if name not in running:
                 told = {} if manager.state(now) == "lost" else manager.report
-                running[name] = Counter({t: r["running"] for t, r in told.items()})
+                running[name] = Counter({t: r.running for t, r in told.items()})
         return running
 
     # For clients --------------------------------------------------------------------------------
 
-    def pools(self) -> dict[str, dict[str, Any]]:
-        """Tag -> counts and slots, summed over managers."""
-        pools = self.managers.pools()
+    def pools(self) -> dict[str, PoolStatus]:
+        """Return tag -> status, summed over managers."""
         running = self._running()
-        for tag, pool in pools.items():
-            pool["wanted"] = self.demand.totals.get(tag, pool["wanted"])
-            pool["running"] = sum(counts[tag] for counts in running.values())
+        pools = self.managers.pools()
+        return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
+
+    def _present(
+        self, tag: str, pool: PoolStatus, running: Mapping[str, Mapping[str, int]]
+    ) -> PoolStatus:
+        """Return a pool's status with what this side knows better than the managers' reports."""
+        wanted = self.demand.totals.get(tag, pool.wanted)
+        connected = sum(counts.get(tag, 0) for counts in running.values())
+        beyond = self.demand.unplaced.get(tag)
+        words = f"{beyond} more than its managers may start" if beyond else None
+        return dataclasses.replace(
+            pool,
+            wanted=wanted,
+            running=connected,
             # Managers report what is on its way a moment later than workers connect.
-            missing = max(0, pool["wanted"] - pool["running"])
-            pool["launching"] = min(pool["launching"], missing)
-            if beyond := self.demand.unplaced.get(tag):
-                pool["waiting"] = pool["waiting"] or f"{beyond} more than its managers may start"
-        return pools
+            launching=min(pool.launching, max(0, wanted - connected)),
+            waiting=pool.waiting or words,
+        )
+
+    def _pools_from_afar(self) -> dict[str, dict[str, Any]]:
+        return pools_to_dict(self.pools())
 
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
@@ -245,16 +259,9 @@ class Controller(SchedulerPlugin):
         ClusterError
             When there is no such pool, or a count is none; nothing changes then.
         """
-        pools = self.pools()
-        for tag, count in counts.items():
-            if tag not in pools and tag not in self.demand.totals:
-                raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
-            check_count(tag, count)
+        before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
             self.keep_counts(*counts, why="it was scaled")
-        before = {t: self.demand.totals.get(t, pools.get(t, {}).get("wanted", 0)) for t in counts}
-        for tag, count in counts.items():
-            self.demand.want(tag, count, before=before[tag], reason=reason, source=source)
         self._share()
         self.on_change()
         return {"before": before, "after": dict(counts)}
@@ -333,7 +340,7 @@ class Controller(SchedulerPlugin):
         pools = {tag: pool for tag, pool in self.pools().items() if tag != UNTAGGED}
         for tag, total in self.demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
-                pools[tag] = {"wanted": total, "running": 0, "launching": 0, "failed": 0}
+                pools[tag] = PoolStatus(wanted=total)
         running = self._running()
         managers = [
             {
@@ -344,7 +351,7 @@ class Controller(SchedulerPlugin):
                 "priority": m.attachment.priority,
                 "silent_s": round(now - m.last_seen, 1),
                 "pools": {
-                    tag: {**report, "running": running[m.attachment.manager][tag]}
+                    tag: {**report.to_dict(), "running": running[m.attachment.manager][tag]}
                     for tag, report in m.report.items()
                     if tag != UNTAGGED
                 },
@@ -357,7 +364,7 @@ class Controller(SchedulerPlugin):
             "written_at": time.time(),
             "state": state,
             "reason": reason,
-            "pools": pools,
+            "pools": pools_to_dict(pools),
             "managers": managers,
             "ends_at": ends_at,
             "idle_ends_at": idle_ends_at,
@@ -365,7 +372,7 @@ class Controller(SchedulerPlugin):
         }
 
     def _state(  # noqa: PLR0911 - a list of cases, the first that holds
-        self, pools: Mapping[str, Mapping[str, Any]], managers: list[dict[str, Any]]
+        self, pools: Mapping[str, PoolStatus], managers: list[dict[str, Any]]
     ) -> tuple[str, str | None]:
         if self.ending is not None:
             return "deleting", self.ending
@@ -373,16 +380,16 @@ class Controller(SchedulerPlugin):
         if lost and len(lost) == len(managers):
             return "unmanaged", f"nothing was heard of manager {', '.join(map(repr, lost))}"
         if not managers and (self._was_ready or not self._expected):
-            wanted = any(pool["wanted"] for pool in pools.values())
+            wanted = any(pool.wanted for pool in pools.values())
             return ("unmanaged", "no manager is attached") if wanted else ("running", None)
         if not managers:
             return "starting", "its managers are not there yet"
         for tag, pool in pools.items():
-            if pool.get("reason"):
-                return "degraded", f"pool {tag!r}: {pool['reason']}"
+            if pool.reason:
+                return "degraded", f"pool {tag!r}: {pool.reason}"
         if lost:
             return "degraded", f"nothing was heard of manager {', '.join(map(repr, lost))}"
-        short = [t for t, pool in pools.items() if pool["wanted"] and not pool["running"]]
+        short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
         self._was_ready = self._was_ready or not short
         if short and not self._was_ready:
             return "starting", f"no worker of {', '.join(map(repr, short))} yet"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from scalable.errors import ClusterError
-from scalable.protocol.pools import check_count, known_tags
+from scalable.protocol.pools import check_count, check_tag
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall, unplaced
+from scalable.spec import PoolStatus
+
+logger = logging.getLogger("scalable.scheduler")
 
 #: Called with (tag, before, after, reason, source) when a wanted count changes.
 ScalingListener = Callable[[str, int, int, str, str], None]
@@ -65,28 +67,60 @@ class Demand:
             for listener in list(self.listeners):
                 listener(tag, before, count, reason, source)
 
-    def decided(
-        self, decision: ScaleDecision, pools: Mapping[str, Mapping[str, Any]]
+    def scale(
+        self,
+        counts: Mapping[str, int],
+        pools: Mapping[str, PoolStatus],
+        *,
+        source: str,
+        reason: str,
     ) -> dict[str, int]:
-        """Tag -> count that a decision leads to.
+        """Set how many workers of some tags are wanted in all; return the counts before.
+
+        Parameters
+        ----------
+        counts
+            Tag -> absolute count.
+        pools
+            Tag -> status of the pools that there are.
+        source, reason
+            As in :meth:`want`.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or a count is negative or not an integer; nothing changes
+            then.
+        """
+        for tag, count in counts.items():
+            check_tag(tag, pools, self.totals)
+            check_count(tag, count)
+        present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
+        before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
+        for tag, count in counts.items():
+            logger.debug("pool %r: %d workers are wanted (%s: %s)", tag, count, source, reason)
+            self.want(tag, count, before=before[tag], reason=reason, source=source)
+        return before
+
+    def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
+        """Return tag -> count that a decision leads to.
 
         Parameters
         ----------
         decision
             Relative to what is wanted.
         pools
-            Tag -> counts.
+            Tag -> status.
 
         Raises
         ------
         ClusterError
-            When it names a pool that there is not, or no number of workers.
+            When there is no such pool, or a number of workers is not an integer.
         """
         for tag, change in decision.changes.items():
-            if tag not in pools and tag not in self.totals:
-                raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(pools)}")
+            check_tag(tag, pools, self.totals)
             check_count(tag, abs(change) if isinstance(change, int) else change)
-        wanted = {tag: pool["wanted"] for tag, pool in pools.items()} | self.totals
+        wanted = {tag: pool.wanted for tag, pool in pools.items()} | self.totals
         return decision.counts(wanted)
 
     def share(self, tiers: Iterable[Tier]) -> None:

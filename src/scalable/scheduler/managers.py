@@ -8,6 +8,7 @@ from typing import Any
 
 from scalable.protocol.matching import Shape, difference
 from scalable.scaling.waterfall import Tier
+from scalable.spec import PoolStatus
 
 #: A manager that was not heard of for so long is lost; another process may take its place.
 LEASE_S = 30.0
@@ -70,7 +71,7 @@ class Manager:
 
     attachment: Attachment
     last_seen: float
-    report: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    report: Mapping[str, PoolStatus] = field(default_factory=dict)
     workers: frozenset[str] = frozenset()
     leaving: bool = False
 
@@ -159,7 +160,7 @@ class Managers:
         self,
         manager: str,
         nonce: str,
-        report: Mapping[str, Mapping[str, Any]],
+        report: Mapping[str, PoolStatus],
         workers: Iterable[str],
         now: float,
     ) -> bool:
@@ -180,16 +181,16 @@ class Managers:
         else:
             known.leaving = True
 
-    def pools(self) -> dict[str, dict[str, Any]]:
-        """Tag -> counts, slots and reasons, summed over the managers that are not lost."""
-        merged: dict[str, dict[str, Any]] = {}
+    def pools(self) -> dict[str, PoolStatus]:
+        """Return tag -> status, summed over the managers."""
+        merged: dict[str, PoolStatus] = {}
         for manager in self._managers.values():
-            for tag, shape in manager.attachment.pools.items():
-                pool = {**_EMPTY, "slots": shape.get("slots", 1), **manager.report.get(tag, {})}
-                merged[tag] = _merge(merged[tag], pool) if tag in merged else pool
-            for tag, report in manager.report.items():
-                if tag not in manager.attachment.pools:
-                    merged[tag] = _merge(merged[tag], report) if tag in merged else dict(report)
+            offered = {
+                tag: PoolStatus(slots=shape.get("slots", 1))
+                for tag, shape in manager.attachment.pools.items()
+            }
+            for tag, pool in {**offered, **manager.report}.items():
+                merged[tag] = merged[tag] + pool if tag in merged else pool
         return merged
 
     def tiers(self, running: Mapping[str, Mapping[str, int]], now: float) -> list[Tier]:
@@ -209,7 +210,7 @@ class Managers:
                 limits=manager.attachment.limits,
                 tags=frozenset(manager.attachment.pools),
                 running=running.get(name, {}),
-                failed={t: r["reason"] for t, r in manager.report.items() if r.get("reason")},
+                failed={t: r.reason for t, r in manager.report.items() if r.reason},
                 present=manager.state(now) == "attached",
             )
             for name, manager in self._managers.items()
@@ -236,16 +237,3 @@ class Managers:
     def silent(self, grace_s: float, now: float) -> set[str]:
         """Ids of managers that were not heard of for longer than the grace."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}
-
-
-_COUNTS = ("wanted", "running", "launching", "draining", "failed")
-_EMPTY: dict[str, Any] = {**dict.fromkeys(_COUNTS, 0), "slots": 1, "reason": None, "waiting": None}
-
-
-def _merge(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        **{name: one[name] + other[name] for name in _COUNTS},
-        "slots": max(one["slots"], other["slots"]),
-        "reason": one["reason"] or other["reason"],
-        "waiting": one["waiting"] or other["waiting"],
-    }

@@ -15,7 +15,7 @@ from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind
 from scalable.scheduler.workload import Workload
-from scalable.spec import Starting
+from scalable.spec import PoolStatus, Starting
 
 if TYPE_CHECKING:
     from scalable.scheduler.controller import Controller
@@ -84,7 +84,7 @@ class PoolViews:
         """
         now = time.monotonic()
         pools = self._controller.pools()
-        wanted = int(pools[tag]["wanted"])
+        wanted = pools[tag].wanted
         running: dict[Kind, list[float]] = {}
         queued = Counter(self._workload.ready.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
@@ -105,7 +105,7 @@ class PoolViews:
             now=now,
             minimum=minimum,
             maximum=maximum,
-            slots=pools[tag]["slots"],
+            slots=pools[tag].slots,
             wanted=wanted,
             busy=busy,
             idle=idle,
@@ -127,8 +127,8 @@ class PoolViews:
         return [ws for ws in workers if not any(name in pools for name in ws.resources)]
 
     @staticmethod
-    def _slots(pools: Mapping[str, Mapping[str, Any]]) -> dict[str, Slots]:
-        return {t: Slots(max(1, p["running"]) * p["slots"]) for t, p in pools.items()}
+    def _slots(pools: Mapping[str, PoolStatus]) -> dict[str, Slots]:
+        return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
         """What starts take where most of a pool's workers would come from."""

@@ -15,6 +15,7 @@ from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_t
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, known_tags, shown
+from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -38,7 +39,7 @@ class WaitingCalls:
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
 
-    def look(self, pools: Mapping[str, Mapping[str, Any]]) -> None:
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
         """Say why calls wait, and fail those that no pool can ever run.
 
         Parameters
@@ -78,7 +79,7 @@ class WaitingCalls:
         self._silent = silent
 
     def _explain(
-        self, tag: str, tasks: list[TaskState], pools: Mapping[str, Mapping[str, Any]], now: float
+        self, tag: str, tasks: list[TaskState], pools: Mapping[str, PoolStatus], now: float
     ) -> None:
         pool = pools.get(tag)
         for resource in sorted(self._not_offered(tasks, pools)):
@@ -90,12 +91,12 @@ class WaitingCalls:
             self._fail(asked, f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}")
             return
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
-        large = [t for t in asked if not fits(t.resource_restrictions, tag, pool["slots"])]
-        self._fail(large, f"no worker of pool {tag!r} has more than {pool['slots']} slots")
-        alive = pool["running"] + pool["launching"]
-        if pool["reason"] is not None and not alive:
-            self._fail(tasks, f"{shown(tag)} is degraded: {pool['reason']}")
-        elif not pool["running"]:
+        large = [t for t in asked if not fits(t.resource_restrictions, tag, pool.slots)]
+        self._fail(large, f"no worker of pool {tag!r} has more than {pool.slots} slots")
+        alive = pool.running + pool.launching
+        if pool.reason is not None and not alive:
+            self._fail(tasks, f"{shown(tag)} is degraded: {pool.reason}")
+        elif not pool.running:
             self._say(tag, f"{len(tasks)} calls wait for {shown(tag)}: {_why(tag, pool)}", now)
 
     def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
@@ -119,11 +120,11 @@ class WaitingCalls:
         fail_tasks(self.scheduler, failing, ClusterError(message))
 
 
-def _why(tag: str, pool: Mapping[str, Any]) -> str:
-    place = f" ({pool['waiting']})" if pool["waiting"] else ""
-    if pool["launching"]:
-        return f"{pool['launching']} of its workers are starting{place}"
-    if pool["wanted"]:
-        return f"none of its {pool['wanted']} workers is there yet{place}"
+def _why(tag: str, pool: PoolStatus) -> str:
+    place = f" ({pool.waiting})" if pool.waiting else ""
+    if pool.launching:
+        return f"{pool.launching} of its workers are starting{place}"
+    if pool.wanted:
+        return f"none of its {pool.wanted} workers is there yet{place}"
     example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
     return f"it has no workers; give it some, for example {example}"

@@ -4,7 +4,7 @@ No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (th
 and ``scaling``).
 """
 
-from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus
+from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus, PoolStatus
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
 from scalable.spec.diagnostics import Diagnostic, ValidationReport
@@ -35,6 +35,7 @@ __all__ = [
     "ManagerSpec",
     "MemoryAdvice",
     "Plan",
+    "PoolStatus",
     "PredictedCost",
     "ResourceRequest",
     "ScalePlan",

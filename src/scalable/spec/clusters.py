@@ -137,6 +137,71 @@ class ClusterRecord:
 
 
 @dataclass(frozen=True)
+class PoolStatus:
+    """Counts of one pool, of one manager or summed over the managers of a cluster.
+
+    Attributes
+    ----------
+    wanted, running, launching, draining, failed
+        Numbers of workers.
+    slots
+        Number of calls that one worker runs at once.
+    reason
+        Reason why the pool is degraded, or None.
+    waiting
+        Reason why workers are not there yet, as their place gives it, or None.
+    """
+
+    wanted: int = 0
+    running: int = 0
+    launching: int = 0
+    draining: int = 0
+    failed: int = 0
+    slots: int = 1
+    reason: str | None = None
+    waiting: str | None = None
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the pool was given up."""
+        return self.reason is not None
+
+    def __add__(self, other: Self) -> Self:
+        """Return the sum of two managers' workers; reasons of the first come first."""
+        return dataclasses.replace(
+            self,
+            wanted=self.wanted + other.wanted,
+            running=self.running + other.running,
+            launching=self.launching + other.launching,
+            draining=self.draining + other.draining,
+            failed=self.failed + other.failed,
+            slots=max(self.slots, other.slots),
+            reason=self.reason or other.reason,
+            waiting=self.waiting or other.waiting,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the status that :meth:`to_dict` wrote; keys of later versions are ignored."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})
+
+
+def pools_from_dict(data: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolStatus]:
+    """Return tag -> status, from tag -> its JSON form."""
+    return {tag: PoolStatus.from_dict(pool) for tag, pool in data.items()}
+
+
+def pools_to_dict(pools: Mapping[str, PoolStatus]) -> dict[str, dict[str, Any]]:
+    """Return tag -> JSON form, from tag -> status."""
+    return {tag: pool.to_dict() for tag, pool in pools.items()}
+
+
+@dataclass(frozen=True)
 class ClusterStatus:
     """The status of a cluster.
 
@@ -151,7 +216,7 @@ class ClusterStatus:
     address, dashboard
         Address of its scheduler and URL of its live page, or None.
     pools
-        Tag -> ``wanted``, ``running``, ``launching`` and ``failed`` workers, and more.
+        Tag -> counts of that pool.
     managers
         Each with ``id``, ``target`` and ``state``.
     orphan
@@ -169,7 +234,7 @@ class ClusterStatus:
     dashboard: str | None = None
     owner: str = ""
     created_at: str = ""
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    pools: Mapping[str, PoolStatus] = field(default_factory=dict)
     managers: tuple[Mapping[str, Any], ...] = ()
     embedded: bool = False
     orphan: bool = False

@@ -57,5 +57,5 @@ def _how_it_is(directory: ClusterDirectory) -> str:
         raise
     except (ClusterError, OSError) as error:
         return str(error)
-    running: int = sum(pool.get("running", 0) for pool in status.pools.values())
+    running: int = sum(pool.running for pool in status.pools.values())
     return f"{status.state}, {running} worker{'s' if running != 1 else ''}"

@@ -172,7 +172,7 @@ def _change(
         status = _wait(directory, output, wait=True, workers=False)
     _bring_managers(directory, session, options, output)
     status = status_of(directory, time.time())
-    now = {tag: int(pool["wanted"]) for tag, pool in status.pools.items()}
+    now = {tag: pool.wanted for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)
     output.note(f"cluster {status.name!r} runs already ({status.state})")
     if directory.record().lock != plan.manifest_lock:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
+from scalable.protocol.addresses import LOOPBACK, with_host
 from scalable.providers.base import (
     DeploymentSpec,
     Diagnostic,
@@ -81,7 +82,7 @@ class LocalProvider:
             "dashboard_address": _loopback(options["dashboard_address"]),
         }
         if processes:
-            scheduler |= {"host": "127.0.0.1", "port": 0}
+            scheduler |= {"host": LOOPBACK, "port": 0}
         else:
             scheduler |= {"protocol": "inproc://"}
         slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
@@ -165,9 +166,7 @@ def _log_dir(spec: DeploymentSpec) -> Path | None:
 
 def _loopback(address: str | None) -> str | None:
     """A dashboard address on loopback where it names no host: Dask would take all interfaces."""
-    if address is None:
-        return None
-    return f"127.0.0.1{address}" if address.startswith(":") else address
+    return None if address is None else with_host(address)
 
 
 def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:

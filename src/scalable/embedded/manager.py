@@ -1,0 +1,178 @@
+"""The worker manager that lives in the same process as the scheduler."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.liveness import identify_process
+from scalable.manager.entries import EntryLauncher
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+from scalable.manager.reconciler import Reconciler
+from scalable.manager.scheduler_link import RpcLink
+from scalable.protocol.events import Event
+from scalable.protocol.pools import UNTAGGED
+from scalable.scaling.decisions import ScaleDecision
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Attachment, Managers
+from scalable.spec import Starting
+
+#: Id of this manager.
+EMBEDDED = "embedded"
+
+
+class EmbeddedManager:
+    """A manager, and the scheduler's side of its cluster, in the user's process.
+
+    Parameters
+    ----------
+    provider
+        Name of the provider that starts its workers.
+    starting
+        Time and price of starting one of its workers.
+    start_timeout
+        Seconds that a started unit may take until its workers are connected.
+
+    Attributes
+    ----------
+    incarnation
+        Short text that is part of the names of its units.
+    demand, managers
+        Wanted counts and attached managers of the cluster.
+    inventory, reconciler
+        Its units, and the loop that looks after them.
+    entries
+        Launcher of units that are Python objects.
+    """
+
+    def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
+        self.incarnation = secrets.token_hex(3)
+        self.demand = Demand()
+        self.managers = Managers()
+        self.entries = EntryLauncher()
+        self.listeners: list[Callable[[Event], None]] = []
+        self.reconciler = Reconciler(
+            self.incarnation, on_event=self._publish, start_timeout=start_timeout
+        )
+        self.inventory = self.reconciler.inventory
+        # Attached from the beginning, and for as long as it lives.
+        own = Attachment(
+            EMBEDDED,
+            self.incarnation,
+            identity=identify_process(),
+            provider=provider,
+            pools={},
+            starting=asdict(starting),
+        )
+        self.managers.attach(own, time.monotonic())
+
+    def _publish(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+    def add_pools(self, pools: Iterable[Pool]) -> None:
+        """Make pools known; they start empty."""
+        for pool in pools:
+            self.inventory.add_pool(pool)
+            self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
+
+    def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
+        """Begin to reconcile in the running event loop.
+
+        Parameters
+        ----------
+        scheduler
+            The cluster's scheduler. It gets a controller unless it has one.
+        comm
+            Dask's ``rpc`` object for the scheduler.
+        security
+            Credentials for workers that are Python objects.
+        """
+        if self.reconciler.link is not None:
+            return
+        if controller_of(scheduler) is None:
+            scheduler.add_plugin(Controller(scheduler, self.demand, self.managers))
+        contact = getattr(scheduler, "contact_address", None) or scheduler.address
+        self.entries.scheduler_address = contact
+        self.entries.security = security
+        self.reconciler.start(RpcLink(comm, EMBEDDED, self.incarnation))
+
+    def want(
+        self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
+    ) -> None:
+        """Set the counts of pools; the units are requested a moment later.
+
+        Parameters
+        ----------
+        counts
+            Tag -> absolute count.
+        controller
+            The cluster's controller; None before the cluster is started.
+        source, reason
+            ``plan``, ``manual`` or ``decision``, and why, for the record.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or a count is negative or not an integer; nothing changes
+            then.
+        """
+        for tag, count in counts.items():
+            self.inventory.check(tag, count)
+        if controller is not None:
+            controller.keep_counts(*counts, why="it was scaled")
+        status = self.inventory.status()
+        self.demand.scale(counts, status, source=source, reason=reason)
+        # Not at the next heartbeat: the new counts are to be seen at once.
+        running = {EMBEDDED: {tag: pool.running for tag, pool in status.items()}}
+        self.demand.share(self.managers.tiers(running, time.monotonic()))
+        self.inventory.obey(self.demand.orders(EMBEDDED))
+        if controller is not None:
+            controller.on_change()
+
+    def decided(self, decision: ScaleDecision) -> dict[str, int]:
+        """Return tag -> count that a decision leads to."""
+        pools = self.inventory.status()
+        return self.demand.decided(decision, {tag: pools[tag] for tag in pools if tag != UNTAGGED})
+
+    def discard(self, asked: Iterable[UnitName]) -> None:
+        """Stop wanting these units, or those that brought these workers."""
+        names = set(asked)
+        wanted = self.inventory.wanted.spec
+        units = self.inventory.existing()
+        leaving = dict.fromkeys(
+            [
+                *(n for n, unit in units.items() if n in names or names & set(unit.worker_names)),
+                *(n for n in names if n in wanted),
+            ]
+        )
+        tags = Counter(wanted[n].get("pool", UNTAGGED) for n in leaving if n in wanted)
+        self.inventory.discard(leaving)
+        for tag, count in tags.items():
+            self.demand.settle(EMBEDDED, tag, count)
+
+    async def align(self) -> None:
+        """Do now what is due instead of at the next look.
+
+        Raises
+        ------
+        ProviderError
+            When a place refuses a unit permanently.
+        """
+        await self.reconciler.align()
+        await self.entries.started()
+        await self.reconciler.reconcile()
+
+
+def controller_of(scheduler: Any) -> Controller | None:
+    """Return the controller of a scheduler; None before it has one."""
+    controller: Controller | None = getattr(scheduler, "plugins", {}).get(Controller.name)
+    return controller

@@ -1,0 +1,49 @@
+"""The entry of a cluster's scheduler, and its credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Scheduler, Security
+from distributed.utils import import_term
+
+from scalable.protocol.addresses import LOOPBACK
+from scalable.scheduler.pool_scheduler import PoolScheduler
+
+
+def secured_entry(
+    scheduler: Mapping[str, Any] | None, security: Security | None
+) -> tuple[dict[str, Any], Security | None]:
+    """Complete the entry of a scheduler, with credentials of its own unless some are given.
+
+    Parameters
+    ----------
+    scheduler
+        Entry as in ``SpecCluster``; None for our scheduler, on loopback.
+    security
+        Credentials that the caller gave, or None.
+
+    Returns
+    -------
+    tuple
+        The entry, and the credentials for clients and workers.
+    """
+    entry = dict(
+        scheduler
+        or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}
+    )
+    cls = entry.get("cls", PoolScheduler)
+    if isinstance(cls, str):
+        cls = import_term(cls)
+    options = dict(entry.get("options", {}))
+    given = options.get("security")
+    if security is None and isinstance(given, Security):
+        security = given
+    if isinstance(cls, type) and issubclass(cls, Scheduler) and "security" not in options:
+        if security is None and "protocol" not in options:
+            security = Security.temporary()
+        if security is not None and security.require_encryption:
+            options["security"] = security
+            options.setdefault("protocol", "tls://")
+    return {**entry, "cls": cls, "options": options}, security
