@@ -441,7 +441,7 @@ def test_an_adaptive_pool_grows_from_zero(cluster, eventually):
         futures = [client.submit(double, s, tag="a") for s in range(20)]
         assert [value for value, _ in client.gather(futures)] == [2 * s for s in range(20)]
         assert 1 <= cluster.pools["a"].wanted <= 2
-        assert cluster.controller.managers.pools()["a"]["slots"] == 1
+        assert cluster.controller.managers.pools()["a"].slots == 1
         cluster.adapt("a", 0, 0)
         del futures
         eventually(lambda: cluster.pools["a"].running == 0)

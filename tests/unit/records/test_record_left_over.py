@@ -19,7 +19,7 @@ from scalable.liveness import identify, identify_process
 from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
 from scalable.records import directory as directory_module
 from scalable.records.access_file import AccessFile
-from scalable.spec import ClusterRecord
+from scalable.spec import ClusterRecord, PoolStatus
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
 ANOTHER_BOOT = "of another boot"
@@ -58,7 +58,7 @@ class TestProcesses:
     def test_its_process_is_there(self, record, child):
         made = running(record, identify(child.pid))
         status = status_of(made, time.time())
-        assert (status.state, status.pools["a"]["running"]) == ("running", 2)
+        assert (status.state, status.pools["a"].running) == ("running", 2)
         assert status.address == "tls://127.0.0.1:1"
 
     @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ class TestProcesses:
         write_private(made.path / "services.json", "{}")
         status = status_of(made, time.time())
         assert status.state == "stale"
-        assert status.pools["a"] == {"wanted": 2, "running": 0, "launching": 0}
+        assert status.pools["a"] == PoolStatus(wanted=2)
         assert status.managers[0]["state"] == "lost"
         assert [g.kind for g in garbage.gc(dry_run=True)] == ["stale"]
         assert made.path.exists()
@@ -115,7 +115,7 @@ class TestProcesses:
         made = ClusterDirectory.create(record(wanted={"a": 3}, managers=managers))
         status = status_of(made, time.time())
         assert status.state == "starting"
-        assert status.pools == {"a": {"wanted": 3, "running": 0, "launching": 0, "failed": 0}}
+        assert status.pools == {"a": PoolStatus(wanted=3)}
         assert status.managers == ({"id": "m", "target": "t", "state": "starting"},)
 
 

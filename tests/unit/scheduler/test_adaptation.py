@@ -2,6 +2,7 @@
 
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
+from scalable.spec import PoolStatus
 
 
 class Told:
@@ -12,7 +13,7 @@ class Told:
         self.listener = None
 
     def pools(self):
-        return {tag: {"wanted": 0, "running": 0, "reason": None} for tag in "ab"}
+        return {tag: PoolStatus() for tag in "ab"}
 
     def scale(self, counts, source, reason):
         self.scaled |= counts

@@ -6,6 +6,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.matching import Shape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Attachment, Managers
+from scalable.spec import PoolStatus
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
 
@@ -15,8 +16,7 @@ def attachment(manager="m", nonce="one", **more):
 
 
 def report(**counts):
-    zero = dict.fromkeys(("wanted", "running", "launching", "draining", "failed"), 0)
-    return {"a": {**zero, "slots": 1, "reason": None, "waiting": None, **counts}}
+    return {"a": PoolStatus(**counts)}
 
 
 def test_a_duplicate_id_is_refused_until_its_lease_is_over():
@@ -55,7 +55,7 @@ def test_counts_are_summed_over_managers():
         managers.attach(attachment(name), 0)
         managers.beat(name, "one", report(wanted=2, running=1), [], 0)
     pool = managers.pools()["a"]
-    assert (pool["wanted"], pool["running"], pool["slots"]) == (4, 2, 1)
+    assert (pool.wanted, pool.running, pool.slots) == (4, 2, 1)
 
 
 def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
