@@ -37,6 +37,24 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
         raise
 
 
+def read_tail(path: Path, limit: int = 8192) -> str:
+    """Return the end of a text file; empty where it cannot be read.
+
+    Parameters
+    ----------
+    path
+        The file; it may still be written.
+    limit
+        Longest part that is read, in bytes.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
+            return file.read(limit).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace a file atomically with an indented JSON value."""
     write_whole(path, json.dumps(value, indent=2, default=str) + "\n")

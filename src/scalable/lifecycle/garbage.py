@@ -18,6 +18,7 @@ from scalable.lifecycle.ending import clear_away
 from scalable.liveness import is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import RECORD, ClusterDirectory, all_directories, find
+from scalable.records.directory import MANAGER, OWNER
 from scalable.spec import ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -121,14 +122,14 @@ def _leftovers() -> Iterator[tuple[Path, str]]:
     """Yield directories that are not needed any more, each with the reason."""
     known = {directory.path for directory in all_directories()[0]}
     for path in _directories(ClusterDirectory.parent()):
-        unread = path in known or (path / "record.json").exists()
+        unread = path in known or (path / RECORD).exists()
         if not unread and _age_s(path) > FRESH_S:
             yield path, "it holds no record of a cluster"
     for path in _directories(settings.state_dir() / "embedded"):
-        if _owner_is_gone(path / "owner.json") and _age_s(path) > FRESH_S:
+        if _owner_is_gone(path / OWNER) and _age_s(path) > FRESH_S:
             yield path, "the process whose workers used it is gone"
     for path in _directories(settings.state_dir() / "guests"):
-        managers = list(path.glob("managers/*/manager.json"))
+        managers = list(path.glob(f"managers/*/{MANAGER}"))
         if all(_owner_is_gone(its) for its in managers) and _age_s(path) > GUEST_S:
             yield path, "the managers of that cluster elsewhere are gone"
 

@@ -33,6 +33,7 @@ from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
+from scalable.records.directory import MANAGER
 from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -172,7 +173,7 @@ class ManagerProcess:
         # Not earlier: of two managers that attach at once, the refused one must leave no trace.
         private_directory(config.directory)
         note = {**identify_process(), "target": config.spec.target_name, "nonce": self.nonce}
-        write_private(config.directory / "manager.json", json.dumps(note))
+        write_private(config.directory / MANAGER, json.dumps(note))
         logger.info("manager %r is attached to cluster %r", config.manager, config.cluster_name)
         for pool in get_provider(config.spec.provider_name).pools(config.spec, self._site()):
             self._reconciler.inventory.add_pool(pool)

@@ -17,18 +17,17 @@ from typing import Any
 
 from scalable import settings
 from scalable.errors import ClusterError
-from scalable.files import read_private, write_private
+from scalable.files import read_private, read_tail, write_private
 from scalable.liveness import identify, is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
+from scalable.records.directory import SERVICES
 from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.lifecycle")
 
 SCHEDULER = "scheduler"
 START_TIMEOUT_S = 30.0
-LOG_TAIL_BYTES = 4096
-_NOTES = "services.json"
 #: Starts "$@" apart from this process, and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
@@ -69,7 +68,7 @@ def _start(
     logger.debug("service %s of cluster %s is started: %s", service, directory.id, note)
     with directory.locked():
         notes = _notes(directory) | {service: note}
-        write_private(directory.path / _NOTES, json.dumps(notes))
+        write_private(directory.path / SERVICES, json.dumps(notes))
 
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
@@ -94,7 +93,7 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
 
 
 def _notes(directory: ClusterDirectory) -> dict[str, dict[str, Any]]:
-    path = directory.path / _NOTES
+    path = directory.path / SERVICES
     try:
         notes = json.loads(read_private(path))
         return {str(service): dict(note) for service, note in notes.items()}
@@ -148,15 +147,10 @@ def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
     ended = []
     for service, identity in identities(directory).items():
         if is_alive(identity) is False:
-            ended.append((service_name(service), _last_words(log_path(directory, service))))
+            ended.append((service_name(service), _last_line(log_path(directory, service))))
     return ended
 
 
-def _last_words(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def _last_line(log: Path) -> str:
+    lines = reversed(read_tail(log).splitlines())
+    return next((line.strip() for line in lines if line.strip()), "")

@@ -28,6 +28,12 @@ STATUS = "status.json"
 MANIFEST = "manifest.yaml"
 SPEC = "spec.json"
 PLAN = "plan.json"
+#: Programs that were started, each with its process.
+SERVICES = "services.json"
+#: Process of a manager, in the directory of the manager.
+MANAGER = "manager.json"
+#: Process of the user, in the directory of an embedded cluster.
+OWNER = "owner.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
@@ -214,7 +220,7 @@ class ClusterDirectory:
     def managers(self) -> dict[str, dict[str, Any]]:
         """Return id -> process of each manager that was let in."""
         found = {}
-        for path in (self.path / "managers").glob("*/manager.json"):
+        for path in (self.path / "managers").glob(f"*/{MANAGER}"):
             try:
                 said = self._read(str(path.relative_to(self.path)))
             except (ClusterError, OSError) as error:

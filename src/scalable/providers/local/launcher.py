@@ -24,6 +24,7 @@ from scalable.containers import (
     run_bounded,
 )
 from scalable.errors import ProviderError
+from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.site import ManagerSite
 from scalable.providers.local.processes import POLL_S, TERMINATE_S, WorkerProcess
@@ -37,7 +38,6 @@ from scalable.worker.program import (
 )
 
 PROGRAM = ("-m", "scalable.worker.program")
-LOG_TAIL_BYTES = 8192
 STOPPED_GRACE_S = 10.0
 REMOVAL_S = 15.0
 
@@ -200,7 +200,7 @@ class ProcessLauncher:
         """Return the last 8 KiB of a process's output."""
         if name in self._ended:
             return self._ended[name].last_output
-        return _tail(self._units[name].log) if name in self._units else ""
+        return read_tail(self._units[name].log) if name in self._units else ""
 
     # Ending -------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class ProcessLauncher:
             run_bounded(unit.removal, REMOVAL_S)
         code = unit.process.returncode
         reason = "it ended" if code is None else end_of(code, unit.limit)
-        self._ended[name] = _End(reason, _tail(unit.log))
+        self._ended[name] = _End(reason, read_tail(unit.log))
         for scratch in unit.scratch:
             remove_scratch(str(scratch))
 
@@ -246,15 +246,6 @@ def command_line(container: ContainerRequest | None, program: Sequence[str]) -> 
     if container is None:
         return [sys.executable, *program]
     return render_command(container, [container.python, *program])
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _running(unit: Unit) -> Observation:

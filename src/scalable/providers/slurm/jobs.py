@@ -20,6 +20,7 @@ from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
+from scalable.records.directory import OWNER
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.spec.deployment import walltime_of
 from scalable.units import parse_port_range
@@ -137,7 +138,7 @@ class Jobs:
         private_directory(self._site.directory)
         if not self._site.detached:  # nothing else tells whose directory it is
             owner = json.dumps(identify_process())
-            write_private(self._site.directory / "owner.json", owner)
+            write_private(self._site.directory / OWNER, owner)
         logs = self._site.log_dir or self._site.directory / "logs"
         if "%" in str(logs) or "\n" in str(logs):
             raise ClusterError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
@@ -30,7 +30,6 @@ UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
 #: State of a job that the queue does not name; it is cancelled all the same.
 UNSEEN = "UNSEEN"
-LOG_TAIL_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -311,16 +310,7 @@ class SlurmLauncher:
         unit = self._units.get(name)
         if unit is None:
             return ""
-        return await asyncio.to_thread(_tail, Path(unit.pool.log(unit.job, unit.index)))
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
+        return await asyncio.to_thread(read_tail, Path(unit.pool.log(unit.job, unit.index)))
 
 
 def _is_over(element: Element) -> bool:
