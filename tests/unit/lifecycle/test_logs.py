@@ -112,7 +112,7 @@ def test_the_programs_of_a_cluster_are_given_when_asked_for(cluster):
 def test_what_there_is_not(cluster):
     directory = cluster()
     write(directory, "a-1-0", "a")
-    with pytest.raises(ClusterError, match=r"no pool 'z' \(there are: a, a-b, c/d\)"):
+    with pytest.raises(ClusterError, match=r"no pool 'z' \(its pools: a, a-b, c/d\)"):
         log_files(directory, pool="z")
     with pytest.raises(ClusterError, match=r"'z' \(there are: a-1-0, manager-hpc, scheduler\)"):
         log_files(directory, worker="z")
