@@ -114,7 +114,9 @@ def test_what_there_is_not(cluster):
     write(directory, "a-1-0", "a")
     with pytest.raises(ClusterError, match=r"no pool 'z' \(its pools: a, a-b, c/d\)"):
         log_files(directory, pool="z")
-    with pytest.raises(ClusterError, match=r"'z' \(there are: a-1-0, manager-hpc, scheduler\)"):
+    with pytest.raises(
+        ClusterError, match=r"'z' has no log \(logs: a-1-0, manager-hpc, scheduler\)"
+    ):
         log_files(directory, worker="z")
     directory.remove()
     with pytest.raises(FileNotFoundError):

@@ -313,7 +313,7 @@ class TestUnreadable:
             ClusterError, match="the credentials of cluster .* are missing"
         ) as caught:
             made.pem()
-        assert "ca.pem is missing" in caught.value.message
+        assert "tls/ca.pem" in caught.value.message
 
     def test_the_token_is_refused_when_others_can_read_it(self, record):
         made = ClusterDirectory.create(record())
