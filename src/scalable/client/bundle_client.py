@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
-from distributed import Client
-from distributed.client import futures_of
-
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.protocol.dask_seams.client import (
+    ReportingClient,
+    add_stream_handlers,
+    is_wait,
+    seams,
+)
 from scalable.protocol.lending import in_call, slot_lent, sync_in_call
 from scalable.protocol.operations import BUNDLES
 from scalable.scheduler.bundle_relay import BundleRelay
-
-#: Dask's coroutines that end when calls do.
-_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
 
 def _is_not_all_exit(record: logging.LogRecord) -> bool:
@@ -29,7 +28,7 @@ logging.getLogger("asyncio").addFilter(_is_not_all_exit)
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
-class BundleClient(Client):
+class BundleClient(ReportingClient):
     """A ``distributed.Client`` that passes Dask's events on to the executors' bundles.
 
     Parameters
@@ -39,16 +38,16 @@ class BundleClient(Client):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        seams.check()
         self._line = SchedulerLine(self)
         #: Whether the scheduler can interrupt calls that run; None before it was asked.
         self._can_interrupt: bool | None = None
         super().__init__(*args, **kwargs)
-        self._stream_handlers |= self._line.handlers()
+        add_stream_handlers(self, self._line.handlers())
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait. A call that waits for other calls lends its slot meanwhile."""
-        waits = getattr(func, "__name__", "") in _WAITS
-        if not waits or self.asynchronous or not in_call():
+        if not is_wait(func) or self.asynchronous or not in_call():
             return super().sync(func, *args, **kwargs)
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
         with slot_lent():
@@ -73,49 +72,31 @@ class BundleClient(Client):
 
     # Dask's events ------------------------------------------------------------------------------
 
-    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
-        """Cancel calls; one that runs is interrupted unless another client waits for it."""
+    def known_tasks(self) -> list[Any]:
+        """Return the keys of the bundles that were sent and have not ended."""
+        return self._line.followed()
+
+    def task_in_memory(self, key: Any) -> None:
+        """Pass on the good end of a task."""
+        self._line.task_in_memory(key)
+
+    def task_erred(self, key: Any, error: BaseException) -> None:
+        """Pass on the failure of a task."""
+        self._line.task_erred(key, error)
+
+    def task_lost(self, key: Any) -> None:
+        """Pass on that the scheduler no longer knows a task."""
+        self._line.task_lost(key)
+
+    async def before_cancel(self, keys: list[Any]) -> None:
+        """Interrupt the calls that run; those for which another client waits go on."""
         assert self.scheduler is not None
         if self._can_interrupt is None:
             self._can_interrupt = await self.scheduler.get_metadata(keys=[BUNDLES], default=False)
         if self._can_interrupt:
-            for future in futures_of(futures):
-                self._line.interrupt(future.key)
-        await super()._cancel(futures, *args, **kwargs)
+            for key in keys:
+                self._line.interrupt(key)
 
-    async def _close(self, *args: Any, **kwargs: Any) -> None:
-        """Close the client, and fail the calls of its executors that have not ended."""
+    def before_close(self) -> None:
+        """Fail the calls of executors that have not ended."""
         self._line.close()
-        await super()._close(*args, **kwargs)
-
-    def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
-        super()._handle_cancelled_keys(keys, *args, **kwargs)
-        for key in keys:
-            self._line.task_lost(key)
-
-    def _handle_restart(self) -> None:
-        super()._handle_restart()
-        for key in self._line.followed():
-            self._line.task_lost(key)
-
-    async def _reconnect(self) -> None:
-        followed = self._line.followed()  # Dask forgets its futures while it reconnects
-        await super()._reconnect()
-        for key in followed:
-            self._line.task_lost(key)
-
-    def _handle_key_in_memory(
-        self,
-        key: Any = None,
-        type: Any = None,  # noqa: A002 - Dask's name
-        workers: Any = None,
-    ) -> None:
-        super()._handle_key_in_memory(key, type, workers)
-        self._line.task_in_memory(key)
-
-    def _handle_task_erred(
-        self, key: Any = None, exception: Any = None, traceback: Any = None
-    ) -> None:
-        super()._handle_task_erred(key, exception, traceback)
-        if key in self.futures:
-            self._line.task_erred(key, self.futures[key].exception)

@@ -21,6 +21,7 @@ from scalable.client.graphs import is_raw, prepare
 from scalable.client.known_slots import ask_known_slots
 from scalable.client.routing import ONE_SLOT, Routing
 from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.lending import made_calls
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, WAITING_TOPIC
@@ -361,8 +362,7 @@ class ScalableClient(BundleClient):
 
     def _retry_now(self, futures: list[Future[Any]]) -> None:
         if self.asynchronous:
-            assert self.loop is not None
-            self.loop.add_callback(self._retry, futures)
+            retry_soon(self, futures)
         else:
             self.retry(futures)
 

@@ -13,6 +13,7 @@ from distributed import Client, Future
 from distributed.utils import in_async_call
 
 from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.client import gather, send_to_scheduler
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -212,7 +213,7 @@ class SchedulerLine:
 
     async def fetch(self, future: Future[Any]) -> Any:
         """Fetch the result of a future of the client, in its event loop."""
-        (result,) = await self._client._gather([future], direct=self._is_near())  # noqa: SLF001
+        (result,) = await gather(self._client, [future], direct=self._is_near())
         return result
 
     def upload(self, value: Any) -> Future[Any]:
@@ -229,7 +230,7 @@ class SchedulerLine:
         return True if "://127." in address else None
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._client._send_to_scheduler(message)  # noqa: SLF001
+        send_to_scheduler(self._client, message)
 
     # News of Dask tasks, from the client --------------------------------------------------------
 

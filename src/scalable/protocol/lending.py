@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
+from scalable.protocol.dask_seams.worker import current_call
 
 #: Longest time in seconds for which a thread that waits within a call sleeps: an interrupt reaches
 #: a thread only when it is awake.
@@ -106,11 +106,9 @@ def made_calls() -> None:
 
 def _current_call() -> tuple[_Lender, Any, float] | None:
     """Return the worker's lender, and the key and start of the call that this thread runs."""
-    key = getattr(thread_state, "key", None)
-    if key is None:
+    here = current_call()
+    if here is None:
         return None
-    try:
-        lender = getattr(get_worker(), "slot_lender", None)
-    except ValueError:
-        return None
-    return None if lender is None else (lender, key, thread_state.start_time)
+    worker, key, start = here
+    lender = getattr(worker, "slot_lender", None)
+    return None if lender is None else (lender, key, start)

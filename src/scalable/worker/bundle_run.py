@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, PROCESS, TELL_S, too_long
+from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.messages import arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
@@ -95,9 +96,8 @@ class BundleRun:
                     if time.perf_counter() - self._sent_at > TELL_S:
                         self._send_outcomes()
             lines.end()
-            task = self._worker.state.tasks.get(self.key)
-            if task is not None:  # first: a client that has all outcomes may read the records
-                task.startstops.append(self._counts.entry())
+            # Before the last message: a client that has all outcomes may read the records.
+            timings_of(self._worker, self.key).append(self._counts.entry())
             self._send_outcomes(over=True)
         finally:
             self._over = True
@@ -202,13 +202,12 @@ class BundleRun:
     @property
     def _transfer_s(self) -> float:
         """Seconds for which the arguments of the bundle travelled."""
-        task = self._worker.state.tasks.get(self.key)
-        parts = task.startstops if task is not None else ()
+        parts = timings_of(self._worker, self.key)
         return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
 
     def _send(self, **message: Any) -> None:
         message |= {"client": self._client, "key": self.key}
-        self._worker.loop.add_callback(self._worker.batched_stream.send, message)
+        self._worker.loop.add_callback(send_to_scheduler, self._worker, message)
 
     # In the worker's event loop -----------------------------------------------------------------
 

@@ -11,6 +11,12 @@ from typing import Any
 from distributed import Worker, get_worker
 
 from scalable.protocol.bundles import EVERY
+from scalable.protocol.dask_seams.worker import (
+    is_waiting,
+    offer_on_stream,
+    send_to_scheduler,
+    task_of,
+)
 from scalable.protocol.messages import load_calls
 from scalable.protocol.operations import INTERRUPT, RETURNED
 from scalable.worker.bundle_run import BundleRun
@@ -23,7 +29,6 @@ CONFIRM_S = 30.0
 #: Largest number of waiting bundles whose cancelled calls are remembered; the cancelled calls of
 #: further ones run in vain.
 MOST_CANCELLED = 1000
-_WAITING = frozenset({"waiting", "ready", "constrained"})
 
 _running: dict[str, BundleRun] = {}
 #: Key of a bundle that waits -> positions of its cancelled calls.
@@ -54,7 +59,7 @@ def run_bundle(
         Values that are too large for a message, by the position of their call.
     """
     worker = get_worker()
-    worker.stream_handlers.setdefault(INTERRUPT, partial(interrupt, worker))
+    offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
     run = BundleRun(worker, header, load_calls(payload, references), references)
     _running[run.key] = run
     logger.debug("bundle %s begins", run.key)
@@ -89,15 +94,14 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
     if number is None:
         interrupt_task(worker, key)
     elif number == EVERY:
-        task = worker.state.tasks.get(key)
-        if task is not None and task.state in _WAITING:
+        if is_waiting(worker, key):
             logger.debug("bundle %s is given back", key)
             _note_cancelled(key, EVERY)
             message = {"op": RETURNED, "client": client, "key": key, "numbers": EVERY}
-            worker.batched_stream.send(message)
+            send_to_scheduler(worker, message)
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
-    elif key in worker.state.tasks:  # it waits here
+    elif task_of(worker, key) is not None:  # it waits here
         logger.debug("call %d of bundle %s is cancelled before the bundle begins", number, key)
         _note_cancelled(key, number)
 

@@ -9,6 +9,7 @@ from typing import Any
 from distributed import Worker
 
 from scalable.protocol.bundles import INTERRUPT_GRACE_S
+from scalable.protocol.dask_seams.worker import act_on_thread_of, runs_in
 from scalable.protocol.lending import CallInterrupted
 
 logger = logging.getLogger("scalable.worker")
@@ -34,16 +35,13 @@ def clear_interrupt(thread: int) -> None:
 
 def interrupt_task(worker: Worker, key: Any) -> None:
     """End a call that is a Dask task of its own. Does nothing where it has ended."""
-    with worker.active_threads_lock:
-        # While it is listed, its thread is within the call and cannot have begun another one.
-        thread = next((t for t, active in worker.active_threads.items() if active == key), None)
-        if thread is None:
-            return
-        logger.debug("call %s is interrupted", key)
-        raise_in(thread)
+    thread = act_on_thread_of(worker, key, raise_in)
+    if thread is None:
+        return
+    logger.debug("call %s is interrupted", key)
 
     def check() -> None:
-        if worker.active_threads.get(thread) == key:
+        if runs_in(worker, thread, key):
             give_up(worker, key, str(key))
 
     worker.loop.call_later(INTERRUPT_GRACE_S, check)

@@ -12,7 +12,17 @@ import time
 from typing import Any
 
 from distributed import Worker
-from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
+from distributed.worker_state_machine import TaskState
+
+from scalable.protocol.dask_seams.worker import (
+    add_threads,
+    change_free_resources,
+    free_resources,
+    is_running,
+    seams,
+    stop_counting,
+    task_of,
+)
 
 logger = logging.getLogger("scalable.worker")
 
@@ -33,6 +43,7 @@ class SlotLender:
     """
 
     def __init__(self, worker: Worker) -> None:
+        seams.check()
         self._worker = worker
         self._lent: set[Any] = set()
         self._watched: set[Any] = set()
@@ -81,22 +92,14 @@ class SlotLender:
         seconds
             Time for which the call has run.
         """
-        state = self._worker.state
-        task = state.tasks.get(key)
-        if task is None or key in self._lent or task.state not in ("executing", "long-running"):
+        task = task_of(self._worker, key)
+        if task is None or key in self._lent or not is_running(task):
             return
         logger.debug("the slot of %s is lent after %.3f s", key, seconds)
         self._lent.add(key)
-        self._change(task, 1)
-        self._widen(1)
-        stamp = f"call-waits-{time.time()}"
-        if task.state == "executing":
-            event: Any = SecedeEvent(key=key, compute_duration=seconds, stimulus_id=stamp)
-        elif state.running:
-            event = UnpauseEvent(stimulus_id=stamp)  # makes Dask look for tasks that may begin
-        else:
-            return
-        self._worker.handle_stimulus(event)
+        change_free_resources(self._worker, task, 1)
+        add_threads(self._worker, 1)
+        stop_counting(self._worker, task, seconds)
 
     async def take_back(self, key: Any) -> None:
         """Wait until a call that waits no more has a slot again, before calls that have not begun.
@@ -106,7 +109,7 @@ class SlotLender:
         key
             Key of the call's Dask task.
         """
-        task = self._worker.state.tasks.get(key)
+        task = task_of(self._worker, key)
         if not self.settle(key) or task is None:
             return
         self._returning.append(task)
@@ -126,7 +129,7 @@ class SlotLender:
         returns has claimed its slot already.
         """
         behind = self._returning[self._returning.index(task) + 1 :]
-        free = self._worker.state.available_resources
+        free = free_resources(self._worker)
         return all(
             free[name] + sum((other.resource_restrictions or {}).get(name, 0) for other in behind)
             >= 0
@@ -144,18 +147,8 @@ class SlotLender:
         if key not in self._lent:
             return False
         self._lent.discard(key)
-        self._widen(-1)
-        task = self._worker.state.tasks.get(key)
+        add_threads(self._worker, -1)
+        task = task_of(self._worker, key)
         if task is not None:
-            self._change(task, -1)
+            change_free_resources(self._worker, task, -1)
         return True
-
-    def _change(self, task: TaskState, sign: int) -> None:
-        """Add the resources of a call to the free ones, or take them away."""
-        free = self._worker.state.available_resources
-        for name, amount in (task.resource_restrictions or {}).items():
-            free[name] += sign * amount
-
-    def _widen(self, threads: int) -> None:
-        """Change the number of threads: a waiting call stays in its own."""
-        self._worker.executors["default"]._max_workers += threads  # type: ignore[attr-defined]  # noqa: SLF001

@@ -1,0 +1,162 @@
+"""Seams into Dask's client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from distributed import Client, Future
+from distributed.client import futures_of
+
+from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
+
+seams = Seams("client")
+
+_CLIENT = "distributed.client:Client"
+#: Names of Dask's coroutines that end when calls do.
+_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.gather", "sync", "_gather"),
+    mentions("distributed.client:Future.result", "sync", "_result"),
+    mentions("distributed.client:Future.exception", "sync", "_exception"),
+    mentions("distributed.client:Future.traceback", "sync", "_traceback"),
+    mentions("distributed.client:wait", "sync", "_wait"),
+)
+def is_wait(coroutine: Callable[..., Any]) -> bool:
+    """Return whether a coroutine function, given to ``Client.sync``, waits for calls to end.
+
+    Relies on the names of the coroutines that ``gather``, ``wait``, and the methods of futures give
+    to ``Client.sync``. Without them a call that waits for others would not lend its slot.
+    """
+    return getattr(coroutine, "__name__", "") in _WAITS
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.__init__", "_stream_handlers"),
+    mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
+)
+def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
+    """Have handlers called for operations on the stream from the scheduler.
+
+    Relies on ``Client._stream_handlers``: operation -> handler.
+    """
+    client._stream_handlers |= handlers  # noqa: SLF001
+
+
+@seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
+def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
+    """Send a message on the client's stream to the scheduler.
+
+    Relies on ``Client._send_to_scheduler``.
+    """
+    client._send_to_scheduler(message)  # noqa: SLF001
+
+
+@seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
+async def gather(client: Client, futures: list[Future[Any]], direct: bool | None) -> list[Any]:
+    """Return the results of futures, within the client's event loop.
+
+    Relies on ``Client._gather``.
+    """
+    return list(await client._gather(futures, direct=direct))  # noqa: SLF001
+
+
+@seams.relies_on(
+    declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
+    declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
+    declares(f"{_CLIENT}._handle_cancelled_keys", "self", "keys", "reason", "msg"),
+    declares(f"{_CLIENT}._handle_restart", "self"),
+    declares(f"{_CLIENT}._reconnect", "self"),
+    declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
+    declares(f"{_CLIENT}._close", "self", "fast"),
+    mentions(
+        f"{_CLIENT}.__init__",
+        "_handle_key_in_memory",
+        "_handle_task_erred",
+        "_handle_cancelled_keys",
+        "_handle_restart",
+    ),
+    mentions(f"{_CLIENT}._handle_report", "_reconnect"),
+    mentions(f"{_CLIENT}.cancel", "_cancel"),
+    mentions(f"{_CLIENT}.close", "_close"),
+)
+class ReportingClient(Client):
+    """A client that reports the ends of its Dask tasks to methods for subclasses.
+
+    Relies on the handlers of the scheduler's messages, which the client registers in its
+    constructor, and on the coroutines behind ``cancel`` and ``close``.
+    """
+
+    def task_in_memory(self, key: Any) -> None:
+        """Handle the good end of a task."""
+
+    def task_erred(self, key: Any, error: BaseException) -> None:
+        """Handle the failure of a task."""
+
+    def task_lost(self, key: Any) -> None:
+        """Handle a task that the scheduler no longer knows."""
+
+    def known_tasks(self) -> list[Any]:
+        """Return the keys of the tasks that are lost with the connection to the scheduler."""
+        return []
+
+    async def before_cancel(self, keys: list[Any]) -> None:
+        """Prepare for tasks that are about to be cancelled."""
+
+    def before_close(self) -> None:
+        """Prepare for the end of the client."""
+
+    def _handle_key_in_memory(
+        self,
+        key: Any = None,
+        type: Any = None,  # noqa: A002 - Dask's name
+        workers: Any = None,
+    ) -> None:
+        super()._handle_key_in_memory(key, type, workers)
+        self.task_in_memory(key)
+
+    def _handle_task_erred(
+        self, key: Any = None, exception: Any = None, traceback: Any = None
+    ) -> None:
+        super()._handle_task_erred(key, exception, traceback)
+        if key in self.futures:
+            self.task_erred(key, self.futures[key].exception)
+
+    def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
+        super()._handle_cancelled_keys(keys, *args, **kwargs)
+        for key in keys:
+            self.task_lost(key)
+
+    def _handle_restart(self) -> None:
+        super()._handle_restart()
+        for key in self.known_tasks():
+            self.task_lost(key)
+
+    async def _reconnect(self) -> None:
+        known = self.known_tasks()  # Dask forgets its futures while it reconnects
+        await super()._reconnect()
+        for key in known:
+            self.task_lost(key)
+
+    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
+        await self.before_cancel([future.key for future in futures_of(futures)])
+        await super()._cancel(futures, *args, **kwargs)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        self.before_close()
+        await super()._close(*args, **kwargs)
+
+
+@seams.relies_on(
+    declares(f"{_CLIENT}._retry", "self", "futures"),
+    mentions(f"{_CLIENT}.retry", "sync", "_retry"),
+)
+def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
+    """Run failed calls again, without waiting; for clients that are asynchronous.
+
+    Relies on ``Client._retry``.
+    """
+    assert client.loop is not None
+    client.loop.add_callback(client._retry, futures)  # noqa: SLF001

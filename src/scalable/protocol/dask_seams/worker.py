@@ -1,0 +1,226 @@
+"""Seams into Dask's worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Worker
+from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
+from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
+
+from scalable.protocol.dask_seams.facts import Seams, accepts, contains, has, mentions
+
+seams = Seams("worker")
+
+_WORKER = "distributed.worker:Worker"
+_STATE = "distributed.worker_state_machine:WorkerState"
+_WAITING = frozenset({"waiting", "ready", "constrained"})
+_RUNNING = frozenset({"executing", "long-running"})
+
+
+# The call of a thread -----------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    mentions("distributed.worker:secede", "thread_state", "key", "start_time"),
+    mentions("distributed.worker:_run_task", "set_thread_state", "start_time", "key"),
+    accepts("distributed.worker:get_worker", 0),
+)
+def current_call() -> tuple[Worker, Any, float] | None:
+    """Return the worker, key and start (seconds since 1970) of the call that this thread runs.
+
+    Relies on ``distributed.worker.thread_state``. None outside a call.
+    """
+    key = getattr(thread_state, "key", None)
+    if key is None:
+        return None
+    try:
+        return get_worker(), key, thread_state.start_time
+    except ValueError:
+        return None
+
+
+@seams.relies_on(
+    mentions(f"{_WORKER}.__init__", "active_threads", "active_threads_lock"),
+    mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
+)
+def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
+    """Call a function with the thread that runs a task, and return the thread.
+
+    The thread cannot begin another task meanwhile. None where the task does not run.
+
+    Relies on ``Worker.active_threads``: thread -> key of its task, under a lock.
+    """
+    with worker.active_threads_lock:
+        thread = next((t for t, active in worker.active_threads.items() if active == key), None)
+        if thread is not None:
+            act(thread)
+        return thread
+
+
+@seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
+def runs_in(worker: Worker, thread: int, key: Any) -> bool:
+    """Return whether a thread runs a task.
+
+    Relies on ``Worker.active_threads``.
+    """
+    return bool(worker.active_threads.get(thread) == key)
+
+
+# Tasks --------------------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    mentions(f"{_STATE}.__init__", "tasks"),
+    has("distributed.worker_state_machine:TaskState", "state"),
+    contains(
+        f"{_STATE}._TRANSITIONS_TABLE",
+        ("ready", "executing"),
+        ("constrained", "executing"),
+        ("executing", "long-running"),
+        ("waiting", "ready"),
+    ),
+)
+def task_of(worker: Worker, key: Any) -> TaskState | None:
+    """Return a task of a worker, or None.
+
+    Relies on ``WorkerState.tasks``.
+    """
+    return worker.state.tasks.get(key)
+
+
+@seams.relies_on(*seams.facts["task_of"])
+def is_waiting(worker: Worker, key: Any) -> bool:
+    """Return whether a worker has a task and has not begun it.
+
+    Relies on the names of the states of tasks.
+    """
+    task = task_of(worker, key)
+    return task is not None and task.state in _WAITING
+
+
+@seams.relies_on(*seams.facts["task_of"])
+def is_running(task: TaskState) -> bool:
+    """Return whether a task runs, in the worker's count of threads or beside it.
+
+    Relies on the names of the states of tasks.
+    """
+    return task.state in _RUNNING
+
+
+@seams.relies_on(
+    has("distributed.worker_state_machine:TaskState", "startstops"),
+    mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
+)
+def timings_of(worker: Worker, key: Any) -> list[Any]:
+    """Return the timings of a task, which travel to the scheduler with its end.
+
+    Relies on ``TaskState.startstops``: entries with ``action``, ``start`` and ``stop``. An entry
+    that is appended travels too.
+    """
+    task = task_of(worker, key)
+    return [] if task is None else task.startstops
+
+
+@seams.relies_on(
+    mentions(f"{_WORKER}.__init__", "batched_stream", "stream_handlers"),
+    accepts("distributed.batched:BatchedSend.send", 2),
+)
+def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
+    """Send a message on the worker's stream to the scheduler, within the worker's event loop.
+
+    Relies on ``Worker.batched_stream``.
+    """
+    worker.batched_stream.send(message)
+
+
+@seams.relies_on(
+    mentions(f"{_WORKER}.__init__", "stream_handlers"),
+    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
+)
+def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]) -> None:
+    """Have a handler called for an operation on the scheduler's stream, unless there is one.
+
+    Relies on ``Server.stream_handlers``.
+    """
+    worker.stream_handlers.setdefault(operation, handler)
+
+
+# Slots --------------------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    mentions(f"{_STATE}.__init__", "available_resources"),
+    mentions(f"{_STATE}._resource_restrictions_satisfied", "available_resources"),
+    has("distributed.worker_state_machine:TaskState", "resource_restrictions"),
+)
+def free_resources(worker: Worker) -> dict[str, float]:
+    """Return the free resources of a worker; the state machine reads changes of them.
+
+    Relies on ``WorkerState.available_resources``.
+    """
+    return worker.state.available_resources
+
+
+@seams.relies_on(*seams.facts["free_resources"])
+def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
+    """Add the resources of a task to the free ones (1), or take them away (-1).
+
+    Relies on ``WorkerState.available_resources`` and ``TaskState.resource_restrictions``.
+    """
+    free = free_resources(worker)
+    for name, amount in (task.resource_restrictions or {}).items():
+        free[name] += sign * amount
+
+
+@seams.relies_on(
+    mentions(
+        "distributed.threadpoolexecutor:ThreadPoolExecutor._adjust_thread_count", "_max_workers"
+    ),
+    mentions(f"{_WORKER}.__init__", "executors"),
+)
+def add_threads(worker: Worker, threads: int) -> None:
+    """Change the number of threads that run tasks.
+
+    Relies on ``_max_workers`` of the executor ``default``, which is read when a task is submitted.
+    """
+    worker.executors["default"]._max_workers += threads  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+@seams.relies_on(
+    accepts(
+        "distributed.worker_state_machine:SecedeEvent.__init__",
+        1,
+        "key",
+        "compute_duration",
+        "stimulus_id",
+    ),
+    accepts("distributed.worker_state_machine:UnpauseEvent.__init__", 1, "stimulus_id"),
+    mentions(f"{_STATE}._handle_secede", "long-running"),
+    mentions(f"{_STATE}._handle_unpause", "running", "_ensure_computing"),
+    accepts(f"{_WORKER}.handle_stimulus", 2),
+    mentions(f"{_STATE}.__init__", "running"),
+)
+def stop_counting(worker: Worker, task: TaskState, seconds: float) -> None:
+    """Leave a running task out of the worker's count of threads, so that others may begin.
+
+    Relies on the state machine's events: ``SecedeEvent`` moves the task to ``long-running``; for a
+    task that is there already, ``UnpauseEvent`` makes the worker look for tasks to begin.
+
+    Parameters
+    ----------
+    worker, task
+        Worker and its task.
+    seconds
+        Time for which the task has run.
+    """
+    stamp = f"call-waits-{time.time()}"
+    if task.state == "executing":
+        event: Any = SecedeEvent(key=task.key, compute_duration=seconds, stimulus_id=stamp)
+    elif worker.state.running:
+        event = UnpauseEvent(stimulus_id=stamp)
+    else:
+        return
+    worker.handle_stimulus(event)
