@@ -1,8 +1,9 @@
-"""A cluster that runs elsewhere, as its users hold it: closing it only disconnects."""
+"""Connection to a cluster that runs in processes of its own; closing it only disconnects."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Generator, Mapping
 from typing import Any, Self
@@ -18,6 +19,8 @@ from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
 from scalable.spec.clusters import PoolStatus, pools_from_dict
 
+logger = logging.getLogger("scalable.client")
+
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
 POLL_S = 0.1
@@ -31,7 +34,7 @@ class AttachedCluster(Cluster):
     access
         Address of the cluster, and its credentials.
     asynchronous
-        Whether it is used with ``await`` inside a running event loop.
+        Whether the object is used with ``await`` inside a running event loop.
     loop
         Event loop to use.
     owner
@@ -66,20 +69,20 @@ class AttachedCluster(Cluster):
         Parameters
         ----------
         name
-            Its name, ``provider/name``, its id or the beginning of that, or the path of an
-            access file.
+            Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path
+            of an access file.
         loop, asynchronous
             As in Dask's cluster classes.
 
         Raises
         ------
         ClusterError
-            When there is none, several are meant, or it does not answer.
+            When no cluster or several clusters match, or the cluster does not answer.
         """
         return cls(find_access(name), asynchronous=asynchronous, loop=loop)
 
     async def _start(self) -> None:
-        # Not Cluster._start: that subscribes under a name which all managers would share.
+        # Not Cluster._start: it subscribes under a name that all connections would share.
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(self._address, connection_args=arguments)
         try:
@@ -92,7 +95,7 @@ class AttachedCluster(Cluster):
             raise ClusterError(
                 f"the scheduler of cluster {self.name!r} does not answer at {self._address}: "
                 f"{error or 'no answer in time'}",
-                hint=f"`scalable status {self.name}` says how it is",
+                hint=f"`scalable status {self.name}` shows the state of the cluster",
             ) from error
         self.scheduler_info = identity
         self.status = Status.running
@@ -107,49 +110,49 @@ class AttachedCluster(Cluster):
 
     @property
     def scheduler_address(self) -> str:
-        """Where its scheduler listens."""
+        """Address of the scheduler."""
         return self._address
 
     @property
     def dashboard_link(self) -> str:
-        """Address of its live page; empty where it has none."""
+        """Address of the live page; empty where the cluster has none."""
         return ""
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> counts, as the scheduler says now; with ``asynchronous=True`` as it said last."""
+        """Tag -> counts, from the scheduler; with ``asynchronous=True`` from the last refresh."""
         if not self.asynchronous:
             self.sync(self.refresh)
         return dict(self._pools)
 
     async def refresh(self) -> dict[str, PoolStatus]:
-        """Ask the scheduler for its pools."""
+        """Ask the scheduler for the counts of its pools, and return them."""
         pools = pools_from_dict(await self.scheduler_comm.scalable_pools())
         self._pools = {tag: pool for tag, pool in pools.items() if tag}
         return self._pools
 
     def scale(self, n: int | str | Mapping[str, int] = 0, count: int | None = None) -> Any:
-        """Set how many workers are wanted, as :meth:`PoolCluster.scale` does."""
+        """Set the wanted number of workers, as :meth:`PoolCluster.scale` does."""
         ordered = self.order(wanted_counts(n, count, lambda: only_tag(self.tags)))
         return ordered if self.asynchronous else None
 
     def order(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Any:
-        """Set wanted counts; the counts before and after.
+        """Set the wanted number of workers, and return the counts before and after.
 
         Parameters
         ----------
         counts
             Tag -> absolute count.
         source, reason
-            ``plan``, ``manual`` or ``decision``, and why, for the record.
+            Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
         """
         operation = self.scheduler_comm.scalable_scale
         return self.sync(operation, counts=dict(counts), source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Carry out what a scaler decided, as :meth:`PoolCluster.apply` does.
+        """Carry out the decision of a scaler, as :meth:`PoolCluster.apply` does.
 
         Returns
         -------
@@ -174,7 +177,7 @@ class AttachedCluster(Cluster):
     ) -> Any:
         """Let a pool follow its load, as :meth:`PoolCluster.adapt` does.
 
-        The scheduler's side does it, also after this connection ends.
+        The scheduler adapts the pool, also after this connection has ended.
         """
         if tag is None:
             tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")
@@ -182,15 +185,18 @@ class AttachedCluster(Cluster):
         return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
 
     def delete(self) -> Any:
-        """End the cluster for everybody: workers, managers, scheduler and record."""
+        """End the cluster with its workers, managers, scheduler and record."""
         return self.sync(self._delete)
 
     async def _delete(self) -> None:
+        logger.debug("cluster %s is told to end", self.name)
         await self.scheduler_comm.scalable_end(reason="it was asked to")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:
-                raise ClusterError(f"cluster {self.name!r} has not ended in {DELETE_TIMEOUT_S:g} s")
+                raise ClusterError(
+                    f"cluster {self.name!r} has not ended within {DELETE_TIMEOUT_S:g} s"
+                )
             await asyncio.sleep(POLL_S)
         await self._close()
 
@@ -214,7 +220,7 @@ class AttachedCluster(Cluster):
         self.status = Status.closed
 
     def close(self, timeout: float | None = None) -> Any:
-        """Disconnect; the cluster goes on."""
+        """Disconnect from the cluster, which keeps running."""
         if self.status == Status.closed:
             return NoOpAwaitable() if self.asynchronous else None
         return super().close(timeout)

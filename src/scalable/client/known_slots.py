@@ -1,4 +1,4 @@
-"""The tags that a cluster has, and the slots of the largest worker of each."""
+"""Tags of a cluster, and the slots of the largest worker of each tag."""
 
 from __future__ import annotations
 

@@ -149,8 +149,8 @@ class SchedulerLine:
             Number of slots.
         """
         if self._client.status == "running":
-            message = {"op": BACKLOG, "pool": executor, "tag": tag, "task": task, "calls": slots}
-            self._send(message)
+            about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
+            self._send({"op": BACKLOG, **about})
 
     def close(self) -> None:
         """Fail all calls of all executors that have not ended."""

@@ -81,12 +81,12 @@ class BundleRelay(SchedulerPlugin):
 
         return forward
 
-    def take_backlog(self, pool: str, tag: str, task: str, calls: int, client: str) -> None:
-        """Note how many calls wait in a client."""
-        if calls and client in self._scheduler.clients:
-            self._backlogs[client, pool] = (tag, task, calls)
+    def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
+        """Store how many slots the calls take that wait in an executor of a client."""
+        if slots and client in self._scheduler.clients:
+            self._backlogs[client, executor] = (tag, task, slots)
         else:
-            self._backlogs.pop((client, pool), None)
+            self._backlogs.pop((client, executor), None)
 
     def backlog(self, tag: str) -> dict[str, int]:
         """Task name -> slots that calls take which wait in clients."""

@@ -1,0 +1,199 @@
+"""Messages about bundles: their calls are settled, wait again, or are taken back."""
+
+import logging
+import threading
+
+import pytest
+from distributed.scheduler import KilledWorker
+
+from scalable.client.calls.bundle_size import BundleSizing
+from scalable.client.calls.futures import CallFuture
+from scalable.client.calls.in_flight import BundlesInFlight
+from scalable.client.calls.losses import LOSSES
+from scalable.client.calls.mapped_calls import MappedCalls
+from scalable.client.calls.options import CallOptions
+from scalable.client.calls.sent_bundle import SentBundle
+from scalable.protocol.bundles import EVERY, KEPT
+from scalable.protocol.messages import dump
+
+
+class Line:
+    """Stands in for the line to the scheduler."""
+
+    def __init__(self):
+        self.interrupted, self.later, self.forgotten = [], [], []
+
+    def slots_of(self, tag):
+        return {"a": 2}[tag]
+
+    def interrupt(self, key, number=None):
+        self.interrupted.append((key, number))
+
+    def call_later(self, seconds, function):
+        self.later.append(function)
+
+    def call_soon(self, function, *args):
+        self.later.append((function, *args))
+
+    def forget_bundle(self, key):
+        self.forgotten.append(key)
+
+
+class Sent:
+    """Two calls of a function in one bundle."""
+
+    def __init__(self, timeout_s=None):
+        self.line, self.waiting, self.dispatched = Line(), [], 0
+        options = CallOptions("work", "a", timeout_s=timeout_s)
+        self.in_flight = BundlesInFlight(
+            self.line, options, BundleSizing(), self.put_back, self.dispatch
+        )
+        self.calls = MappedCalls(threading.Condition(), len, [("x",), ("yy",)])
+        numbers = self.calls.take(2)
+        self.bundle = SentBundle("key", self.calls, numbers, {0, 1}, 0.0, suspected=False)
+        self.in_flight.add(self.bundle)
+
+    def put_back(self, pending, numbers):
+        self.waiting.extend(numbers)
+        pending.put_back(numbers)
+
+    def dispatch(self):
+        self.dispatched += 1
+
+    def hear(self, positions, values, kinds=None, *, over=True):
+        outcomes = dump((positions, values, kinds or {}, None))
+        self.in_flight.outcomes("key", outcomes, 0.1, over=over)
+
+
+@pytest.fixture
+def sent():
+    return Sent()
+
+
+def test_outcomes_settle_calls_and_make_room(sent):
+    sent.hear([0, 1], [1, 2])
+    assert sent.calls.collect() == [1, 2]
+    assert (len(sent.in_flight), sent.in_flight.idle, sent.dispatched) == (0, False, 1)
+    sent.in_flight.in_memory("key")
+    assert sent.in_flight.idle
+    assert sent.line.forgotten == ["key"]
+
+
+def test_calls_without_an_outcome_wait_again(sent):
+    sent.hear([0], [1])
+    assert sent.waiting == [1]
+    assert len(sent.calls) == 1
+
+
+def test_a_second_outcome_of_a_call_changes_nothing(sent):
+    sent.hear([0], [1], over=False)
+    sent.hear([0, 1], [7, 2])
+    assert sent.calls.collect() == [1, 2]
+
+
+def test_a_kept_result_is_fetched_when_the_task_ends(sent):
+    sent.hear([0, 1], [None, 2], {0: KEPT})
+    assert not sent.calls.is_over(0)
+    sent.in_flight.in_memory("key")
+    ((function, bundle),) = sent.line.later
+    assert (function.__name__, bundle) == ("_fetch", sent.bundle)
+
+
+def test_kept_results_that_are_lost_are_computed_again(sent):
+    sent.hear([0, 1], [None, 2], {0: KEPT})
+    sent.in_flight.lost("key")
+    assert sent.waiting == [0]
+
+
+def test_given_back_calls_wait_again(sent):
+    sent.in_flight.returned("key", [1])
+    assert (sent.waiting, sent.dispatched, sent.bundle.open) == ([1], 1, {0})
+
+
+def test_a_bundle_that_is_given_back_whole_is_released(sent):
+    sent.in_flight.returned("key", EVERY)
+    assert sent.waiting == [0, 1]
+    assert sent.in_flight.idle
+
+
+def test_a_call_beyond_its_limit_fails_and_the_others_go_on():
+    sent = Sent(timeout_s=1.0)
+    sent.in_flight.timed_out("key", 0)
+    sent.hear([1], [2])
+    with pytest.raises(TimeoutError, match=r"len\(\) ran for longer than 1 s"):
+        sent.calls.collect()
+
+
+def test_a_call_whose_workers_are_lost_is_given_up(sent):
+    for loss in range(LOSSES):
+        sent.in_flight.erred("key", KilledWorker("key", None, 0))
+        assert sent.in_flight.idle
+        assert sent.calls.is_over(0) == (loss == LOSSES - 1)
+        bundle = SentBundle("key", sent.calls, [0], {0}, 0.0, suspected=True, begun=True)
+        sent.in_flight.add(bundle)
+
+
+def test_another_failure_fails_the_calls_that_are_left(sent):
+    sent.hear([0], [1], over=False)
+    sent.in_flight.erred("key", ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        sent.calls.collect()
+    assert sent.waiting == []
+
+
+def test_a_cancelled_call_is_interrupted(sent):
+    sent.calls.cancel()
+    sent.in_flight.cancel(sent.calls, 1)
+    assert sent.line.interrupted == [("key", 1)]
+    sent.in_flight.cancel(sent.calls, 0)
+    assert sent.in_flight.idle
+    assert sent.waiting == []
+
+
+def test_calls_of_a_cancelled_map_are_taken_back_unless_they_run(sent):
+    sent.in_flight.withdraw_calls_of(MappedCalls(threading.Condition(), len, []))
+    assert sent.line.interrupted == []
+    sent.in_flight.withdraw_calls_of(sent.calls)
+    assert sent.line.interrupted == [("key", EVERY)]
+    sent.in_flight.begun("key")
+    sent.in_flight.withdraw_calls_of(sent.calls)
+    assert sent.line.interrupted == [("key", EVERY)]
+
+
+def test_messages_about_other_bundles_change_nothing(sent):
+    sent.in_flight.outcomes("other", b"", 0.0, over=True)
+    sent.in_flight.returned("other", [0])
+    sent.in_flight.timed_out("other", 0)
+    sent.in_flight.begun("other")
+    sent.in_flight.in_memory("other")
+    sent.in_flight.erred("other", ValueError())
+    sent.in_flight.lost("other")
+    sent.in_flight.cancel(sent.calls, 5)
+    assert (len(sent.in_flight), sent.dispatched, sent.line.forgotten) == (1, 0, [])
+
+
+def test_decisions_are_logged(sent, caplog):
+    caplog.set_level(logging.DEBUG, "scalable.client")
+    sent.in_flight.begun("key")
+    sent.in_flight.returned("key", [1])
+    sent.in_flight.cancel(sent.calls, 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "bundle key has begun",
+        "bundle key takes long and gives back 1 calls",
+        "call 0 of bundle key is cancelled",
+    ]
+
+
+def test_a_closed_client_fails_the_calls(sent):
+    sent.in_flight.close(RuntimeError("closed"))
+    with pytest.raises(RuntimeError, match="closed"):
+        sent.calls.collect()
+
+
+def test_cancelling_all_cancels_futures():
+    sent = Sent()
+    future = CallFuture(threading.Condition(), (len, ("x",), {}))
+    sent.bundle.numbers = [future]
+    sent.bundle.open = {0}
+    sent.in_flight.cancel_all()
+    assert future.cancelled()
