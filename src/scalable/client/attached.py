@@ -14,6 +14,7 @@ from distributed.utils import NoOpAwaitable
 
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
+from scalable.protocol.dask_seams.cluster import check_overrides, start_loop
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
@@ -51,6 +52,7 @@ class AttachedCluster(Cluster):
         loop: Any = None,
         owner: bool = False,
     ) -> None:
+        check_overrides()
         self.id = access.id
         self.tasks, self.labels, self.tags = access.tasks, access.labels, access.tags
         self._owner = owner
@@ -59,7 +61,7 @@ class AttachedCluster(Cluster):
         super().__init__(asynchronous=asynchronous, loop=loop, name=access.name, quiet=True)
         self.security = security_of(access.pem)
         if not self.asynchronous:
-            self._loop_runner.start()
+            start_loop(self)
             self.sync(self._start)
 
     @classmethod

@@ -1,0 +1,37 @@
+"""Seams into Dask's cluster objects."""
+
+from __future__ import annotations
+
+from distributed.deploy.cluster import Cluster
+
+from scalable.protocol.dask_seams.facts import Seams, declares, mentions
+
+seams = Seams("cluster object")
+
+_CLUSTER = "distributed.deploy.cluster:Cluster"
+
+
+@seams.relies_on(
+    mentions(f"{_CLUSTER}.__init__", "_loop_runner", "scheduler_comm", "scheduler_info"),
+    declares("distributed.utils:LoopRunner.start", "self"),
+)
+def start_loop(cluster: Cluster) -> None:
+    """Start the event loop of a cluster object that is not asynchronous.
+
+    Relies on ``Cluster._loop_runner``.
+    """
+    cluster._loop_runner.start()  # noqa: SLF001
+
+
+@seams.relies_on(
+    declares(f"{_CLUSTER}._start", "self"),
+    declares(f"{_CLUSTER}._close", "self"),
+    declares(f"{_CLUSTER}.close", "self", "timeout"),
+    mentions(f"{_CLUSTER}.close", "sync", "_close"),
+)
+def check_overrides() -> None:
+    """Raise ClusterError unless cluster objects start and close by the methods that we override.
+
+    Relies on ``Cluster._start``, ``Cluster._close`` and ``Cluster.close``.
+    """
+    seams.check()
