@@ -11,7 +11,7 @@ import pytest
 from fabricated import ADDRESS, ID, STATUS
 
 from scalable.errors import ClusterError
-from scalable.lifecycle import control, creation, discovery, ending, garbage
+from scalable.lifecycle import control, discovery, ending, garbage, resuming
 from scalable.lifecycle.garbage import Garbage
 from scalable.records import ClusterDirectory, read_access_file
 
@@ -379,7 +379,7 @@ def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, rec
 def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, recorded):
     lost = {"id": "extra", "target": "night", "state": "lost", "priority": 0}
     recorded(status={"managers": [lost]})
-    monkeypatch.setattr(creation, "resume", lambda name: [])
+    monkeypatch.setattr(resuming, "resume", lambda name: [])
     result = invoke("resume", "one")
     assert result.out == "nothing could be started from here\n"
     assert "`scalable manager attach one --id extra` where it ran" in result.err
@@ -387,11 +387,11 @@ def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, 
 
 def test_resume_says_what_it_started(invoke, monkeypatch, recorded):
     recorded()
-    monkeypatch.setattr(creation, "resume", lambda name: ["local", "hpc"])
+    monkeypatch.setattr(resuming, "resume", lambda name: ["local", "hpc"])
     assert invoke("resume", "one").out == "started manager local, hpc\n"
     value = json.loads(invoke("resume", "one", "--format", "json").out)
     assert value == {"version": 1, "started": ["local", "hpc"]}
-    monkeypatch.setattr(creation, "resume", lambda name: [])
+    monkeypatch.setattr(resuming, "resume", lambda name: [])
     assert invoke("resume", "one").out == "every manager is there\n"
 
 
