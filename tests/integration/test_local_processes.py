@@ -1,5 +1,6 @@
 """The local provider with real worker processes."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -44,9 +45,9 @@ def worker_pids(session):
     return set(session.client.run(os.getpid).values())
 
 
-@pytest.fixture
-def session():
-    """Two pools of worker processes: two workers and one."""
+@contextlib.contextmanager
+def running():
+    """Run two pools of worker processes, of two workers and one."""
     made = ScalableSession.local({"demeter": 2, "post": 1}, processes=True)
     made.start()
     yield made
@@ -55,8 +56,22 @@ def session():
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 
 
-def test_the_pools_are_disjoint_processes(session):
-    client = session.client
+@pytest.fixture
+def session():
+    """Two pools for a test that ends workers."""
+    with running() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Two pools for all tests that leave them as they were."""
+    with running() as made:
+        yield made
+
+
+def test_the_pools_are_disjoint_processes(shared):
+    client = shared.client
     demeter = set(client.gather(client.map(getpid, range(20), tag="demeter")))
     post = set(client.gather(client.map(getpid, range(20), tag="post")))
     assert (len(demeter), len(post)) == (2, 1)
@@ -106,8 +121,8 @@ def fresh_worker(session, tag, killed):
     return pids - killed
 
 
-def test_nobody_gets_in_without_the_cluster_s_credentials(session):
-    address = session.cluster.scheduler_address
+def test_nobody_gets_in_without_the_cluster_s_credentials(shared):
+    address = shared.cluster.scheduler_address
     assert address.startswith("tls://127.0.0.1:")
     for security in (None, Security.temporary()):
         plain = address if security else address.replace("tls://", "tcp://")
@@ -115,8 +130,8 @@ def test_nobody_gets_in_without_the_cluster_s_credentials(session):
             Client(plain, security=security, timeout=3)
 
 
-def test_everything_listens_on_loopback(session):
-    pids = {os.getpid(), *worker_pids(session)}
+def test_everything_listens_on_loopback(shared):
+    pids = {os.getpid(), *worker_pids(shared)}
     listening = [
         connection
         for pid in pids
@@ -127,21 +142,21 @@ def test_everything_listens_on_loopback(session):
     assert {c.laddr.ip for c in listening} == {"127.0.0.1"}
 
 
-def test_no_secret_is_in_an_argument_an_environment_or_a_file(session, tmp_path):
-    key = session.cluster.security.tls_worker_key
+def test_no_secret_is_in_an_argument_an_environment_or_a_file(shared, tmp_path):
+    key = shared.cluster.security.tls_worker_key
     needle = key.splitlines()[5]
-    for pid in worker_pids(session):
+    for pid in worker_pids(shared):
         process = psutil.Process(pid)
         assert needle not in " ".join(process.cmdline())
         assert needle not in str(process.environ())
-    logs = [p.read_text() for p in (session.run_path / "logs").iterdir()]
+    logs = [p.read_text() for p in (shared.run_path / "logs").iterdir()]
     assert len(logs) == 3
     assert not any(needle in text for text in logs)
 
 
-def test_the_record_and_the_scratch_space_are_closed_to_others(session):
-    assert session.run_path.stat().st_mode & 0o077 == 0
-    directories = session.client.run(lambda dask_worker: dask_worker.local_directory)
+def test_the_record_and_the_scratch_space_are_closed_to_others(shared):
+    assert shared.run_path.stat().st_mode & 0o077 == 0
+    directories = shared.client.run(lambda dask_worker: dask_worker.local_directory)
     for directory in directories.values():
         assert Path(directory).parents[1].stat().st_mode & 0o077 == 0
 
@@ -186,17 +201,17 @@ def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(session, eventuall
     eventually(lambda: not alive(pid))
 
 
-def test_a_fork_of_the_script_leaves_the_session_alone(session):
+def test_a_fork_of_the_script_leaves_the_session_alone(shared):
     child = os.fork()
     if child == 0:
-        session.close()
+        shared.close()
         os._exit(17)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
-    assert session.client.submit(getpid, tag="post").result(timeout=60) > 0
+    assert shared.client.submit(getpid, tag="post").result(timeout=60) > 0
 
 
-def test_a_resource_that_nobody_offers_is_named(session, caplog, eventually):
-    future = session.client.submit(getpid, tag="post", resources={"GPU": 1})
+def test_a_resource_that_nobody_offers_is_named(shared, caplog, eventually):
+    future = shared.client.submit(getpid, tag="post", resources={"GPU": 1})
     eventually(lambda: "calls wait for resource 'GPU', which no worker offers" in caplog.text)
     future.cancel()
 
@@ -283,18 +298,18 @@ def alive(pid):
         return False
 
 
-def test_calls_cannot_read_the_lifeline(session):
-    assert session.client.submit(read_stdin, tag="post").result(timeout=60) == ""
+def test_calls_cannot_read_the_lifeline(shared):
+    assert shared.client.submit(read_stdin, tag="post").result(timeout=60) == ""
 
 
-def test_measured_numbers_reach_the_record(session, eventually):
-    client = session.client
+def test_measured_numbers_reach_the_record(shared, eventually):
+    client = shared.client
     client.submit(eat, 120, tag="post").result(timeout=60)
-    session.cluster.sync(flush)
+    shared.cluster.sync(flush)
     import json
 
     def row():
-        lines = (session.run_path / "tasks.jsonl").read_text().splitlines()
+        lines = (shared.run_path / "tasks.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
         return next(
             (r for r in rows if r["state"] == "succeeded" and r["task_name"] == "eat"), None
