@@ -61,7 +61,7 @@ def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkey
     result = invoke("report")
     assert (result.code, result.out) == (6, "")
     assert "contains no recorded run" in result.err
-    assert "hint: `scalable run` records one" in result.err
+    assert "hint: record one with `scalable run`" in result.err
     assert json.loads(invoke("report", "--format", "json").out)["error"]["code"] == "E_RUN"
 
 
