@@ -446,7 +446,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
     assert given == [("one", "more", "local", {"model": 1}, 2)]
     other = invoke(*attach, "--manifest", file, "--target", "local", "--max", "moon=1")
     assert other.code == 3
-    assert "--max moon: no such component; there are 'model', 'analysis'" in other.err
+    assert "--max moon: no component has this name; known: 'model', 'analysis'" in other.err
     threads = invoke(*attach, "--target", "other")
     assert threads.code == 2
     assert "set processes: true on target 'other'" in threads.err

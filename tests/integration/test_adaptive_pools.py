@@ -198,7 +198,7 @@ def test_a_decision_is_carried_out_and_recorded(eventually):
 
 def test_a_decision_for_an_unknown_pool_changes_nothing():
     session = ScalableSession.from_yaml(target="fixed")
-    with pytest.raises(ClusterError, match="does not run"):
+    with pytest.raises(ClusterError, match="is not running"):
         session.apply(ScaleDecision({"a": 1}))
     with session:
         decision = ScaleDecision({"a": 1, "c": 1}, {"b": 1})

@@ -393,7 +393,7 @@ def where_am_i_flat(i):
 def test_an_image_that_is_missing_is_named_before_there_is_any_worker(component, tmp_path):
     pools = {"model": {**component, "image": "localhost/no-such-image:1"}}
     session = ScalableSession.local(pools, processes=True)
-    session._resolved.spec.options["containers"] = "podman"
+    session.spec.options["containers"] = "podman"
     with pytest.raises(ProviderError, match="no-such-image"):
         session.start()
 

@@ -8,18 +8,23 @@ Not in here: starting and watching the process that the rendered command makes, 
 providers' business, and what a worker is told, which is the cluster's.
 """
 
-from scalable.containers.check import (
-    check_image,
-    check_mounts,
-    probe_versions,
-    run_bounded,
-)
-from scalable.containers.choose import RUNTIMES, choose_runtime
-from scalable.containers.component import prove, request_for
-from scalable.containers.host_python import HostPython, read_host_python
-from scalable.containers.render import render_batch, render_command, render_removal
-from scalable.containers.request import ContainerRequest, Runtime, container_name
-from scalable.containers.versions import Versions, describe_mismatch, read_versions
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.containers.check import (
+        check_image,
+        check_mounts,
+        probe_versions,
+        run_bounded,
+    )
+    from scalable.containers.choose import RUNTIMES, choose_runtime
+    from scalable.containers.component import prove, request_for
+    from scalable.containers.host_python import HostPython, read_host_python
+    from scalable.containers.render import render_batch, render_command, render_removal
+    from scalable.containers.request import ContainerRequest, Runtime, container_name
+    from scalable.containers.versions import Versions, describe_mismatch, read_versions
 
 __all__ = [
     "RUNTIMES",
@@ -42,3 +47,42 @@ __all__ = [
     "request_for",
     "run_bounded",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.containers.check": (
+            "check_image",
+            "check_mounts",
+            "probe_versions",
+            "run_bounded",
+        ),
+        "scalable.containers.choose": (
+            "RUNTIMES",
+            "choose_runtime",
+        ),
+        "scalable.containers.component": (
+            "prove",
+            "request_for",
+        ),
+        "scalable.containers.host_python": (
+            "HostPython",
+            "read_host_python",
+        ),
+        "scalable.containers.render": (
+            "render_batch",
+            "render_command",
+            "render_removal",
+        ),
+        "scalable.containers.request": (
+            "ContainerRequest",
+            "Runtime",
+            "container_name",
+        ),
+        "scalable.containers.versions": (
+            "Versions",
+            "describe_mismatch",
+            "read_versions",
+        ),
+    },
+)

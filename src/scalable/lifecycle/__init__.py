@@ -4,8 +4,22 @@ The manifest, the plan and the client of a session are in ``session``; starting 
 is in ``providers``.
 """
 
-from scalable.lifecycle.attached_deployment import AttachedDeployment
-from scalable.lifecycle.deployment import Deployment
-from scalable.lifecycle.record import SessionRecord
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.lifecycle.attached_deployment import AttachedDeployment
+    from scalable.lifecycle.deployment import Deployment
+    from scalable.lifecycle.record import SessionRecord
 
 __all__ = ["AttachedDeployment", "Deployment", "SessionRecord"]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.lifecycle.attached_deployment": ("AttachedDeployment",),
+        "scalable.lifecycle.deployment": ("Deployment",),
+        "scalable.lifecycle.record": ("SessionRecord",),
+    },
+)

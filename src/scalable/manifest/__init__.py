@@ -5,13 +5,18 @@ and reports every fault at once. Does not know the providers (their option model
 does not compare counts (that is ``planning``), and contacts nothing.
 """
 
-from scalable.manifest.check import OptionModels
-from scalable.manifest.choose import choose_target
-from scalable.manifest.fields import ProviderOptions
-from scalable.manifest.json_schema import json_schema
-from scalable.manifest.manifest import Manifest, read_targets
-from scalable.manifest.resolved import ResolvedManifest
-from scalable.manifest.starter import starter_manifest, starter_workflow
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.manifest.check import OptionModels
+    from scalable.manifest.choose import choose_target
+    from scalable.manifest.fields import ProviderOptions
+    from scalable.manifest.manifest import Manifest, read_targets
+    from scalable.manifest.resolved import ResolvedManifest
+    from scalable.manifest.schema_document import json_schema
+    from scalable.manifest.starter import starter_manifest, starter_workflow
 
 __all__ = [
     "Manifest",
@@ -24,3 +29,22 @@ __all__ = [
     "starter_manifest",
     "starter_workflow",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.manifest.check": ("OptionModels",),
+        "scalable.manifest.choose": ("choose_target",),
+        "scalable.manifest.fields": ("ProviderOptions",),
+        "scalable.manifest.schema_document": ("json_schema",),
+        "scalable.manifest.manifest": (
+            "Manifest",
+            "read_targets",
+        ),
+        "scalable.manifest.resolved": ("ResolvedManifest",),
+        "scalable.manifest.starter": (
+            "starter_manifest",
+            "starter_workflow",
+        ),
+    },
+)

@@ -18,7 +18,6 @@ from scalable.manifest.schema import (
     OVERLAY_SECTIONS,
     REQUIRED_SECTIONS,
     SECTIONS,
-    TAG_PATTERN,
     Component,
     Manager,
     Project,
@@ -26,6 +25,7 @@ from scalable.manifest.schema import (
     Task,
 )
 from scalable.manifest.tree import (
+    TAG_PATTERN,
     Entry,
     Node,
     Path,

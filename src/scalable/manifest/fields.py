@@ -211,7 +211,8 @@ ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "appta
 class Record(BaseModel):
     """A map with a fixed set of keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    # A model that the manifest does not use is never built.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class ProviderOptions(Record):

@@ -7,14 +7,9 @@ import json
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from scalable.manifest.check import Checked, CheckedTarget
 from scalable.manifest.faults import Source
-from scalable.manifest.scalars import resolve_plain
-from scalable.manifest.schema import Bounds, Component, Task
 from scalable.manifest.tree import Entry, Table, nearest
 from scalable.spec import (
     ComponentSpec,
@@ -25,6 +20,10 @@ from scalable.spec import (
     WorkerRange,
 )
 from scalable.units import parse_duration
+
+if TYPE_CHECKING:
+    from scalable.manifest.check import Checked, CheckedTarget
+    from scalable.manifest.schema import Bounds, Component, Task
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ class ResolvedManifest:
     spec: DeploymentSpec
     data: Mapping[str, Any]
     lock: str
-    _view: Table = field(repr=False)
-    _source: Source = field(repr=False)
+    _view: Table = field(default_factory=Table, repr=False)
+    _source: Source = field(default_factory=Source, repr=False)
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
         """The same with other options of its target.
@@ -66,9 +65,9 @@ class ResolvedManifest:
 
     def to_yaml(self) -> str:
         """The resolved manifest as YAML, which resolves to the same lock again."""
-        return yaml.dump(
-            _escaped(self.data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
-        )
+        from scalable.manifest.yaml_writer import to_yaml
+
+        return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:
         """Say where in the file a finding belongs.
@@ -108,9 +107,20 @@ def resolved(
         Where relative paths start.
     """
     data = _data(checked, target)
+    spec = _spec(checked, target, directory)
+    return ResolvedManifest(spec, data, lock_of(data), view, source)
+
+
+def lock_of(data: Mapping[str, Any]) -> str:
+    """Return the lock of a resolved manifest: 64 hexadecimal digits.
+
+    Parameters
+    ----------
+    data
+        The resolved manifest as plain values; the order of its keys does not matter.
+    """
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    lock = hashlib.sha256(canonical.encode()).hexdigest()
-    return ResolvedManifest(_spec(checked, target, directory), data, lock, view, source)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _data(checked: Checked, target: str) -> dict[str, Any]:
@@ -210,27 +220,3 @@ def _range(bounds: Bounds | None) -> WorkerRange | None:
 
 def _seconds(text: str | None) -> float | None:
     return None if text is None else parse_duration(text)
-
-
-def _escaped(value: Any) -> Any:
-    """Keep a literal ``${`` from being read as a variable."""
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.1 would take for something else than text, and what 1.2 would."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-    def text(self, data: str) -> yaml.ScalarNode:
-        """Represent a string."""
-        style = None if isinstance(resolve_plain(data), str) and data != "<<" else '"'
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
-
-
-_Dumper.add_representer(str, _Dumper.text)

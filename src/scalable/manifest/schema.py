@@ -32,8 +32,6 @@ SECTIONS: dict[str, str] = {
 }
 REQUIRED_SECTIONS = ("version", "project", "targets", "components")
 OVERLAY_SECTIONS = ("project", "targets", "components", "tasks", "managers")
-#: Tags name Dask resources, jobs and pods, and stand in `tag=n` on a command line.
-TAG_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 
 class Bounds(Record):

@@ -15,6 +15,8 @@ Path: TypeAlias = tuple[str | int, ...]
 #: Deeper nesting and more values than these are refused, aliases counted as often as they stand.
 MAX_DEPTH = 100
 MAX_NODES = 100_000
+#: Tags name Dask resources, jobs and pods, and stand in `tag=n` on a command line.
+TAG_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 
 @dataclass(frozen=True, slots=True)

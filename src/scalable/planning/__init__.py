@@ -3,18 +3,25 @@
 No I/O, no Dask, no providers: prices and history arrive as values.
 """
 
-from scalable.planning.adaptive import (
-    AdaptiveBounds,
-    adaptive_bounds,
-    expectations,
-    total_maximum,
-)
-from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
-from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
-from scalable.planning.memory import judge_memory
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+# Not lazily: its module has the same name.
 from scalable.planning.notices import notices
-from scalable.planning.plan import make_plan
-from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
+
+if TYPE_CHECKING:
+    from scalable.planning.adaptive import (
+        AdaptiveBounds,
+        adaptive_bounds,
+        expectations,
+        total_maximum,
+    )
+    from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
+    from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
+    from scalable.planning.memory import judge_memory
+    from scalable.planning.plan import make_plan
+    from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
 
 __all__ = [
     "OBJECTIVES",
@@ -35,3 +42,33 @@ __all__ = [
     "worker_counts",
     "written_total",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.planning.adaptive": (
+            "AdaptiveBounds",
+            "adaptive_bounds",
+            "expectations",
+            "total_maximum",
+        ),
+        "scalable.planning.request": (
+            "OBJECTIVES",
+            "POLICIES",
+            "PlanRequest",
+        ),
+        "scalable.planning.counts": (
+            "conflicts",
+            "expected_work",
+            "worker_counts",
+            "written_total",
+        ),
+        "scalable.planning.knowledge": (
+            "Knowledge",
+            "PastPrediction",
+            "Prices",
+        ),
+        "scalable.planning.memory": ("judge_memory",),
+        "scalable.planning.plan": ("make_plan",),
+    },
+)

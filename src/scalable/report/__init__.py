@@ -6,10 +6,13 @@ Reports are made from the record of a run alone. Printing them is the task of ``
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scalable.report.human import render_human
-from scalable.telemetry import Summary, find_run, read_run, summarize
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.report.human import render_human
+    from scalable.telemetry import Summary
 
 __all__ = ["build", "render_human", "render_json"]
 
@@ -32,9 +35,14 @@ def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summar
     RunError
         If there is no such run, or it cannot be read.
     """
+    from scalable.telemetry import find_run, read_run, summarize
+
     return summarize(read_run(find_run(runs_dir, run_id)))
 
 
 def render_json(summary: Summary) -> dict[str, Any]:
     """Return the report as a versioned JSON value ``{"version": 1, "report": ...}``."""
     return {"version": _VERSION, "report": summary.to_dict()}
+
+
+__getattr__, __dir__ = exported_lazily(__name__, {"scalable.report.human": ("render_human",)})

@@ -1,4 +1,4 @@
-"""A session: manifest, target, cluster, client and run record, from the user's side."""
+"""The session: cluster, client and run record of one request, from the user's side."""
 
 from __future__ import annotations
 
@@ -6,44 +6,25 @@ import atexit
 import logging
 import os
 import sys
-import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
-from scalable.errors import ClusterError, ManifestError, NameTakenError, PlanError, RunError
-from scalable.forecasting import gather, quoted_prices
-from scalable.lifecycle import AttachedDeployment, Deployment, SessionRecord
-from scalable.lifecycle.bounds import within_bounds
-from scalable.lifecycle.creation import (
-    Creation,
-    DetachOptions,
-    ManagerRequest,
-    create,
-)
-from scalable.lifecycle.record import announce_run
-from scalable.lifecycle.recording import default_name
-from scalable.lifecycle.requests import (
-    detached_manifest,
-    manager_requests,
-    refuse_threads,
-    search_path,
-)
-from scalable.lifecycle.resuming import running_cluster
-from scalable.lifecycle.waiting import wait_until_ready
-from scalable.manifest import Manifest, ResolvedManifest, choose_target, read_targets
-from scalable.planning import PlanRequest, conflicts, make_plan, notices, written_total
-from scalable.providers.registry import get_provider, inside_job_of, option_models
-from scalable.records import ClusterDirectory, find
-from scalable.spec import DeploymentSpec, Plan, ScalePlan, ValidationReport
-from scalable.telemetry import RunDirectory
+from scalable.errors import ClusterError, RunError
+from scalable.session.planned import Planned
+from scalable.session.request import Request
+from scalable.spec import Plan, ScalePlan
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scalable.client.client import ScalableClient
+    from scalable.lifecycle import AttachedDeployment, Deployment, SessionRecord
+    from scalable.lifecycle.creation import DetachOptions
+    from scalable.records import ClusterDirectory
     from scalable.scaling import ScaleDecision
 
 logger = logging.getLogger("scalable.session")
@@ -51,11 +32,16 @@ logger = logging.getLogger("scalable.session")
 _open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
 
-class ScalableSession:
-    """Runs a workflow on a target of a manifest.
+class ScalableSession(Planned):
+    """A workflow on one target of a manifest: its plan, its cluster, its client, its record.
 
-    Use :meth:`from_yaml` or :meth:`local`. As a context manager it yields the client, and ends
-    everything that it started.
+    Make one with :meth:`from_yaml` or :meth:`local`. As a context manager it yields the client, and
+    ends everything that it started.
+
+    Parameters
+    ----------
+    request
+        The request.
 
     Examples
     --------
@@ -64,11 +50,10 @@ class ScalableSession:
     ...     results = client.gather(futures)
     """
 
-    def __init__(self, manifest: Manifest, target: str) -> None:
-        self._manifest = manifest
-        self._resolved: ResolvedManifest = manifest.resolve(target)
-        self._provider = get_provider(self._resolved.spec.provider_name)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         self._deployment: Deployment | AttachedDeployment | None = None
+        self._attached: AttachedDeployment | None = None
         self._client: ScalableClient | None = None
         self._record: SessionRecord | None = None
         self._scaled: Deployment | AttachedDeployment | None = None
@@ -85,27 +70,17 @@ class ScalableSession:
         Parameters
         ----------
         path
-            YAML or TOML; by default SCALABLE_MANIFEST, then ``scalable.yaml``.
+            YAML or TOML file; by default SCALABLE_MANIFEST, then ``scalable.yaml``.
         target
-            By default SCALABLE_TARGET, then the target in whose batch system this process is
-            a job, then ``local``, then the only one.
+            Name of the target; by default SCALABLE_TARGET, then the target in whose batch system
+            this process is a job, then ``local``, then the only one.
 
         Raises
         ------
         ManifestError
             With every fault of the file, or the targets to choose from.
         """
-        models = option_models()
-        file = settings.manifest_path(path)
-        targets = read_targets(file)
-        chosen = choose_target(targets, target, inside_job_of)
-        manifest = Manifest.load(file, models, target=chosen)
-        if chosen is None:
-            raise ManifestError(
-                f"which target? {file} has {', '.join(targets)}",
-                hint=f"give target=, --target or {settings.TARGET}",
-            )
-        return cls(manifest, chosen)
+        return cls(Request.read(path, target))
 
     @classmethod
     def local(
@@ -121,181 +96,73 @@ class ScalableSession:
         Parameters
         ----------
         pools
-            Tag -> workers, or tag -> component as in a manifest.
+            Tag -> number of workers, or tag -> component as in a manifest.
         processes
             Whether each worker is a process of its own.
         threads_per_worker
-            Calls that one worker runs at once.
+            Number of calls that one worker runs at the same time.
         project
             Name of the project in records.
+
+        Raises
+        ------
+        ManifestError
+            With every fault of the pools.
         """
-        components = {
-            tag: dict(pool) if isinstance(pool, Mapping) else {"workers": pool}
-            for tag, pool in pools.items()
-        }
-        target = {
-            "provider": "local",
-            "processes": processes,
-            "threads_per_worker": threads_per_worker,
-        }
-        data = {
-            "version": 1,
-            "project": {"name": project},
-            "targets": {"local": target},
-            "components": components,
-        }
-        return cls(Manifest.from_mapping(data, option_models()), "local")
+        from scalable.session.local_pools import local_request
+
+        return cls(
+            local_request(
+                pools,
+                processes=processes,
+                threads_per_worker=threads_per_worker,
+                project=project,
+            )
+        )
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Open a session on a cluster that runs already, with what its manifest says.
+        """Open a session on a running cluster, with the manifest that the cluster was made from.
 
         Closing the session only disconnects; :meth:`delete` ends the cluster.
 
         Parameters
         ----------
         name
-            Of the cluster; ``provider/name``, its id, or the beginning of that.
+            Name of the cluster, ``provider/name``, its id, or the beginning of the id.
 
         Raises
         ------
         ClusterError
-            When there is no such cluster, several are meant, or it does not answer.
+            When no cluster or several clusters match, or the cluster does not answer.
         """
+        from scalable.manifest import Manifest
+        from scalable.providers.registry import option_models
+        from scalable.records import find
+
         directory = find(name)
-        record = directory.record()
+        target = directory.record().target
         file = directory.path / "manifest.yaml"
-        session = cls(Manifest.load(file, option_models(), target=record.target), record.target)
+        manifest = Manifest.load(file, option_models(), target=target)
+        session = cls(Request(manifest.resolve(target), manifest))
         session._attach(directory)
         return session
 
     def _attach(self, directory: ClusterDirectory) -> ScalableClient:
-        attachment = AttachedDeployment(directory)
-        self._deployment = self._scaled = attachment
+        from scalable.lifecycle import AttachedDeployment
+        from scalable.lifecycle.record import announce_run
+
+        logger.debug("attaching to cluster %s at %s", directory.id, directory.path)
+        attached = AttachedDeployment(directory)
+        self._attached = self._deployment = self._scaled = attached
         _open_sessions.add(self)
-        announce_run(attachment.run_path)
+        announce_run(attached.run_path)
         try:
             self._client = self._connect()
         except BaseException:
             self._close(None)
             raise
         return self._client
-
-    # Before it runs -----------------------------------------------------------------------------
-
-    @property
-    def spec(self) -> DeploymentSpec:
-        """What is asked of the provider."""
-        return self._resolved.spec
-
-    @property
-    def target(self) -> str:
-        """Name of the target."""
-        return self.spec.target_name
-
-    def validate(self) -> ValidationReport:
-        """Check the request, offline: counts against bounds, and what the provider checks."""
-        report = ValidationReport()
-        locate = self._resolved.locate
-        report.extend(self._manifest.warnings)
-        report.extend(locate(d) for d in notices(self.spec))
-        report.extend(locate(d) for d in conflicts(self.spec))
-        found = self._provider.validate(self.spec)
-        report.extend(locate(d) for d in [*found.errors, *found.warnings])
-        return report
-
-    def check(self) -> ValidationReport:
-        """Check the request against the place as it is now; nothing is started.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider has nothing to ask.
-        ProviderError
-            When the place does not answer.
-        """
-        if not hasattr(self._provider, "check"):
-            raise NotImplementedError(
-                f"target {self.target!r}: provider {self._provider.name!r} has no live check"
-            )
-        report = ValidationReport()
-        found = self._provider.check(self.spec)
-        report.extend(self._resolved.locate(d) for d in [*found.errors, *found.warnings])
-        return report
-
-    def scripts(self) -> Mapping[str, str]:
-        """Tag -> the script that starts one of its workers.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider submits none.
-        """
-        if not hasattr(self._provider, "render_scripts"):
-            raise NotImplementedError(
-                f"target {self.target!r}: provider {self._provider.name!r} submits no scripts"
-            )
-        found: Mapping[str, str] = self._provider.render_scripts(self.spec)
-        return found
-
-    def plan(
-        self,
-        dry_run: bool = False,
-        objective: str | None = None,
-        policy: str | None = None,
-        *,
-        deadline: str | float | None = None,
-        budget: float | None = None,
-    ) -> Plan:
-        """Say what the run will take, by the manifest and by earlier runs of the project.
-
-        Parameters
-        ----------
-        dry_run
-            Write and contact nothing. Planning never does: it only reads.
-        objective
-            ``"minimize cost"``: the fewest workers that end within the deadline;
-            ``"minimize time"``: the most that still shorten the run; ``"balance"``: between the
-            two. None: the counts that the manifest asks for.
-        policy
-            ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
-            without; ``"manual"``: the counts that the manifest asks for.
-        deadline
-            Length of the run, in seconds or such as ``"2h"``; by default the target's walltime.
-        budget
-            What the run may cost, in the currency of the target's prices.
-
-        Raises
-        ------
-        ManifestError
-            When the request is not valid.
-        PlanError
-            When nothing within the bounds keeps to the deadline or the budget.
-        NotImplementedError
-            For any other objective.
-        """
-        del dry_run  # nothing here writes or contacts anything
-        request = PlanRequest.parse(objective, policy, deadline, budget)
-        self._refuse_invalid()
-        prices = quoted_prices(self._provider, self.spec)
-        return make_plan(self.spec, self._resolved.lock, gather(self.spec, prices), request)
-
-    def _refuse_invalid(self) -> None:
-        report = self.validate()
-        if not report.ok:
-            count = len(report.errors)
-            raise ManifestError(
-                f"target {self.target!r} cannot be used: {count} error{'s' * (count > 1)}",
-                diagnostics=report.errors,
-            )
-
-    def refuse_what_cannot_run(self) -> None:
-        """Raise NotImplementedError where the target's provider cannot build clusters."""
-        if not getattr(self._provider, "builds_clusters", True):
-            raise NotImplementedError(
-                f"target {self.target!r}: provider {self._provider.name!r} validates and plans, "
-                "but cannot build clusters in this version; use a local or slurm target"
-            )
 
     # Running ------------------------------------------------------------------------------------
 
@@ -312,42 +179,55 @@ class ScalableSession:
         Parameters
         ----------
         plan
-            By default what :meth:`plan` says. A session that runs is brought to its counts.
+            Counts of workers; by default those of :meth:`plan`. The pools of a running session are
+            changed to them.
         detach
-            Start scheduler and workers apart from this process: they go on when it ends, until
-            :meth:`delete`, ``scalable down``, or nobody has needed them for the idle timeout. A
-            cluster of that name which runs already is brought to the plan's counts.
+            Start scheduler and workers in processes of their own. They keep running after this
+            process ends, until :meth:`delete`, ``scalable down``, or the idle timeout. A cluster
+            of that name that is already running is brought to the plan's counts.
         name
-            Of a detached cluster; by default made of the project and the target.
+            Name of a detached cluster; by default made of the project and the target.
         timeout_s
-            How long the first worker of each pool of a detached cluster is waited for.
+            Seconds to wait for the first worker of each pool of a detached cluster.
 
         Returns
         -------
         ScalableClient
-            The same one when it runs already.
+            The same client each time while the session runs.
         """
         if self._client is not None:
             if plan is not None and self._deployment is not None:
                 self._deployment.scale(plan.scale_plan, source="plan")
             return self._client
         if (running := os.environ.get(settings.CLUSTER)) and not detach:
+            from scalable.records import find
+
             return self._attach(find(running))
         if detach:
             return self._start_detached(plan, name, timeout_s)
         if name is not None:
             raise ClusterError("only a detached cluster has a name", hint="add detach=True")
+        return self._start_here(plan)
+
+    def _start_here(self, plan: Plan | None) -> ScalableClient:
+        """Start a cluster that lives in this process."""
+        request = self._request
+        warnings = request.require_valid().warnings
+        request.require_clusters()
+        prepare = getattr(request.provider, "prepare", None)
+        if prepare is not None:
+            prepare(self.spec)  # starts early what can start while the engine is imported
         plan = plan or self.plan()
-        self._refuse_invalid()
-        self.refuse_what_cannot_run()
-        for warning in self.validate().warnings:
+        for warning in warnings:
             logger.warning("%s", warning.render())
-        run: RunDirectory | None = None
+        from scalable.lifecycle import Deployment, SessionRecord
+
         if settings.telemetry_enabled():
-            manifest_yaml = self._resolved.to_yaml()
+            manifest_yaml = request.resolved.to_yaml()
             self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
-            run = self._record.run
-        self._deployment = self._scaled = Deployment(self._provider, self.spec, run)
+        run = None if self._record is None else self._record.run
+        logger.debug("starting %r here; run record: %s", self.target, run and run.path)
+        self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
         _open_sessions.add(self)
         try:
             self._deployment.start(plan)
@@ -360,116 +240,43 @@ class ScalableSession:
     def _start_detached(
         self, plan: Plan | None, name: str | None, timeout_s: float
     ) -> ScalableClient:
+        from scalable.session.detached import use_or_create
+
         plan = plan or self.plan()
-        name = name or default_name(self.spec)
-        existing = running_cluster(name)
-        if existing is None:
-            try:
-                made = self.create(plan, DetachOptions(name=name))
-            except NameTakenError:
-                existing = running_cluster(name)  # another process was faster
-                if existing is None:
-                    raise
-            else:
-                # Loading the engine takes as long as starting a worker: both at once.
-                threading.Thread(target=_load_engine, daemon=True).start()
-                wait_until_ready(made, timeout_s=timeout_s)
-                return self._attach(made)
-        wait_until_ready(existing, timeout_s=timeout_s, workers=False)
-        client = self._attach(existing)
-        assert self._deployment is not None
-        self._deployment.scale(plan.scale_plan, source="plan")
+        directory, created = use_or_create(self._request, plan, name, timeout_s)
+        client = self._attach(directory)
+        if not created:
+            assert self._deployment is not None
+            self._deployment.scale(plan.scale_plan, source="plan")
         return client
 
     def create(self, plan: Plan, options: DetachOptions) -> ClusterDirectory:
         """Start a detached cluster, and return before it is ready.
 
-        Parameters
-        ----------
-        plan
-            What it is to have.
-        options
-            What is asked beside the manifest.
-
-        Raises
-        ------
-        ManifestError
-            When the target cannot be detached, or one of its managers cannot be used.
-        ClusterError
-            When there is a cluster of that name already.
+        Parameters and errors are those of :func:`scalable.session.detached.create_cluster`.
         """
-        self._refuse_invalid()
-        self.refuse_what_cannot_run()
-        resolved = detached_manifest(self._resolved, options)
-        return create(
-            Creation(
-                resolved.spec,
-                manager_requests(self._manifest, resolved),
-                plan,
-                resolved.to_yaml(),
-                options,
-                sys_path=search_path(self.spec),
-            )
-        )
+        from scalable.session.detached import create_cluster
 
-    def refuse_what_cannot_detach(self, options: DetachOptions) -> Mapping[str, ManagerRequest]:
-        """Raise where the target cannot be detached; nothing is started or written.
-
-        Returns
-        -------
-        Mapping
-            Id -> request of each manager that a detached cluster would have.
-        """
-        self._refuse_invalid()
-        self.refuse_what_cannot_run()
-        return manager_requests(self._manifest, detached_manifest(self._resolved, options))
+        return create_cluster(self._request, plan, options)
 
     def manage(
         self, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
     ) -> int:
         """Provision workers of this target for a running cluster, until told to leave.
 
-        Parameters
-        ----------
-        cluster
-            Its name, or the path of an access file.
-        manager
-            Id of this manager within the cluster.
-        limits
-            Tag -> most workers of it.
-        priority
-            Lower numbers are filled first.
-
-        Returns
-        -------
-        int
-            An exit code.
+        Parameters and errors are those of :func:`scalable.session.detached.manage`.
         """
-        from scalable.lifecycle.managing import attach_manager
+        from scalable.session.detached import manage
 
-        self._refuse_invalid()
-        self.refuse_what_cannot_run()
-        refuse_threads(self.spec)
-        unknown = [tag for tag in limits if tag not in self.spec.components]
-        if unknown:
-            known = ", ".join(map(repr, self.spec.tags))
-            raise PlanError(f"--max {unknown[0]}: no such component; there are {known}")
-        return attach_manager(
-            cluster,
-            manager,
-            self.spec,
-            limits=limits,
-            priority=priority,
-            sys_path=search_path(self.spec),
-        )
+        return manage(self._request, cluster, manager, limits=limits, priority=priority)
 
     def delete(self) -> None:
-        """End the detached cluster that this session is attached to, for everybody."""
-        if not isinstance(self._deployment, AttachedDeployment):
+        """End the detached cluster that this session is attached to, for all its users."""
+        attached = self._attached
+        if attached is None:
             raise ClusterError("this session has no detached cluster", hint="close() ends it")
-        attachment = self._deployment
         self.close()
-        attachment.delete()
+        attached.delete()
 
     def _connect(self) -> ScalableClient:
         from scalable.client.client import ScalableClient
@@ -484,7 +291,7 @@ class ScalableSession:
             labels=labels,
             tags=self.spec.tags,
         )
-        if isinstance(self._deployment, AttachedDeployment):
+        if self._attached is not None:
             client.listen()
         return client
 
@@ -492,21 +299,22 @@ class ScalableSession:
     def client(self) -> ScalableClient:
         """The client of the running session."""
         if self._client is None:
-            raise ClusterError("the session does not run", hint="call session.start() first")
+            raise ClusterError("the session is not running", hint="call session.start() first")
         return self._client
 
     @property
     def cluster(self) -> Any:
         """The provider's cluster handle."""
-        if self._deployment is None or self._deployment.cluster is None:
-            raise ClusterError("the session does not run", hint="call session.start() first")
-        return self._deployment.cluster
+        cluster = self._running().cluster
+        if cluster is None:
+            raise ClusterError("the session is not running", hint="call session.start() first")
+        return cluster
 
     @property
     def run_path(self) -> Path | None:
         """Directory of the run's record, or None without telemetry or before the start."""
-        if isinstance(self._deployment, AttachedDeployment):
-            return self._deployment.run_path
+        if self._attached is not None:
+            return self._attached.run_path
         return None if self._record is None else self._record.run.path
 
     @property
@@ -515,7 +323,7 @@ class ScalableSession:
         return [] if self._scaled is None else list(self._scaled.scaling_history)
 
     def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
-        """Set how many workers of a tag are wanted; the others stay as they are.
+        """Set how many workers of a tag are wanted; the other pools stay as they are.
 
         Parameters
         ----------
@@ -527,59 +335,45 @@ class ScalableSession:
         Raises
         ------
         ClusterError
-            When the manifest has no such component, or the count is no count.
+            When the manifest has no such component, or a count is not a whole number >= 0.
         """
-        counts = dict(tag) if isinstance(tag, Mapping) else {tag: n}
-        checked: dict[str, int] = {}
-        for name, count in counts.items():
-            if name not in self.spec.components:
-                known = ", ".join(repr(t) for t in self.spec.tags)
-                raise ClusterError(f"no component {name!r} to scale; known tags: {known}")
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise ClusterError(f"{name!r} cannot have {count!r} workers")
-            checked[name] = count
-        if self._deployment is None:
-            raise ClusterError("the session does not run", hint="call session.start() first")
-        total = written_total(self.spec)
-        after = sum((self._deployment.counts | checked).values())
-        if total is not None and after > total[1]:
-            logger.warning("%d workers in all are more than the manifest's %s %d", after, *total)
-        resources = {name: self.spec.resources(name) for name in checked}
-        self._deployment.scale(ScalePlan(checked, resources), source="manual")
+        from scalable.session.counts import checked_counts, warn_of_excess
+
+        counts = checked_counts(self.spec, tag if isinstance(tag, Mapping) else {tag: n})
+        deployment = self._running()
+        warn_of_excess(self.spec, deployment.counts | counts)
+        resources = {name: self.spec.resources(name) for name in counts}
+        deployment.scale(ScalePlan(counts, resources), source="manual")
 
     def apply(self, decision: ScaleDecision) -> None:
-        """Carry out what a scaler decided, on the pools that it names alone.
+        """Carry out a scaler's decision, on the pools that it names alone.
 
-        What is to be added and removed is relative to what is wanted now. The manifest's bounds
-        hold: those of a component's ``workers``, and the target's for all pools together.
+        Its changes are relative to the counts wanted now. The manifest's bounds limit them: those
+        of a component's ``workers``, and the target's for all pools together.
 
         Parameters
         ----------
         decision
-            For example of an :class:`~scalable.AdaptiveScaler`.
+            Decision of an :class:`~scalable.AdaptiveScaler`, for example.
 
         Raises
         ------
         ClusterError
             When it names a component that the manifest does not have; nothing changes then.
         """
-        if self._deployment is None:
-            raise ClusterError("the session does not run", hint="call session.start() first")
-        for tag in decision.changes:
-            if tag not in self.spec.components:
-                known = ", ".join(repr(t) for t in self.spec.tags)
-                raise ClusterError(f"no component {tag!r} to scale; known tags: {known}")
-        wanted = dict.fromkeys(self.spec.tags, 0) | self._deployment.wanted
-        decided = decision.counts(wanted)
-        counts = within_bounds(self.spec, wanted, decided)
-        held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
-        if held:
-            logger.warning("the manifest's bounds hold: %s", ", ".join(held))
-        reason = "; ".join([decision.reasoning or "a decision", *held])
-        resources = {tag: self.spec.resources(tag) for tag in counts}
-        plan = ScalePlan(counts, resources)
+        from scalable.session.counts import decided_counts
+
+        deployment = self._running()
+        counts, reason = decided_counts(self.spec, deployment.wanted, decision)
         if counts:
-            self._deployment.scale(plan, source="decision", reason=reason)
+            resources = {tag: self.spec.resources(tag) for tag in counts}
+            plan = ScalePlan(counts, resources)
+            deployment.scale(plan, source="decision", reason=reason)
+
+    def _running(self) -> Deployment | AttachedDeployment:
+        if self._deployment is None:
+            raise ClusterError("the session is not running", hint="call session.start() first")
+        return self._deployment
 
     def record_artifact(
         self,
@@ -589,7 +383,7 @@ class ScalableSession:
         kind: str = "file",
         **metadata: Any,
     ) -> None:
-        """Note in the run's record that the workflow made something.
+        """Record a result of the workflow in the run's record.
 
         Parameters
         ----------
@@ -598,14 +392,14 @@ class ScalableSession:
         name
             By default the last part of the path.
         kind
-            What it is: ``"file"``, ``"table"``, ``"plot"``, ...
+            Kind of result: ``"file"``, ``"table"``, ``"plot"``, ...
         **metadata
-            Anything else that is worth knowing, as JSON values.
+            Further facts about it, as JSON values.
         """
         if self._record is not None:
             self._record.artifact(path, name=name, kind=kind, metadata=metadata)
         elif self._deployment is None:
-            raise RunError("there is no run to record in", hint="call session.start() first")
+            raise RunError("no run is being recorded", hint="call session.start() first")
 
     # Ending -------------------------------------------------------------------------------------
 
@@ -619,9 +413,10 @@ class ScalableSession:
             return  # a fork of the process that the session belongs to
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
+        self._attached = None
         if error is None and client is not None:
             _warn_of_unfinished(client)
-        # Each is ended whatever becomes of the others: the client first, the record last.
+        # Each is ended even if another fails: the client first, the record last.
         with ExitStack() as ending:
             if self._record is not None:
                 ending.callback(self._record.close, error)
@@ -646,24 +441,19 @@ class ScalableSession:
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
 
 
-def _load_engine() -> None:
-    import scalable.client.attached
-    import scalable.client.client  # noqa: F401 - to have it loaded
-
-
 def _warn_of_unfinished(client: ScalableClient) -> None:
     unfinished = sum(state.status == "pending" for state in list(client.futures.values()))
     if unfinished:
         logger.warning(
-            "the session ends while %d calls have not finished: they are cancelled; "
-            "gather their results before",
+            "the session ends with %d unfinished calls, which are cancelled; "
+            "gather their results before the session ends",
             unfinished,
         )
 
 
 @atexit.register
 def _close_open_sessions() -> None:
-    """End sessions that the script left open, before Dask closes what they stand on."""
+    """End sessions that the script left open, before Dask closes their event loop."""
     error = getattr(sys, "last_value", None)
     for session in list(_open_sessions):
         session._close(error)  # noqa: SLF001

@@ -8,22 +8,27 @@ Not in this package: the sources of rows (the engine's plug-ins), the rendering 
 (``report``), and their use in plans (``planning``).
 """
 
-from scalable.quantiles import Durations, Quantiles, quantile
-from scalable.telemetry.bundled import each_call
-from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
-from scalable.telemetry.finding import find_run, list_runs
-from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
-from scalable.telemetry.reading import RunRecord, RunTail, read_run
-from scalable.telemetry.streams import STREAMS
-from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
-from scalable.telemetry.summary import (
-    FailureClass,
-    FailureSummary,
-    PoolSummary,
-    ScalingSummary,
-    Summary,
-    TaskNameSummary,
-)
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.quantiles import Durations, Quantiles, quantile
+    from scalable.telemetry.bundled import each_call
+    from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
+    from scalable.telemetry.finding import find_run, list_runs
+    from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
+    from scalable.telemetry.reading import RunRecord, RunTail, read_run
+    from scalable.telemetry.streams import STREAMS
+    from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
+    from scalable.telemetry.summary import (
+        FailureClass,
+        FailureSummary,
+        PoolSummary,
+        ScalingSummary,
+        Summary,
+        TaskNameSummary,
+    )
 
 __all__ = [
     "NO_TAG",
@@ -54,3 +59,50 @@ __all__ = [
     "summarize",
     "work_span_s",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.quantiles": (
+            "Durations",
+            "Quantiles",
+            "quantile",
+        ),
+        "scalable.telemetry.bundled": ("each_call",),
+        "scalable.telemetry.directory": (
+            "EndStatus",
+            "RunDirectory",
+            "amend_status",
+        ),
+        "scalable.telemetry.finding": (
+            "find_run",
+            "list_runs",
+        ),
+        "scalable.telemetry.history": (
+            "CallRecord",
+            "EarlierRun",
+            "read_history",
+            "work_span_s",
+        ),
+        "scalable.telemetry.reading": (
+            "RunRecord",
+            "RunTail",
+            "read_run",
+        ),
+        "scalable.telemetry.streams": ("STREAMS",),
+        "scalable.telemetry.summarizing": (
+            "NO_TAG",
+            "REASON_CLOSED",
+            "REASON_LOST",
+            "summarize",
+        ),
+        "scalable.telemetry.summary": (
+            "FailureClass",
+            "FailureSummary",
+            "PoolSummary",
+            "ScalingSummary",
+            "Summary",
+            "TaskNameSummary",
+        ),
+    },
+)

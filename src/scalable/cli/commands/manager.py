@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from scalable import settings
 from scalable.cli.clusters import complete_cluster_or_file, read_counts
 from scalable.cli.options import output_options, target_option
 from scalable.cli.output import Output
@@ -44,9 +43,10 @@ def attach(
 
     Ctrl-C or SIGTERM: its workers finish what they run, then it leaves. A second one: at once.
     """
-    from scalable.session import ScalableSession
+    from scalable.session.detached import manage
+    from scalable.session.request import Request
 
-    session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
+    request = Request.read(manifest, target)
     most = read_counts(limits)
-    output.note(f"manager {manager!r} provisions on target {session.target!r}; Ctrl-C to leave")
-    return session.manage(cluster, manager, limits=most, priority=priority)
+    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C to leave")
+    return manage(request, cluster, manager, limits=most, priority=priority)

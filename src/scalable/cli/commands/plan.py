@@ -46,7 +46,7 @@ def command(
     run: str | None,
     show_script: bool,
     output: Output,
-    **request: Any,
+    **asked: Any,
 ) -> int:
     """Say what a run will take: workers, time, cost, and why.
 
@@ -55,19 +55,20 @@ def command(
     if run is not None:
         output.show(comparison_result(run))
         return 0
-    if front and request["objective"] is None:
+    if front and asked["objective"] is None:
         raise click.UsageError(
             "--front needs an --objective: without one there is nothing to choose"
         )
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
 
-    session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
-    plan = session.plan(dry_run=dry_run, **request)
-    for warning in session.validate().warnings:
+    del dry_run  # planning writes and contacts nothing
+    request = Request.read(manifest, target)
+    plan = request.plan(**asked)
+    for warning in request.validate().warnings:
         output.note(warning.render())
     if front and not plan.front:
         output.note("policy manual leaves nothing to choose: there is no front to draw")
-    output.show(plan_result(plan, session.scripts() if show_script else {}, front=front))
+    output.show(plan_result(plan, request.scripts() if show_script else {}, front=front))
     return 0
 
 

@@ -75,20 +75,20 @@ def command(
     """
     from scalable.cli.commands.plan import plan_result
     from scalable.records import find
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
 
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
         raise click.UsageError(f"{path} is no manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
     # What cannot work is to fail here, before anything has started.
-    session = ScalableSession.from_yaml(path, target)
-    plan = session.plan(dry_run=dry_run)
+    request = Request.read(path, target)
+    plan = request.plan()
     if dry_run:
         output.show(plan_result(plan))
         return 0
     if cluster is None:
-        session.refuse_what_cannot_run()
+        request.require_clusters()
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target

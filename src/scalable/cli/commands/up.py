@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from scalable import settings
 from scalable.cli.clusters import (
     Duration,
     cluster_data,
@@ -29,7 +28,7 @@ from scalable.units import format_duration
 if TYPE_CHECKING:
     from scalable.lifecycle.creation import DetachOptions
     from scalable.records import ClusterDirectory
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
 
 READY_TIMEOUT_S = 3600.0
 
@@ -67,37 +66,38 @@ def command(  # noqa: PLR0913 - what a user may say
     from scalable.lifecycle.creation import DetachOptions
     from scalable.lifecycle.recording import default_name
     from scalable.lifecycle.resuming import running_cluster
-    from scalable.session import ScalableSession
+    from scalable.session.detached import create_cluster, requested_managers
+    from scalable.session.request import Request
 
-    session = ScalableSession.from_yaml(settings.manifest_path(manifest), target)
+    request = Request.read(manifest, target)
     options = DetachOptions(
-        name=name or default_name(session.spec),
+        name=name or default_name(request.spec),
         idle_timeout_s=idle_timeout,
         time_to_live_s=ttl,
         workers=not no_workers,
         processes=processes,
         dashboard_address=dashboard,
     )
-    plan = session.plan()
-    for warning in session.validate().warnings:
+    plan = request.plan()
+    for warning in request.validate().warnings:
         output.note(warning.render())
     assert options.name is not None
     running = running_cluster(options.name)
     if running is not None:
-        return _change(running, session, plan, options, yes=yes, wait=not no_wait, output=output)
-    managers = session.refuse_what_cannot_detach(options)
-    output.note(render_plan(plan) + _outlook(session, options))
-    if _asks_first([session.spec, *(request.spec for request in managers.values())]):
-        confirm(f"Start cluster {options.name!r} on {session.target!r}?", yes=yes)
+        return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
+    managers = requested_managers(request, options)
+    output.note(render_plan(plan) + _outlook(request, options))
+    if _asks_first([request.spec, *(m.spec for m in managers.values())]):
+        confirm(f"Start cluster {options.name!r} on {request.target!r}?", yes=yes)
     try:
         with _what_goes_on(options.name, output):
-            directory = session.create(plan, options)
+            directory = create_cluster(request, plan, options)
             status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
     except NameTakenError:
         running = running_cluster(options.name)  # another `up` was faster
         if running is None:
             raise
-        return _change(running, session, plan, options, yes=yes, wait=not no_wait, output=output)
+        return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
     _show(status, output, changed=True)
     return 0
 
@@ -131,16 +131,16 @@ def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
     )
 
 
-def _outlook(session: ScalableSession, options: DetachOptions) -> str:
+def _outlook(request: Request, options: DetachOptions) -> str:
     """When it ends by itself, and who feeds it."""
     from scalable.lifecycle.creation import lifetimes
 
     lines = [""]
-    idle, live = lifetimes(session.spec, options)
+    idle, live = lifetimes(request.spec, options)
     lines.append(f"Ends:   after {format_duration(idle)} without work")
     if live is not None:
         lines.append(f"        and in any case after {format_duration(live)}")
-    for manager in session.spec.managers:
+    for manager in request.spec.managers:
         limits = ", ".join(f"{tag} at most {n}" for tag, n in manager.limits.items())
         lines.append(
             f"Manager on {manager.target}: priority {manager.priority}"
@@ -151,7 +151,7 @@ def _outlook(session: ScalableSession, options: DetachOptions) -> str:
 
 def _change(
     directory: ClusterDirectory,
-    session: ScalableSession,
+    request: Request,
     plan: Plan,
     options: DetachOptions,
     *,
@@ -164,13 +164,13 @@ def _change(
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of
 
-    _refuse_other_target(directory, session)
+    _refuse_other_target(directory, request)
     status = status_of(directory, time.time())
     if status.state in ("creating", "starting"):
         # Another `up` of this name has just begun.
         output.note(f"cluster {status.name!r} is {status.state}")
         status = _wait(directory, output, wait=True, workers=False)
-    _bring_managers(directory, session, options, output)
+    _bring_managers(directory, request, options, output)
     status = status_of(directory, time.time())
     now = {tag: pool.wanted for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)
@@ -196,29 +196,30 @@ def _change(
     return 0
 
 
-def _refuse_other_target(directory: ClusterDirectory, session: ScalableSession) -> None:
+def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
     record = directory.record()
-    if record.target != session.target:
+    if record.target != request.target:
         raise ClusterError(
-            f"cluster {record.name!r} runs on target {record.target!r}, not on {session.target!r}",
+            f"cluster {record.name!r} runs on target {record.target!r}, not on {request.target!r}",
             hint="give another --name, or let target "
-            f"{session.target!r} feed it: scalable manager attach {record.name} --target "
-            f"{session.target} --id {session.target}",
+            f"{request.target!r} feed it: scalable manager attach {record.name} --target "
+            f"{request.target} --id {request.target}",
         )
 
 
 def _bring_managers(
-    directory: ClusterDirectory, session: ScalableSession, options: DetachOptions, output: Output
+    directory: ClusterDirectory, request: Request, options: DetachOptions, output: Output
 ) -> None:
     """Start managers that are gone, and those of a cluster that was started without any."""
     from scalable.lifecycle.creation import add_managers
     from scalable.lifecycle.resuming import resume
     from scalable.lifecycle.waiting import wait_for_managers
+    from scalable.session.detached import requested_managers
 
     if directory.record().managers:
         started = resume(directory.id)
     elif options.workers:
-        requests = session.refuse_what_cannot_detach(options)
+        requests = requested_managers(request, options)
         add_managers(directory, requests)
         started = list(requests)
     else:

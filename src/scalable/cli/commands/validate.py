@@ -51,7 +51,7 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
     """
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
 
     report = ValidationReport()
     try:
@@ -60,7 +60,7 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
         # Findings about components are the same for several targets.
         found: dict[Diagnostic, None] = {}
         for name in targets:
-            of_target = ScalableSession(manifest, name).validate()
+            of_target = Request(manifest.resolve(name), manifest).validate()
             found |= dict.fromkeys([*of_target.errors, *of_target.warnings])
         report.extend(found)
     except ManifestError as error:
@@ -71,9 +71,9 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
 
 def _live(path: Path, target: str | None) -> list[Diagnostic]:
     """What the place of a target, by default the one that would be run on, says."""
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
 
-    found = ScalableSession.from_yaml(path, target).check()
+    found = Request.read(path, target).check()
     return [*found.errors, *found.warnings]
 
 

@@ -11,32 +11,35 @@ from scalable.manifest.fields import (
     ProviderOptions,
     Text,
 )
+from scalable.providers.local.defaults import DEFAULTS
 
 
 class LocalOptions(ProviderOptions):
     """Options of a target with ``provider: local``."""
 
     max_workers: MaxWorkers | None = Field(
-        default=None,
+        default=DEFAULTS["max_workers"],
         description="Workers in all pools together: 1; where it is not written and there are more "
         "pools, one for each.",
     )
     threads_per_worker: PositiveInt = Field(
-        default=1, description="Calls that a worker runs at once."
+        default=DEFAULTS["threads_per_worker"], description="Calls that a worker runs at once."
     )
     processes: bool = Field(
-        default=False,
+        default=DEFAULTS["processes"],
         description="Workers are processes of their own, with memory limits; otherwise threads of "
         "the workflow's process.",
     )
     interface: Text | None = Field(
-        default=None,
+        default=DEFAULTS["interface"],
         description="Network interface on which a detached cluster listens; loopback where left "
         "out.",
     )
     containers: ContainerRuntime = Field(
-        default="none", description="Container runtime for components that name an image."
+        default=DEFAULTS["containers"],
+        description="Container runtime for components that name an image.",
     )
     dashboard_address: Text | None = Field(
-        default=None, description="Address of the live page, such as :8787; none where left out."
+        default=DEFAULTS["dashboard_address"],
+        description="Address of the live page, such as :8787; none where left out.",
     )

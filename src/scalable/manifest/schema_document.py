@@ -18,13 +18,13 @@ from scalable.manifest.schema import (
     OVERLAY_SECTIONS,
     REQUIRED_SECTIONS,
     SECTIONS,
-    TAG_PATTERN,
     Component,
     Manager,
     Project,
     Target,
     Task,
 )
+from scalable.manifest.tree import TAG_PATTERN
 
 Schema = dict[str, Any]
 

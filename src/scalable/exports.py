@@ -1,0 +1,38 @@
+"""Names that a package exports, loaded when they are first used.
+
+A package whose modules serve different commands pays at its import only for the modules in use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def exported_lazily(
+    package: str, exported: Mapping[str, tuple[str, ...]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a package.
+
+    Parameters
+    ----------
+    package
+        The package's ``__name__``.
+    exported
+        Module -> the names that the package exports from it.
+    """
+    sources = {name: module for module, names in exported.items() for name in names}
+
+    def load(name: str) -> Any:
+        if name not in sources:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(sources[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *sources})
+
+    return load, names

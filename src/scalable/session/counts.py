@@ -1,0 +1,82 @@
+"""Counts of workers that a running session is asked for, checked against its manifest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from scalable.errors import ClusterError
+from scalable.lifecycle.bounds import within_bounds
+from scalable.planning import written_total
+from scalable.spec import DeploymentSpec
+
+if TYPE_CHECKING:
+    from scalable.scaling import ScaleDecision
+
+logger = logging.getLogger("scalable.session")
+
+
+def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str, int]:
+    """Return counts whose tags are known and whose values are whole numbers >= 0.
+
+    Raises
+    ------
+    ClusterError
+        When one is not.
+    """
+    _check_tags(spec, counts)
+    for tag, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ClusterError(f"{tag!r} cannot have {count!r} workers")
+    return dict(counts)
+
+
+def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
+    """Log a warning where the total of all pools exceeds the one that the manifest gives."""
+    total, after = written_total(spec), sum(counts.values())
+    if total is not None and after > total[1]:
+        logger.warning("a total of %d workers exceeds the manifest's %s %d", after, *total)
+
+
+def decided_counts(
+    spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
+) -> tuple[dict[str, int], str]:
+    """Return the counts that a scaler's decision comes to within the manifest's bounds.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    wanted
+        Tag -> workers that are wanted now.
+    decision
+        The scaler's decision.
+
+    Returns
+    -------
+    dict
+        Tag -> workers, of the pools that the decision names.
+    str
+        Reason, for the record.
+
+    Raises
+    ------
+    ClusterError
+        When the decision names an unknown component.
+    """
+    _check_tags(spec, decision.changes)
+    now = dict.fromkeys(spec.tags, 0) | dict(wanted)
+    decided = decision.counts(now)
+    counts = within_bounds(spec, now, decided)
+    held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
+    if held:
+        logger.warning("the manifest's bounds hold: %s", ", ".join(held))
+    return counts, "; ".join([decision.reasoning or "a decision", *held])
+
+
+def _check_tags(spec: DeploymentSpec, tags: Iterable[str]) -> None:
+    for tag in tags:
+        if tag not in spec.components:
+            known = ", ".join(repr(t) for t in spec.tags)
+            raise ClusterError(f"no component {tag!r} to scale; known tags: {known}")

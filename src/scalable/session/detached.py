@@ -1,0 +1,176 @@
+"""Clusters that outlive the process which asks for them, and managers that feed them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from scalable.errors import NameTakenError, PlanError
+from scalable.lifecycle.creation import (
+    Creation,
+    DetachOptions,
+    ManagerRequest,
+    create,
+)
+from scalable.lifecycle.recording import default_name
+from scalable.lifecycle.requests import (
+    detached_manifest,
+    manager_requests,
+    refuse_threads,
+    search_path,
+)
+from scalable.lifecycle.resuming import running_cluster
+from scalable.lifecycle.waiting import wait_until_ready
+from scalable.session.request import Request
+
+if TYPE_CHECKING:
+    from scalable.records import ClusterDirectory
+    from scalable.spec import Plan
+
+logger = logging.getLogger("scalable.session")
+
+
+def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> ClusterDirectory:
+    """Start a detached cluster, and return before it is ready.
+
+    Parameters
+    ----------
+    request
+        The request.
+    plan
+        Counts that the cluster starts with.
+    options
+        Choices that stand beside the manifest.
+
+    Raises
+    ------
+    ManifestError
+        When the target, or the target of one of its managers, cannot be detached.
+    ClusterError
+        When a cluster of that name exists.
+    """
+    request.require_valid()
+    request.require_clusters()
+    resolved = detached_manifest(request.resolved, options)
+    return create(
+        Creation(
+            resolved.spec,
+            manager_requests(request.manifest, resolved),
+            plan,
+            resolved.to_yaml(),
+            options,
+            sys_path=search_path(request.spec),
+        )
+    )
+
+
+def requested_managers(request: Request, options: DetachOptions) -> Mapping[str, ManagerRequest]:
+    """Return the managers that a detached cluster would have, by id; nothing is started.
+
+    Raises
+    ------
+    ManifestError
+        When the target, or the target of one of its managers, cannot be detached.
+    """
+    request.require_valid()
+    request.require_clusters()
+    return manager_requests(request.manifest, detached_manifest(request.resolved, options))
+
+
+def use_or_create(
+    request: Request, plan: Plan, name: str | None, timeout_s: float
+) -> tuple[ClusterDirectory, bool]:
+    """Find the running cluster of a name, or create it, and wait until it is ready.
+
+    Parameters
+    ----------
+    request
+        The request.
+    plan
+        Counts that a new cluster starts with.
+    name
+        Name of the cluster; None for one made of the project and the target.
+    timeout_s
+        Seconds to wait for the first worker of each pool.
+
+    Returns
+    -------
+    ClusterDirectory
+        The cluster.
+    bool
+        Whether it was created here.
+    """
+    name = name or default_name(request.spec)
+    existing = running_cluster(name)
+    if existing is None:
+        try:
+            made = create_cluster(request, plan, DetachOptions(name=name))
+        except NameTakenError:
+            existing = running_cluster(name)  # another process was faster
+            if existing is None:
+                raise
+        else:
+            logger.debug("created cluster %r (%s)", name, made.id)
+            # Loading the engine takes as long as starting a worker: both at once.
+            threading.Thread(target=_load_engine, daemon=True).start()
+            wait_until_ready(made, timeout_s=timeout_s)
+            return made, True
+    logger.debug("using the running cluster %r (%s)", name, existing.id)
+    wait_until_ready(existing, timeout_s=timeout_s, workers=False)
+    return existing, False
+
+
+def manage(
+    request: Request, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
+) -> int:
+    """Provision workers of the request's target for a running cluster, until told to leave.
+
+    Parameters
+    ----------
+    request
+        The request.
+    cluster
+        Name of the cluster, or path of its access file.
+    manager
+        Id of this manager within the cluster.
+    limits
+        Tag -> maximum number of its workers.
+    priority
+        Rank among the cluster's managers; lower numbers are filled first.
+
+    Returns
+    -------
+    int
+        Exit code for the process.
+
+    Raises
+    ------
+    ManifestError
+        When the target cannot be used for a cluster in other processes.
+    PlanError
+        When a limit names an unknown component.
+    """
+    from scalable.lifecycle.managing import attach_manager
+
+    request.require_valid()
+    request.require_clusters()
+    refuse_threads(request.spec)
+    unknown = [tag for tag in limits if tag not in request.spec.components]
+    if unknown:
+        known = ", ".join(map(repr, request.spec.tags))
+        raise PlanError(f"--max {unknown[0]}: no component has this name; known: {known}")
+    return attach_manager(
+        cluster,
+        manager,
+        request.spec,
+        limits=limits,
+        priority=priority,
+        sys_path=search_path(request.spec),
+    )
+
+
+def _load_engine() -> None:
+    import scalable.client.attached
+    import scalable.client.client  # noqa: F401 - loaded for later use

@@ -1,0 +1,96 @@
+"""The part of a session that needs no cluster: its request, checked and planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scalable.session.request import Request
+from scalable.spec import DeploymentSpec, Plan, ValidationReport
+
+
+class Planned:
+    """A request as the user of a session sees it.
+
+    Parameters
+    ----------
+    request
+        The request.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """The request as the provider gets it."""
+        return self._request.spec
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self._request.target
+
+    def validate(self) -> ValidationReport:
+        """Check the request offline: counts against bounds, then the checks of the provider."""
+        return self._request.validate()
+
+    def check(self) -> ValidationReport:
+        """Check the request against the present state of the place; nothing is started.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider has no live check.
+        ProviderError
+            When the place does not answer.
+        """
+        return self._request.check()
+
+    def scripts(self) -> Mapping[str, str]:
+        """Return the script that starts one worker, by tag.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider submits no scripts.
+        """
+        return self._request.scripts()
+
+    def plan(
+        self,
+        dry_run: bool = False,
+        objective: str | None = None,
+        policy: str | None = None,
+        *,
+        deadline: str | float | None = None,
+        budget: float | None = None,
+    ) -> Plan:
+        """Predict the run's workers, time and cost from the manifest and from earlier runs.
+
+        Parameters
+        ----------
+        dry_run
+            Write and contact nothing. Planning never does: it only reads.
+        objective
+            ``"minimize cost"``: the smallest number of workers that meets the deadline;
+            ``"minimize time"``: the largest number that still shortens the run; ``"balance"``: a
+            number between the two. None: the counts that the manifest asks for.
+        policy
+            ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
+            without; ``"manual"``: the counts that the manifest asks for.
+        deadline
+            Length of the run, in seconds or such as ``"2h"``; by default the target's walltime.
+        budget
+            Maximum cost of the run, in the currency of the target's prices.
+
+        Raises
+        ------
+        ManifestError
+            When the request is not valid.
+        PlanError
+            When no counts within the bounds meet the deadline or the budget.
+        NotImplementedError
+            For any other objective.
+        """
+        del dry_run  # nothing here writes or contacts anything
+        return self._request.plan(objective, policy, deadline=deadline, budget=budget)

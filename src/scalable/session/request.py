@@ -1,0 +1,200 @@
+"""The request that a manifest makes of one of its targets: checked and planned, not started.
+
+The session, the lifecycle of clusters and the engine are not loaded for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from scalable import settings
+from scalable.errors import ManifestError
+from scalable.providers.registry import get_provider, inside_job_of, option_models
+from scalable.spec import DeploymentSpec, ValidationReport
+
+if TYPE_CHECKING:
+    from scalable.manifest import Manifest, ResolvedManifest
+    from scalable.spec import Plan
+
+logger = logging.getLogger("scalable.session")
+
+
+class Request:
+    """A manifest with one target chosen, and the provider of that target.
+
+    Parameters
+    ----------
+    resolved
+        The manifest, resolved for the target.
+    manifest
+        The manifest with all its targets; None for one that has no other target.
+
+    Attributes
+    ----------
+    resolved
+        The manifest, resolved for the target.
+    provider
+        Instance of the target's provider.
+    """
+
+    def __init__(self, resolved: ResolvedManifest, manifest: Manifest | None = None) -> None:
+        self.resolved = resolved
+        self.provider: Any = get_provider(resolved.spec.provider_name)
+        self._manifest = manifest
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str] | None = None, target: str | None = None) -> Request:
+        """Read a manifest, and choose its target.
+
+        Parameters
+        ----------
+        path, target
+            As for :meth:`~scalable.ScalableSession.from_yaml`.
+
+        Raises
+        ------
+        ManifestError
+            With every fault of the file, or the targets to choose from.
+        """
+        from scalable.manifest import Manifest, choose_target, read_targets
+
+        file = settings.manifest_path(path)
+        targets = read_targets(file)
+        chosen = choose_target(targets, target, inside_job_of)
+        manifest = Manifest.load(file, option_models(), target=chosen)
+        if chosen is None:
+            raise ManifestError(
+                f"no target was chosen; {file} has {', '.join(targets)}",
+                hint=f"give target=, --target or {settings.TARGET}",
+            )
+        logger.debug("target %r of %s chosen from: %s", chosen, file, ", ".join(targets))
+        return cls(manifest.resolve(chosen), manifest)
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """The provider-neutral form of the request."""
+        return self.resolved.spec
+
+    @property
+    def target(self) -> str:
+        """Name of the target."""
+        return self.spec.target_name
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest with all its targets."""
+        if self._manifest is None:
+            from scalable.manifest import Manifest
+
+            self._manifest = Manifest.from_mapping(self.resolved.data, option_models())
+        return self._manifest
+
+    def validate(self) -> ValidationReport:
+        """Check the request offline: counts against bounds, then the checks of the provider."""
+        from scalable.planning import conflicts, notices
+
+        report = ValidationReport()
+        locate = self.resolved.locate
+        if self._manifest is not None:
+            report.extend(self._manifest.warnings)
+        report.extend(locate(d) for d in notices(self.spec))
+        report.extend(locate(d) for d in conflicts(self.spec))
+        found = self.provider.validate(self.spec)
+        report.extend(locate(d) for d in [*found.errors, *found.warnings])
+        return report
+
+    def check(self) -> ValidationReport:
+        """Check the request against the present state of the place; nothing is started.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider has no live check.
+        ProviderError
+            When the place does not answer.
+        """
+        if not hasattr(self.provider, "check"):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self.provider.name!r} has no live check"
+            )
+        report = ValidationReport()
+        found = self.provider.check(self.spec)
+        report.extend(self.resolved.locate(d) for d in [*found.errors, *found.warnings])
+        return report
+
+    def scripts(self) -> Mapping[str, str]:
+        """Return the script that starts one worker, by tag.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider submits no scripts.
+        """
+        if not hasattr(self.provider, "render_scripts"):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self.provider.name!r} submits no scripts"
+            )
+        found: Mapping[str, str] = self.provider.render_scripts(self.spec)
+        return found
+
+    def plan(
+        self,
+        objective: str | None = None,
+        policy: str | None = None,
+        *,
+        deadline: str | float | None = None,
+        budget: float | None = None,
+    ) -> Plan:
+        """Predict the run from the manifest and from earlier runs of the project.
+
+        Parameters and errors are those of :meth:`scalable.ScalableSession.plan`.
+        """
+        from scalable.forecasting import gather, quoted_prices
+        from scalable.planning import PlanRequest, make_plan
+
+        asked = PlanRequest.parse(objective, policy, deadline, budget)
+        self.require_valid()
+        prices = quoted_prices(self.provider, self.spec)
+        plan = make_plan(self.spec, self.resolved.lock, gather(self.spec, prices), asked)
+        logger.debug(
+            "plan for target %r: workers %s, time %s s, lock %.12s",
+            self.target,
+            dict(plan.scale_plan.workers_by_tag),
+            plan.predicted_time_s,
+            plan.manifest_lock,
+        )
+        return plan
+
+    def require_valid(self) -> ValidationReport:
+        """Return the findings of :meth:`validate`, which are warnings only.
+
+        Raises
+        ------
+        ManifestError
+            When there are errors among them.
+        """
+        report = self.validate()
+        if not report.ok:
+            count = len(report.errors)
+            raise ManifestError(
+                f"target {self.target!r} cannot be used: {count} error{'s' * (count > 1)}",
+                diagnostics=report.errors,
+            )
+        return report
+
+    def require_clusters(self) -> None:
+        """Check that the target's provider can build clusters.
+
+        Raises
+        ------
+        NotImplementedError
+            When it only validates and plans.
+        """
+        if not getattr(self.provider, "builds_clusters", True):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self.provider.name!r} validates and plans, "
+                "but cannot build clusters in this version; use a local or slurm target"
+            )

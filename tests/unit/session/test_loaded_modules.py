@@ -1,0 +1,87 @@
+"""The modules that commands and sessions load: the cost of a start, without a clock."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+MANIFEST = """version: 1
+project: {name: bench}
+targets: {local: {provider: local, processes: true}}
+components: {a: {workers: 2}}
+"""
+ENGINE = ("dask", "distributed", "tornado", "bokeh", "pandas", "psutil", "asyncio", "ssl")
+#: Rooms that checking and planning do without.
+CLUSTERS = (
+    *("client", "scheduler", "manager", "worker", "embedded", "protocol"),
+    *("lifecycle", "records", "containers", "simulation", "report"),
+)
+OTHER_PROVIDERS = tuple(f"scalable.providers.{name}" for name in ("aws", "gcp", "kubernetes"))
+
+
+def loaded(code, directory):
+    """Names of the modules that are loaded after some code has run in a new interpreter."""
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(shown.stdout.splitlines()[-1])
+
+
+def those_below(names, packages):
+    return [m for m in names if any(m == p or m.startswith(f"{p}.") for p in packages)]
+
+
+@pytest.fixture
+def manifest(tmp_path):
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    return tmp_path
+
+
+def run_verb(verb, directory):
+    return loaded(f"from scalable.cli.main import main; assert main([{verb!r}]) == 0", directory)
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan"])
+def test_checking_and_planning_load_neither_engine_nor_clusters(manifest, verb):
+    names = run_verb(verb, manifest)
+    rooms = [f"scalable.{room}" for room in CLUSTERS]
+    if verb == "plan":
+        rooms.remove("scalable.report")  # shows the plan
+    unwanted = [*ENGINE, *rooms, "scalable.session.session", "scalable.session.detached"]
+    assert those_below(names, unwanted) == []
+    assert "scalable.session.request" in names
+
+
+@pytest.mark.parametrize("verb", ["validate", "plan"])
+def test_only_the_provider_of_the_manifest_is_loaded(manifest, verb):
+    names = run_verb(verb, manifest)
+    assert those_below(names, [*OTHER_PROVIDERS, "scalable.providers.slurm"]) == []
+    assert "scalable.providers.local.options" in names
+
+
+def test_validating_loads_nothing_of_plans_and_runs(manifest):
+    names = run_verb("validate", manifest)
+    planned = ["scalable.planning.plan", "scalable.forecasting", "statistics"]
+    runs = ["scalable.telemetry", "scalable.scaling"]
+    assert those_below(names, [*planned, *runs, "scalable.manifest.schema_document"]) == []
+
+
+def test_pools_without_a_manifest_need_no_model(tmp_path):
+    code = "from scalable import ScalableSession as S; assert S.local({'a': 2}).validate().ok"
+    assert those_below(loaded(code, tmp_path), [*ENGINE, "pydantic", "yaml", "click"]) == []
+
+
+def test_a_session_that_runs_on_threads_needs_no_model(tmp_path):
+    code = """
+from scalable import ScalableSession
+with ScalableSession.local({'a': 1}) as client:
+    assert client.submit(abs, -1, tag='a').result() == 1
+"""
+    names = loaded(code, tmp_path)
+    assert those_below(names, ["pydantic", "scalable.containers", *OTHER_PROVIDERS]) == []
+    assert "distributed" in names
