@@ -7,7 +7,6 @@ import pathlib
 import re
 
 from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, Source
-from scalable.manifest.toml_reader import read_toml
 from scalable.manifest.tree import Place, Table, is_null
 from scalable.manifest.yaml_reader import read_yaml
 
@@ -41,6 +40,8 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
         return None, faults
     faults = Faults(Source.of(name, text))
     if suffix == ".toml":
+        from scalable.manifest.toml_reader import read_toml
+
         root = read_toml(text, faults)
     elif suffix == ".json":
         root = read_yaml(_json_as_yaml(text), faults, quoted_is_plain=True)

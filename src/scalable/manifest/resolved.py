@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.faults import Source
@@ -37,16 +37,23 @@ class ResolvedManifest:
     data
         What the manifest writes, as plain values: a manifest again, with this one target (and
         those of its managers), without overlays, variables and comments.
-    lock
-        64 hexadecimal digits over ``data``; independent of the order of keys, comments,
-        formatting, and of YAML or TOML.
     """
 
     spec: DeploymentSpec
     data: Mapping[str, Any]
-    lock: str
     _view: Table = field(default_factory=Table, repr=False)
     _source: Source = field(default_factory=Source, repr=False)
+
+    @cached_property
+    def lock(self) -> str:
+        """64 hexadecimal digits over ``data``.
+
+        They do not depend on the order of keys, comments, formatting, or on YAML or TOML.
+        """
+        import hashlib
+
+        canonical = json.dumps(self.data, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
         """The same with other options of its target.
@@ -108,19 +115,7 @@ def resolved(
     """
     data = _data(checked, target)
     spec = _spec(checked, target, directory)
-    return ResolvedManifest(spec, data, lock_of(data), view, source)
-
-
-def lock_of(data: Mapping[str, Any]) -> str:
-    """Return the lock of a resolved manifest: 64 hexadecimal digits.
-
-    Parameters
-    ----------
-    data
-        The resolved manifest as plain values; the order of its keys does not matter.
-    """
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return ResolvedManifest(spec, data, view, source)
 
 
 def _data(checked: Checked, target: str) -> dict[str, Any]:

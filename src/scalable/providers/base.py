@@ -13,19 +13,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from scalable.spec import (
-    CostEstimate,
-    DeploymentSpec,
-    Diagnostic,
-    ResourceRequest,
-    ScalePlan,
-    Traits,
-    ValidationReport,
-)
+from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
+    from scalable.spec import (
+        CostEstimate,
+        DeploymentSpec,
+        Diagnostic,
+        ResourceRequest,
+        ScalePlan,
+        Traits,
+        ValidationReport,
+    )
 
 __all__ = [
     "ClusterHandle",
@@ -41,6 +42,21 @@ __all__ = [
     "Traits",
     "ValidationReport",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.spec": (
+            "CostEstimate",
+            "DeploymentSpec",
+            "Diagnostic",
+            "ResourceRequest",
+            "ScalePlan",
+            "Traits",
+            "ValidationReport",
+        ),
+    },
+)
 
 
 class OptionsModel:

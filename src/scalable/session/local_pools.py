@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.manifest.resolved import ResolvedManifest, lock_of
+from scalable.manifest.resolved import ResolvedManifest
 from scalable.manifest.tree import TAG_PATTERN
 from scalable.providers.local.defaults import DEFAULTS
 from scalable.session.request import Request
@@ -93,7 +93,7 @@ def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
         written_options=frozenset(options),
         workflow_dir=str(Path.cwd()),
     )
-    return ResolvedManifest(spec, data, lock_of(data))
+    return ResolvedManifest(spec, data)
 
 
 def _is_tag(tag: object) -> bool:

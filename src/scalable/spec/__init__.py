@@ -4,22 +4,27 @@ No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (th
 and ``scaling``).
 """
 
-from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus, PoolStatus
-from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
-from scalable.spec.deployment import DeploymentSpec, ManagerSpec
-from scalable.spec.diagnostics import Diagnostic, ValidationReport
-from scalable.spec.forecasts import Forecast, ForecastSource
-from scalable.spec.plan import (
-    CostEstimate,
-    FrontPoint,
-    MemoryAdvice,
-    Plan,
-    PredictedCost,
-    ScalePlan,
-    TaskPrediction,
-)
-from scalable.spec.resources import ResourceRequest
-from scalable.spec.traits import Starting, Traits
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus, PoolStatus
+    from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
+    from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+    from scalable.spec.diagnostics import Diagnostic, ValidationReport
+    from scalable.spec.forecasts import Forecast, ForecastSource
+    from scalable.spec.plan import (
+        CostEstimate,
+        FrontPoint,
+        MemoryAdvice,
+        Plan,
+        PredictedCost,
+        ScalePlan,
+        TaskPrediction,
+    )
+    from scalable.spec.resources import ResourceRequest
+    from scalable.spec.traits import Starting, Traits
 
 __all__ = [
     "STATES",
@@ -46,3 +51,46 @@ __all__ = [
     "ValidationReport",
     "WorkerRange",
 ]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.spec.clusters": (
+            "STATES",
+            "ClusterRecord",
+            "ClusterStatus",
+            "PoolStatus",
+        ),
+        "scalable.spec.components": (
+            "ComponentSpec",
+            "TaskSpec",
+            "WorkerRange",
+        ),
+        "scalable.spec.deployment": (
+            "DeploymentSpec",
+            "ManagerSpec",
+        ),
+        "scalable.spec.diagnostics": (
+            "Diagnostic",
+            "ValidationReport",
+        ),
+        "scalable.spec.forecasts": (
+            "Forecast",
+            "ForecastSource",
+        ),
+        "scalable.spec.plan": (
+            "CostEstimate",
+            "FrontPoint",
+            "MemoryAdvice",
+            "Plan",
+            "PredictedCost",
+            "ScalePlan",
+            "TaskPrediction",
+        ),
+        "scalable.spec.resources": ("ResourceRequest",),
+        "scalable.spec.traits": (
+            "Starting",
+            "Traits",
+        ),
+    },
+)

@@ -14,7 +14,7 @@ components: {a: {workers: 2}}
 ENGINE = ("dask", "distributed", "tornado", "bokeh", "pandas", "psutil", "asyncio", "ssl")
 #: Rooms that checking and planning do without.
 CLUSTERS = (
-    *("client", "scheduler", "manager", "worker", "embedded", "protocol"),
+    *("client", "scheduler", "manager", "worker", "embedded"),
     *("lifecycle", "records", "containers", "simulation", "report"),
 )
 OTHER_PROVIDERS = tuple(f"scalable.providers.{name}" for name in ("aws", "gcp", "kubernetes"))

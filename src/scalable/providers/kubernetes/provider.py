@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from scalable.providers.base import DeploymentSpec, OptionsModel, ScalePlan, ValidationReport
+from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.kubernetes.traits import TRAITS
+
+if TYPE_CHECKING:
+    from scalable.providers.base import DeploymentSpec, ScalePlan
 
 
 class KubernetesProvider:

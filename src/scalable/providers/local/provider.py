@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
 from scalable.protocol.addresses import LOOPBACK, with_host
-from scalable.providers.base import (
-    DeploymentSpec,
-    Diagnostic,
-    OptionsModel,
-    ScalePlan,
-    ValidationReport,
-)
+from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
@@ -28,6 +22,7 @@ if TYPE_CHECKING:
     from scalable.embedded.pool_cluster import PoolCluster
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
+    from scalable.providers.base import DeploymentSpec, ScalePlan
 
 
 class LocalProvider:

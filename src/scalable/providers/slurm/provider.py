@@ -8,13 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.providers.base import (
-    DeploymentSpec,
-    Diagnostic,
-    OptionsModel,
-    ScalePlan,
-    ValidationReport,
-)
+from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.traits import TRAITS
@@ -23,6 +17,7 @@ from scalable.providers.slurm.worker import JobRequest, file_name, job_template
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
+    from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.slurm.cluster import SlurmCluster
     from scalable.providers.slurm.services import SlurmServices
 
