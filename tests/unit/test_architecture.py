@@ -149,7 +149,6 @@ LONGER = {
     "client/calls/dispatcher.py",
     "embedded/pool_cluster.py",
     "scheduler/controller.py",
-    "session/session.py",
 }
 
 
