@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import sys
-import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
@@ -14,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, RunError
+from scalable.session.ending import (
+    closed_at_exit,
+    no_longer_closed_at_exit,
+    warn_of_unfinished,
+)
 from scalable.session.planned import Planned
 from scalable.session.request import Request
 from scalable.spec import Plan, ScalePlan
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from scalable.scaling import ScaleDecision
 
 logger = logging.getLogger("scalable.session")
-
-_open_sessions: weakref.WeakSet[ScalableSession] = weakref.WeakSet()
 
 
 class ScalableSession(Planned):
@@ -155,7 +155,7 @@ class ScalableSession(Planned):
         logger.debug("attaching to cluster %s at %s", directory.id, directory.path)
         attached = AttachedDeployment(directory)
         self._attached = self._deployment = self._scaled = attached
-        _open_sessions.add(self)
+        closed_at_exit(self._close)
         announce_run(attached.run_path)
         try:
             self._client = self._connect()
@@ -228,7 +228,7 @@ class ScalableSession(Planned):
         run = None if self._record is None else self._record.run
         logger.debug("starting %r here; run record: %s", self.target, run and run.path)
         self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
-        _open_sessions.add(self)
+        closed_at_exit(self._close)
         try:
             self._deployment.start(plan)
             self._client = self._connect()
@@ -408,14 +408,14 @@ class ScalableSession(Planned):
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
-        _open_sessions.discard(self)
+        no_longer_closed_at_exit(self._close)
         if os.getpid() != self._process:
             return  # a fork of the process that the session belongs to
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
         self._attached = None
         if error is None and client is not None:
-            _warn_of_unfinished(client)
+            warn_of_unfinished(client)
         # Each is ended even if another fails: the client first, the record last.
         with ExitStack() as ending:
             if self._record is not None:
@@ -439,21 +439,3 @@ class ScalableSession(Planned):
     def __repr__(self) -> str:
         state = "running" if self._client is not None else "not running"
         return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"
-
-
-def _warn_of_unfinished(client: ScalableClient) -> None:
-    unfinished = sum(state.status == "pending" for state in list(client.futures.values()))
-    if unfinished:
-        logger.warning(
-            "the session ends with %d unfinished calls, which are cancelled; "
-            "gather their results before the session ends",
-            unfinished,
-        )
-
-
-@atexit.register
-def _close_open_sessions() -> None:
-    """End sessions that the script left open, before Dask closes their event loop."""
-    error = getattr(sys, "last_value", None)
-    for session in list(_open_sessions):
-        session._close(error)  # noqa: SLF001
