@@ -479,7 +479,7 @@ def test_several_targets_without_a_local_one_are_listed(tmp_path, monkeypatch):
     path = tmp_path / "scalable.yaml"
     head = "version: 1\nproject: {name: p}\ncomponents: {a: {}}\ntargets:\n"
     path.write_text(head + "  one: {provider: local}\n  two: {provider: local}\n")
-    with pytest.raises(ManifestError, match="which target.*one, two"):
+    with pytest.raises(ManifestError, match="no target was chosen.*one, two"):
         ScalableSession.from_yaml()
     path.write_text(head + "  one: {provider: local}\n")
     assert ScalableSession.from_yaml().target == "one"
