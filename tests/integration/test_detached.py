@@ -75,9 +75,14 @@ def kill(service, name, number=signal.SIGKILL):
 def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     shown = up("--name", "one")
     assert "without work" in shown.stderr  # the idle timeout is part of what is shown first
+    # It returned with the first worker of each pool.
+    running = {"a": 2, "b": 1}
+    eventually(
+        lambda: {t: p["running"] for t, p in listed()["one"]["pools"].items()} == running,
+        timeout=60,
+    )
     row = listed()["one"]
     assert (row["state"], row["provider"], row["embedded"]) == ("running", "local", False)
-    assert {t: p["running"] for t, p in row["pools"].items()} == {"a": 2, "b": 1}
     assert [(m["id"], m["state"]) for m in row["managers"]] == [("local", "attached")]
 
     again = up("--name", "one")
