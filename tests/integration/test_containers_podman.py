@@ -36,7 +36,7 @@ from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.processes import programs
 from scalable.providers.local.scratch import find_scratch
 from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.worker.program import WorkerConfig
+from scalable.worker.config import WorkerConfig
 
 INSTALL = "apt-get install --no-install-recommends podman runc catatonit"
 INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini")

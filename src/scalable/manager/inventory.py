@@ -29,7 +29,7 @@ class Inventory:
     incarnation
         Short text that makes the unit names of this manager unique on its scheduler.
     on_change
-        Called after each change of what is wanted.
+        Called after each change of what is wanted, and by launchers that notice ends themselves.
 
     Attributes
     ----------
@@ -63,6 +63,8 @@ class Inventory:
             if pool.tag in self.pools:
                 raise ClusterError(f"pool {pool.tag!r} exists already")
             self.pools[pool.tag] = pool
+        if hasattr(pool.launcher, "on_change"):
+            pool.launcher.on_change = self._on_change
 
     def pool(self, tag: str) -> Pool:
         """Return the pool of a tag; ClusterError names the known ones."""

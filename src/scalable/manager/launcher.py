@@ -55,8 +55,9 @@ class Launcher(Protocol):
     a time), so that a slow place delays only its own units. The other methods return at once. They
     report what is known, and never block, wait, reap processes or remove containers.
 
-    A launcher may have the attribute ``at_once``: the number of its units that may be starting at
-    the same time.
+    A launcher may have the attribute ``at_once``, the number of its units that may be starting at
+    the same time; the attribute ``on_change``, which it is given and calls, from any thread, when
+    it has noticed the end of a unit; and a coroutine ``close()``, called after the last stop.
     """
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:

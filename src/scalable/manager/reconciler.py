@@ -358,3 +358,10 @@ class Reconciler:
         await self._launches.close(LAUNCH_CLOSE_TIMEOUT_S)
         self._end([unit for unit in units if unit.in_flight])
         await self._stops.finish()
+        await self._close_launchers()
+
+    async def _close_launchers(self) -> None:
+        pools = self.inventory.pools.values()
+        for launcher in {id(pool.launcher): pool.launcher for pool in pools}.values():
+            if hasattr(launcher, "close"):
+                await launcher.close()

@@ -1,10 +1,9 @@
-"""Worker processes that outlive the manager which started them, and are found again."""
+"""The launcher of worker processes that outlive it, and are found again by its successor."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,30 +15,36 @@ from scalable.containers import ContainerRequest, container_name, render_removal
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
 from scalable.manager.site import ManagerSite
-from scalable.providers.local.launcher import (
-    PROGRAM,
-    ProcessLauncher,
-    Unit,
-    command_line,
-)
+from scalable.providers.local.fork_server import ForkServerProcess
+from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
 from scalable.providers.local.processes import Program, WorkerProcess, programs
 from scalable.providers.local.scratch import file_name, find_scratch
-from scalable.worker.program import SCRATCH, WorkerConfig
+from scalable.providers.local.units import Belongings, LocalUnit
+from scalable.worker.config import SCRATCH, WorkerConfig
 
 
 class DetachedLauncher(ProcessLauncher):
-    """Each unit is a process in a session of its own; its command line says whose it is.
+    """Starts each worker as a process that goes on without this one.
+
+    The command line of a worker names its cluster's directory and itself, so that it is found.
 
     Parameters
     ----------
     site
-        Where the workers belong.
+        Cluster that the workers belong to.
     options
         Tag -> options of its workers.
+    server
+        Fork server, or None to start every worker as a new interpreter.
     """
 
-    def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
-        super().__init__(site)
+    def __init__(
+        self,
+        site: ManagerSite,
+        options: Mapping[str, Mapping[str, Any]],
+        server: ForkServerProcess | None = None,
+    ) -> None:
+        super().__init__(site, server)
         self._options = options
         self._files = {tag: site.directory / f"{file_name(tag)}.json" for tag in options}
         self._written: set[Path] = set()
@@ -54,41 +59,49 @@ class DetachedLauncher(ProcessLauncher):
         for program in found:
             path, *rest = program.arguments
             if path in tags and rest and rest[0] not in self._units:
-                adopted[rest[0]] = tags[path]
-                self._units[rest[0]] = self._adopted(rest[0], program, tags[path])
+                name = rest[0]
+                adopted[name] = tags[path]
+                unit = self._units[name] = self._adopted(name, program, tags[path])
+                unit.begin()
+        await started([self._units[name] for name in adopted])
         return adopted
 
-    def _adopted(self, name: str, program: Program, tag: str) -> Unit:
+    def _adopted(self, name: str, program: Program, tag: str) -> LocalUnit:
         options = self._options[tag]
-        scratch = find_scratch(self._site.cluster_id, name)
         container: ContainerRequest | None = options["container"]
         removal = None
         if container is not None:
             removal = render_removal(dataclasses.replace(container, name=container_name(name)))
-        log = self._log(name, Path())
-        return Unit(WorkerProcess(program.process), scratch, log, options["memory_limit"], removal)
+        belongings = Belongings(
+            find_scratch(self._site.cluster_id, name),
+            self._log(name, Path()),
+            options["memory_limit"],
+            removal,
+        )
+        return LocalUnit(name, lambda: WorkerProcess(program.process), belongings, self._changed)
 
-    def _spawn(
+    def _program(
         self,
         name: str,
         options: Mapping[str, Any],
         scratch: Path,
-        log: Path,
         container: ContainerRequest | None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> WorkerProgram:
         file = self._files[next(iter(options["resources"]))]
         if file not in self._written:
             private_directory(file.parent)
             write_private(file, json.dumps(dataclasses.asdict(self._config(options))))
             self._written.add(file)
         place = {SCRATCH: str(scratch)}
-        env = {**options["env"], **place}
+        environment = {**options["env"], **place}
         if container is not None:
             mounts = {**container.mounts, str(file.parent): str(file.parent)}
             inside = {**container.env, **place}
-            container, env = dataclasses.replace(container, mounts=mounts, env=inside), {}
-        program = [*PROGRAM, str(file), name, *options["preload"]]
-        return self._run(command_line(container, program), log, env, stdin=subprocess.DEVNULL)
+            container = dataclasses.replace(container, mounts=mounts, env=inside)
+            environment = {}
+        preload = tuple(options["preload"])
+        arguments = (str(file), name, *preload)
+        return WorkerProgram(name, arguments, environment, None, container, preload)
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         interface = options["interface"] or ""

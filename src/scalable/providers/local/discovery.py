@@ -20,8 +20,9 @@ from scalable.providers.local.processes import (
 )
 from scalable.providers.local.scratch import find_scratch
 
-WORKER = "scalable.worker.program"
-MANAGER = "scalable.programs.manager"
+#: Modules of workers and managers; the second of each is the former name of the first.
+WORKERS = ("scalable.worker.program", "scalable.cluster.worker_process")
+MANAGERS = ("scalable.programs.manager", "scalable.lifecycle.manager_process")
 #: A manager may start a worker in the moment in which it is ended: then it is looked again.
 ROUNDS = 5
 
@@ -65,9 +66,9 @@ def delete(cluster_id: str) -> list[str]:
             break
         ended += [_describe(program) for program in found]
         # Managers first: they replace workers that end.
-        _end_programs([program for program in found if program.module == MANAGER])
-        _end_workers([program for program in found if program.module == WORKER])
-        _end_programs([p for p in found if p.module not in (MANAGER, WORKER)])
+        _end_programs([program for program in found if program.module in MANAGERS])
+        _end_workers([program for program in found if program.module in WORKERS])
+        _end_programs([p for p in found if p.module not in MANAGERS + WORKERS])
     else:
         left = ", ".join(_describe(program) for program in programs(directory))
         if left:

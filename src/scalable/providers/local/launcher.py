@@ -1,18 +1,19 @@
-"""Starts worker processes on this machine, and ends them."""
+"""The launcher of worker processes on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -21,146 +22,138 @@ from scalable.containers import (
     container_name,
     render_command,
     render_removal,
-    run_bounded,
 )
 from scalable.errors import ProviderError
-from scalable.files import read_tail
-from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.site import ManagerSite
-from scalable.providers.local.processes import POLL_S, TERMINATE_S, WorkerProcess
-from scalable.providers.local.render import end_of
+from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
+from scalable.providers.local.fork_server import ForkServerError, ForkServerProcess, start_of
+from scalable.providers.local.forking import StartRequest, obstacle
+from scalable.providers.local.processes import ExecutedChild, ForkedChild, WorkerProcess
 from scalable.providers.local.scratch import file_name, make_scratch
-from scalable.worker.program import (
-    WorkerConfig,
-    remove_scratch,
-    security_fields,
-    serialized_config,
-)
+from scalable.providers.local.units import Belongings, End, LocalUnit
+from scalable.worker.config import WorkerConfig, security_fields, serialized_config
+from scalable.worker.lifeline import remove_scratch
 
-PROGRAM = ("-m", "scalable.worker.program")
-STOPPED_GRACE_S = 10.0
-REMOVAL_S = 15.0
+logger = logging.getLogger("scalable.providers")
 
-
-@dataclass
-class Unit:
-    """A worker's process and what has to be cleared away after it.
-
-    Attributes
-    ----------
-    process
-        The process.
-    scratch
-        Its own directories.
-    log
-        Where its output goes.
-    limit
-        Bytes of memory that it may use; 0 for no limit.
-    removal
-        The command that removes its container, or None.
-    stopped_since
-        Monotonic seconds since which a signal has stopped it, or None.
-    """
-
-    process: WorkerProcess
-    scratch: tuple[Path, ...]
-    log: Path
-    limit: int
-    removal: list[str] | None = None
-    stopped_since: float | None = None
+#: Number of ended workers whose last output is kept.
+ENDS_KEPT = 100
+#: Number of fork servers that one launcher starts; further workers are started without.
+SERVERS = 3
 
 
 @dataclass(frozen=True)
-class _End:
-    reason: str
-    last_output: str
+class WorkerProgram:
+    """The program of one worker, however it is started.
+
+    Attributes
+    ----------
+    name
+        Name of the worker.
+    arguments
+        Arguments of the program.
+    environment
+        Variables to set for it.
+    config
+        Configuration that goes through a pipe, which is the worker's lifeline then, or None.
+    container
+        Container that it runs in, or None.
+    preload
+        Scripts that it runs first.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    config: WorkerConfig | None
+    container: ContainerRequest | None
+    preload: tuple[str, ...]
 
 
 class ProcessLauncher:
-    """Each unit is a process in a group of its own, with a pipe that ends when we do.
+    """Starts each worker as a process in a session of its own, which ends with this process.
+
+    A worker is forked from the fork server where that equals starting a new interpreter.
 
     Parameters
     ----------
     site
-        Where the workers belong; they get its credentials through the pipe.
+        Cluster that the workers belong to; they get its credentials through a pipe.
+    server
+        Fork server, or None to start every worker as a new interpreter. It ends with :meth:`close`.
+
+    Attributes
+    ----------
+    on_change
+        Called, from any thread, after a worker has ended; set by the reconciler.
     """
 
-    #: Starting a worker takes a core for half a second: more at once would only be late together.
+    #: Number of workers that may be starting at the same time: each takes a core for a while.
     at_once = 4 * (os.cpu_count() or 1)
 
-    def __init__(self, site: ManagerSite) -> None:
+    def __init__(self, site: ManagerSite, server: ForkServerProcess | None = None) -> None:
+        self.on_change: Callable[[], None] | None = None
         self._site = site
-        self._units: dict[UnitName, Unit] = {}
-        self._ended: dict[UnitName, _End] = {}
+        self._units: dict[UnitName, LocalUnit] = {}
+        self._ends: dict[UnitName, End] = {}
+        self._server = server
+        self._servers = [] if server is None else [server]
+        self._renewing = threading.Lock()
+        self._closed = False
 
     # Starting -----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Start a process for each entry; they connect later."""
+        """Start a process for each entry; the workers connect later."""
+        begun: list[LocalUnit] = []
         for name, entry in entries.items():
             if name not in self._units:
-                self._units[name] = self._start(str(name), entry["options"])
+                unit = self._units[name] = self._unit(str(name), entry["options"])
+                unit.begin()
+                begun.append(unit)
+        await started(begun)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Nothing: these units end with the process that launched them."""
+        """Return nothing: these workers end with the process that launched them."""
         return {}
 
-    def _start(self, name: str, options: Mapping[str, Any]) -> Unit:
-        """Start the process of a worker, with a directory of its own."""
+    def _unit(self, name: str, options: Mapping[str, Any]) -> LocalUnit:
+        """Make the directories of a worker; its process is not started."""
         scratch: Path | None = None
         try:
             scratch = make_scratch(self._site.cluster_id, name)
             log = self._log(name, scratch)
             log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             container = _container(options["container"], name, scratch)
-            child = self._spawn(name, options, scratch, log, container)
+            program = self._program(name, options, scratch, container)
         except (OSError, ValueError) as error:
             remove_scratch("" if scratch is None else str(scratch))
             raise ProviderError(
                 f"worker {name} cannot be started: {error}", transient=isinstance(error, OSError)
             ) from error
-        process = WorkerProcess(psutil.Process(child.pid), child)
         removal = None if container is None else render_removal(container)
-        return Unit(process, (scratch,), log, options["memory_limit"], removal)
+        belongings = Belongings((scratch,), log, options["memory_limit"], removal)
+        return LocalUnit(name, lambda: self._start(program, log), belongings, self._changed)
 
-    def _spawn(
+    def _program(
         self,
         name: str,
         options: Mapping[str, Any],
         scratch: Path,
-        log: Path,
         container: ContainerRequest | None,
-    ) -> subprocess.Popen[bytes]:
+    ) -> WorkerProgram:
         config = dataclasses.replace(
             self._config(options),
             name=name,
             local_directory=str(scratch),
-            preload=options["preload"],
+            preload=tuple(options["preload"]),
         )
-        env = {} if container else options["env"]
-        child = self._run(command_line(container, PROGRAM), log, env, stdin=subprocess.PIPE)
-        assert child.stdin is not None
-        with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
-            child.stdin.write(config.to_line())
-            child.stdin.flush()
-        return child
-
-    def _run(
-        self, command: Sequence[str], log: Path, env: Mapping[str, str], *, stdin: int
-    ) -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
-            return subprocess.Popen(
-                command,
-                stdin=stdin,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
-                # A group of its own: Ctrl-C is ours to handle, and its children end with it.
-                start_new_session=True,
-            )
+        environment = {} if container else options["env"]
+        return WorkerProgram(name, (), environment, config, container, config.preload)
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
-        """What the workers of a pool have in common."""
+        """Return the configuration that the workers of a pool have in common."""
         site, container = self._site, options["container"]
         # An image has modules of its own; of ours it sees the workflow's directory.
         alone = container is not None and container.host_python is None
@@ -180,61 +173,161 @@ class ProcessLauncher:
         logs = self._site.log_dir
         return scratch / "worker.log" if logs is None else logs / f"{file_name(name)}.log"
 
+    # Processes: in the thread of a unit -----------------------------------------------------------
+
+    def _start(self, program: WorkerProgram, log: Path) -> WorkerProcess:
+        if self._closed:
+            raise OSError("its launcher was closed")
+        environment = {**os.environ, **program.environment}
+        server = self._server
+        with log.open("ab") as output:
+            if server is not None:
+                reason = self._obstacle(server, program, environment)
+                if reason is None:
+                    try:
+                        return self._fork(server, program, environment, output)
+                    except OSError as error:
+                        reason = str(error)
+                        self._renew(server, reason)
+                logger.debug("worker %s gets a new interpreter: %s", program.name, reason)
+            return self._execute(program, environment, output)
+
+    def _obstacle(
+        self, server: ForkServerProcess, program: WorkerProgram, environment: Mapping[str, str]
+    ) -> str | None:
+        if not fits(worker_command(sys.executable, program.arguments)):
+            return "its command line is too long"
+        return obstacle(
+            StartRequest(
+                environment=environment,
+                preload=program.preload,
+                container=program.container is not None,
+                interpreter=sys.executable,
+                server_environment=server.environment,
+                server_interpreter=server.interpreter,
+            )
+        )
+
+    def _fork(
+        self,
+        server: ForkServerProcess,
+        program: WorkerProgram,
+        environment: Mapping[str, str],
+        output: IO[bytes],
+    ) -> WorkerProcess:
+        config = None if program.config is None else dataclasses.asdict(program.config)
+        start = start_of(server, environment, program.arguments, config)
+        pid, pipe = server.fork(start, output)
+        logger.debug("worker %s is process %d, forked", program.name, pid)
+        try:
+            process = psutil.Process(pid)
+        except psutil.NoSuchProcess as error:  # it and the server have ended
+            os.close(pipe)
+            raise ForkServerError(str(error)) from error
+        if config is None:
+            os.close(pipe)
+        return WorkerProcess(process, ForkedChild(server, pid, None if config is None else pipe))
+
+    def _renew(self, server: ForkServerProcess, reason: str) -> None:
+        """Start another fork server in place of one that is lost; give up after three."""
+        with self._renewing:
+            if self._server is not server or server.unfit is None or self._closed:
+                return
+            self._server = None
+            if server.is_alive():
+                logger.info("workers are started without a fork server: %s", reason)
+            elif len(self._servers) < SERVERS:
+                logger.warning("fork server %d is lost, another is started: %s", server.pid, reason)
+                self._server = ForkServerProcess()
+                self._servers.append(self._server)
+            else:
+                logger.warning(
+                    "%d fork servers were lost, workers are started without: %s", SERVERS, reason
+                )
+
+    def _execute(
+        self, program: WorkerProgram, environment: Mapping[str, str], output: IO[bytes]
+    ) -> WorkerProcess:
+        child = subprocess.Popen(
+            command_line(program.container, ("-m", WORKER_MODULE, *program.arguments)),
+            stdin=subprocess.DEVNULL if program.config is None else subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            # A session of its own: Ctrl-C is ours to handle, and its children end with it.
+            start_new_session=True,
+        )
+        logger.debug("worker %s is process %d, a new interpreter", program.name, child.pid)
+        if child.stdin is not None and program.config is not None:
+            with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
+                child.stdin.write(program.config.to_line())
+                child.stdin.flush()
+        return WorkerProcess(psutil.Process(child.pid), ExecutedChild(child))
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
     # Looking ------------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Look at each process."""
-        return {name: self._observe(name, unit) for name, unit in self._units.items()}
-
-    def _observe(self, name: UnitName, unit: Unit) -> Observation:
-        if name not in self._ended:
-            if not unit.process.has_exited():
-                return _running(unit)
-            self._reap(name, unit)
-        return Observation(UnitState.ENDED, self._ended[name].reason)
+        """Return the state of each worker; never blocks."""
+        return {name: unit.observe() for name, unit in self._units.items()}
 
     def look_soon(self) -> None:
-        """Nothing to do: every look is fresh."""
+        """Do nothing: every look is fresh."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last 8 KiB of a process's output."""
-        if name in self._ended:
-            return self._ended[name].last_output
-        return read_tail(self._units[name].log) if name in self._units else ""
+        """Return the last 8 KiB of a worker's output; of the last 100 that ended, too."""
+        if name in self._units:
+            return self._units[name].last_output()
+        return self._ends[name].last_output if name in self._ends else ""
 
     # Ending -------------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End processes: politely for 3 s, then not."""
+        """End workers: by force those that do not end within 3 s."""
         units = {name: self._units[name] for name in names if name in self._units}
-        waiting = [unit.process for name, unit in units.items() if name not in self._ended]
-        for process in waiting:
-            process.terminate()
-        deadline = time.monotonic() + TERMINATE_S
-        while not all(process.has_exited() for process in waiting):
-            if time.monotonic() > deadline:
-                break
-            await asyncio.sleep(POLL_S)
-        for name, unit in units.items():
-            if name not in self._ended:
-                self._reap(name, unit)
-            self._units.pop(name, None)
+        try:
+            results = await asyncio.gather(
+                *(unit.stop() for unit in units.values()), return_exceptions=True
+            )
+        finally:
+            for name, unit in units.items():
+                if unit.end is not None:
+                    self._units.pop(name, None)
+                    self._ends[name] = unit.end
+            while len(self._ends) > ENDS_KEPT:
+                del self._ends[next(iter(self._ends))]
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
-    def _reap(self, name: UnitName, unit: Unit) -> None:
-        unit.process.end()
-        if unit.removal is not None:
-            run_bounded(unit.removal, REMOVAL_S)
-        code = unit.process.returncode
-        reason = "it ended" if code is None else end_of(code, unit.limit)
-        self._ended[name] = _End(reason, read_tail(unit.log))
-        for scratch in unit.scratch:
-            remove_scratch(str(scratch))
+    async def close(self) -> None:
+        """End the fork servers. Workers have been stopped before, or outlive this process."""
+        self._closed = True
+        for server in self._servers:
+            await asyncio.to_thread(server.close)
+
+
+async def started(units: Sequence[LocalUnit]) -> None:
+    """Wait until the processes of some units run.
+
+    Raises
+    ------
+    ProviderError
+        If one of them cannot be started.
+    """
+    waiting = [asyncio.wrap_future(unit.started) for unit in units]
+    for result in await asyncio.gather(*waiting, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _container(
     request: ContainerRequest | None, name: str, scratch: Path
 ) -> ContainerRequest | None:
-    """The container of one worker: with a name and a scratch directory of its own."""
+    """Return the container of one worker: with a name and a scratch directory of its own."""
     if request is None:
         return None
     mounts = {**request.mounts, str(scratch): str(scratch)}
@@ -242,16 +335,7 @@ def _container(
 
 
 def command_line(container: ContainerRequest | None, program: Sequence[str]) -> list[str]:
-    """How Python is started with these arguments, here or in a container."""
+    """Return the command that starts Python with these arguments, here or in a container."""
     if container is None:
         return [sys.executable, *program]
     return render_command(container, [container.python, *program])
-
-
-def _running(unit: Unit) -> Observation:
-    """A process that is there; one that was stopped by a signal for too long is as good as gone."""
-    now = time.monotonic()
-    unit.stopped_since = (unit.stopped_since or now) if unit.process.is_stopped() else None
-    if unit.stopped_since is not None and now - unit.stopped_since > STOPPED_GRACE_S:
-        return Observation(UnitState.ENDED, f"it was stopped by a signal for {STOPPED_GRACE_S:g} s")
-    return Observation(UnitState.RUNNING)

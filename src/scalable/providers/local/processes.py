@@ -1,23 +1,28 @@
 """The processes of this user that run programs of ours, and the end of exactly those.
 
-A program of a detached cluster names the cluster's private directory in its command line. Neither a
-number that was given away again nor another user's process can thus be mistaken for one.
+The command line of a detached cluster's program names the cluster's private directory. A process
+of another user, or one that was given the number of a process which ended, is thus not taken for
+one of them.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
 from scalable.errors import ProviderError
+from scalable.providers.local.fork_server import ForkServerProcess
 
 TERMINATE_S = 3.0
 KILL_S = 5.0
@@ -31,11 +36,11 @@ class Program:
     Attributes
     ----------
     process
-        It; with its start, so that another of the same number is not taken for it.
+        The process with its start time, so that a later one of the same number is not taken for it.
     module
-        What it runs, such as ``scalable.worker.program``.
+        The module that it runs, such as ``scalable.worker.program``.
     arguments
-        What the module was given; the first is a path.
+        Arguments of the module; the first is a path.
     """
 
     process: psutil.Process
@@ -44,9 +49,14 @@ class Program:
 
 
 def programs(directory: Path) -> Iterator[Program]:
-    """Programs of this user, other than this process, whose first argument is there or below.
+    """Find programs of this user, other than this process, whose first argument is in a directory.
 
     The client of a container's runtime counts as the program that runs inside.
+
+    Parameters
+    ----------
+    directory
+        The directory; the first argument may also be the directory itself.
     """
     for path in Path("/proc").glob("[0-9]*"):
         if int(path.name) == os.getpid():
@@ -55,7 +65,7 @@ def programs(directory: Path) -> Iterator[Program]:
             if path.stat().st_uid != os.geteuid() or _parse(path, directory) is None:
                 continue
             process = psutil.Process(int(path.name))
-            # Read anew: what is known of the process now is of the one that says this.
+            # Read again: the number may have been given to another process in between.
             found = _parse(path, directory)
             if found is not None:
                 yield Program(process, *found)
@@ -65,12 +75,90 @@ def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
     line = (path / "cmdline").read_bytes()
     if os.fsencode(directory) not in line:
         return None
-    words = [os.fsdecode(word) for word in line.removesuffix(b"\0").split(b"\0")]
+    words = [os.fsdecode(word) for word in line.rstrip(b"\0").split(b"\0")]
     for flag, module, first in zip(words, words[1:], words[2:], strict=False):
         ours = flag == "-m" and module.startswith("scalable.")
         if ours and (first == str(directory) or first.startswith(f"{directory}/")):
             return module, tuple(words[words.index(module) + 1 :])
     return None
+
+
+class Child(Protocol):
+    """A process that this process has started, itself or through its fork server.
+
+    Attributes
+    ----------
+    pid
+        Process id.
+    returncode
+        Exit code after :meth:`reap`, negative for a signal; None before, or where it is unknown.
+    """
+
+    pid: int
+    returncode: int | None
+
+    def keeps_number(self) -> bool:
+        """Return whether the process id cannot be given to another process before the reaping."""
+
+    def reap(self) -> None:
+        """Fetch the exit code of the process, which has ended, and close the lifeline."""
+
+
+class ExecutedChild:
+    """A child process that runs a new interpreter.
+
+    Parameters
+    ----------
+    process
+        The process.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.returncode: int | None = None
+
+    def keeps_number(self) -> bool:
+        """Return True until it is reaped."""
+        return self.returncode is None
+
+    def reap(self) -> None:
+        """Fetch the exit code, and close the lifeline."""
+        self.returncode = self._process.wait(KILL_S)
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+
+class ForkedChild:
+    """A child process of the fork server.
+
+    Parameters
+    ----------
+    server
+        The fork server.
+    pid
+        Process id of the child.
+    lifeline
+        File descriptor of this process's end of the lifeline, or None.
+    """
+
+    def __init__(self, server: ForkServerProcess, pid: int, lifeline: int | None) -> None:
+        self._server = server
+        self._lifeline = lifeline
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def keeps_number(self) -> bool:
+        """Return True until it is reaped, as long as the server is there to reap it."""
+        return self.returncode is None and self._server.is_alive()
+
+    def reap(self) -> None:
+        """Fetch the exit code from the server, and close the lifeline."""
+        self.returncode = self._server.reap(self.pid)
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
 
 
 class WorkerProcess:
@@ -79,24 +167,25 @@ class WorkerProcess:
     Parameters
     ----------
     process
-        It leads a group of its own.
+        The process.
     child
-        The same, where it is a child of this process.
+        The same process, where this process or its fork server has started it.
 
     Attributes
     ----------
     pid
-        Its number.
+        Process id.
     """
 
-    def __init__(
-        self, process: psutil.Process, child: subprocess.Popen[bytes] | None = None
-    ) -> None:
+    def __init__(self, process: psutil.Process, child: Child | None = None) -> None:
         self.pid = process.pid
         self._process = process
         self._child = child
         self._group = process.pid
         self._leader: psutil.Process | None = process
+        self._exit = _exit_descriptor(process, child)
+        if self._exit is not None:  # closed last, as any thread may look
+            weakref.finalize(self, os.close, self._exit)
         if child is None:
             with suppress(ProcessLookupError):
                 self._group = os.getpgid(process.pid)
@@ -112,57 +201,86 @@ class WorkerProcess:
         return None if self._child is None else self._child.returncode
 
     def has_exited(self) -> bool:
-        """Whether it has ended; a child is not reaped."""
-        if self._child is None:
+        """Return whether the process has ended; a child is not reaped."""
+        if self._exit is None:
             return not _is_there(self._process)
-        if self._child.returncode is not None:
-            return True
-        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return _is_readable(self._exit, 0.0)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of the process, and return whether it has ended."""
+        if self._exit is not None:
+            return _is_readable(self._exit, timeout_s)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.has_exited():
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
 
     def is_stopped(self) -> bool:
-        """Whether a signal stopped it, so that it does nothing."""
+        """Return whether a signal has stopped the process, so that it does nothing."""
         try:
             return self._process.status() == psutil.STATUS_STOPPED
         except psutil.NoSuchProcess:
             return False
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         if not self.has_exited():
             with suppress(psutil.NoSuchProcess):
                 self._process.terminate()
 
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        if self._group_is_its_own():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
+
     def end(self) -> None:
-        """End it and its group, and reap it.
+        """Kill the process and its group, and reap it.
 
         Raises
         ------
         ProviderError
-            When it does not end within 5 s.
+            If it does not end within 5 s.
         """
         # Its children first: once it is reaped, the number of its group may belong to others.
-        if self._group_is_its_own():
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, signal.SIGKILL)
-        deadline = time.monotonic() + KILL_S
-        while not self.has_exited():
-            if time.monotonic() > deadline:
-                raise ProviderError(f"process {self.pid} does not end when killed")
-            time.sleep(POLL_S)
+        self.kill()
+        if not self.wait(KILL_S):
+            raise ProviderError(
+                f"process {self.pid} was killed and has not ended after {KILL_S:g} s"
+            )
         if self._child is not None:
-            self._child.wait(KILL_S)
-            if self._child.stdin is not None:
-                with suppress(BrokenPipeError):
-                    self._child.stdin.close()
+            self._child.reap()
 
     def _group_is_its_own(self) -> bool:
         if self._group == os.getpgrp():
             return False
-        if self._child is not None or self._process.is_running():
+        if self._child is not None and self._child.keeps_number():
             return True  # the number is theirs while one of them is there, as a zombie too
+        if self._process.is_running():
+            return True
         if self._leader is None:
             return False
         return self._leader.is_running() or not psutil.pid_exists(self._group)
+
+
+def _exit_descriptor(process: psutil.Process, child: Child | None) -> int | None:
+    """Return a descriptor that is readable once a process has ended; None where there is none."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (OSError, AttributeError):
+        return None
+    if child is None and not process.is_running():  # the number may be another's already
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _is_readable(descriptor: int, timeout_s: float | None) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(None if timeout_s is None else 1000 * timeout_s))
 
 
 def _is_there(process: psutil.Process) -> bool:
@@ -173,7 +291,7 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def wait_for_exits(processes: list[WorkerProcess], timeout_s: float) -> None:
-    """Wait until all of them have ended, or the time is over."""
+    """Wait until all processes have ended, or the time is over."""
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline and not all(p.has_exited() for p in processes):
-        time.sleep(POLL_S)
+    for process in processes:
+        process.wait(max(0.0, deadline - time.monotonic()))

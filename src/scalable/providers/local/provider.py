@@ -1,10 +1,12 @@
-"""What the local provider decides."""
+"""The local provider: checks of a request, and the cluster and pools that are built from it."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scalable.errors import ProviderError
 from scalable.protocol.addresses import LOOPBACK, with_host
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
+from scalable.providers.local.forking import StartRequest, can_fork
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
     from scalable.providers.base import DeploymentSpec, ScalePlan
+    from scalable.providers.local.fork_server import ForkServerProcess
+
+logger = logging.getLogger("scalable.providers")
 
 
 class LocalProvider:
@@ -67,10 +73,22 @@ class LocalProvider:
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
+        processes = bool(options["processes"])
+        # It loads the workers' modules while this process loads the engine.
+        server = _fork_server(spec) if processes else None
+        try:
+            return self._build_cluster(spec, server)
+        except BaseException:
+            if server is not None:
+                server.close()
+            raise
+
+    def _build_cluster(self, spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
         from scalable.embedded.site import embedded_site
         from scalable.providers.local.cluster import LocalPoolCluster
         from scalable.scheduler.pool_scheduler import PoolScheduler
 
+        options = spec.options
         processes = bool(options["processes"])
         scheduler: dict[str, Any] = {
             "dashboard": bool(options["dashboard_address"]),
@@ -87,7 +105,8 @@ class LocalProvider:
         )
         try:
             if processes:
-                cluster.add_pools(self.pools(spec, embedded_site(cluster, _log_dir(spec))))
+                site = embedded_site(cluster, _log_dir(spec))
+                cluster.add_pools(self._process_pools(spec, site, server))
             else:
                 _add_thread_pools(cluster, spec)
         except BaseException:
@@ -96,17 +115,28 @@ class LocalProvider:
         return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """The pools of a manager: processes on this machine. None is started.
+        """Return the pools of a manager: processes on this machine. No worker is started.
 
         Raises
         ------
         ProviderError
-            When a component's container cannot be started.
+            If a component's container cannot be started.
         """
+        server = _fork_server(spec)
+        try:
+            return self._process_pools(spec, site, server)
+        except BaseException:
+            if server is not None:
+                server.close()
+            raise
+
+    def _process_pools(
+        self, spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None
+    ) -> list[Pool]:
         from scalable.manager.pools import Pool
         from scalable.providers.local.detached import DetachedLauncher
         from scalable.providers.local.launcher import ProcessLauncher
-        from scalable.worker.pool_worker import ProcessWorker
+        from scalable.worker.process_worker import ProcessWorker
 
         slots = spec.options["threads_per_worker"]
         containers = _containers(spec, site.sys_path)
@@ -118,7 +148,11 @@ class LocalProvider:
             }
             for tag, component in spec.components.items()
         }
-        launcher = DetachedLauncher(site, options) if site.detached else ProcessLauncher(site)
+        launcher = (
+            DetachedLauncher(site, options, server)
+            if site.detached
+            else ProcessLauncher(site, server)
+        )
         return [
             Pool(
                 tag,
@@ -149,6 +183,35 @@ class LocalProvider:
     def close(self, cluster: Any) -> None:
         """End the workers and the scheduler."""
         cluster.close()
+
+
+def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
+    """Start a fork server if one of the components can use it, and this system can."""
+    from scalable.providers.local.fork_server import ForkServerProcess, supported
+
+    if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
+        return None
+    try:
+        return ForkServerProcess()
+    except OSError as error:
+        logger.warning("workers are started without a fork server: %s", error)
+        return None
+
+
+def _is_plain(spec: DeploymentSpec, tag: str) -> bool:
+    """Return whether the workers of a component can be forked."""
+    component = spec.components[tag]
+    environment = {**os.environ, **component.environment(spec.options["threads_per_worker"])}
+    return can_fork(
+        StartRequest(
+            environment=environment,
+            preload=() if component.preload_script is None else (component.preload_script,),
+            container=component.image is not None and spec.options["containers"] != "none",
+            interpreter=sys.executable,
+            server_environment=os.environ,
+            server_interpreter=sys.executable,
+        )
+    )
 
 
 def _directory(spec: DeploymentSpec) -> Path | None:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
 from scalable.spec import ComponentSpec
 from scalable.units import format_bytes
-
-#: Exit code of a worker that ended itself for its memory (scalable.worker.pool_worker).
-OUT_OF_MEMORY = 71
 
 
 def memory_limit(component: ComponentSpec) -> int:
@@ -75,6 +73,8 @@ def end_of(returncode: int, limit: int) -> str:
     """
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {format_bytes(limit)})"
+    if returncode == CALL_DID_NOT_END:
+        return "it ended itself because an interrupted call did not end"
     if returncode > 128:  # a container's client says so what ended the worker inside
         returncode = 128 - returncode
     if returncode < 0:

@@ -24,8 +24,8 @@ from scalable.records.directory import OWNER
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.spec.deployment import walltime_of
 from scalable.units import parse_port_range
-from scalable.worker.pool_worker import ProcessWorker
-from scalable.worker.program import WorkerConfig, security_fields, serialized_config
+from scalable.worker.config import WorkerConfig, security_fields, serialized_config
+from scalable.worker.process_worker import ProcessWorker
 
 
 class Jobs:

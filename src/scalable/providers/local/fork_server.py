@@ -1,0 +1,257 @@
+"""The fork server of a launcher, seen from the launcher: started early, asked for forks, ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from scalable.protocol.forking import (
+    CODE,
+    COMMAND_LINE_BYTES,
+    DATAGRAM_BYTES,
+    FORK,
+    PID,
+    READY,
+    REAP,
+    SERVER_PROGRAM,
+    UNFIT,
+    WorkerStart,
+)
+from scalable.providers.local.forking import different
+
+logger = logging.getLogger("scalable.providers")
+
+#: Seconds for loading the modules: on a slow shared file system that takes long for anybody.
+READY_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 10.0
+END_TIMEOUT_S = 2.0
+OUTPUT_SHOWN_BYTES = 2000
+
+
+class ForkServerError(OSError):
+    """The fork server cannot fork, now or ever."""
+
+
+class ForkServerProcess:
+    """A process from which workers are forked. It ends with this process, or with :meth:`close`.
+
+    Attributes
+    ----------
+    environment
+        Environment with which it was started.
+    interpreter
+        Path of its Python.
+    """
+
+    def __init__(self) -> None:
+        self.environment: Mapping[str, str] = dict(os.environ)
+        self.interpreter = sys.executable
+        self._lock = threading.Lock()
+        self._ready = False
+        self._unfit: str | None = None
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the server
+        self._channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        owner = os.pidfd_open(os.getpid())
+        padding = "." * COMMAND_LINE_BYTES
+        numbers = (other.fileno(), owner)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", SERVER_PROGRAM, *map(str, numbers), padding],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                pass_fds=numbers,
+                start_new_session=True,  # Ctrl-C is ours to handle
+            )
+        except OSError:
+            self._channel.close()
+            self._output.close()
+            raise
+        finally:
+            other.close()
+            os.close(owner)
+        logger.debug("fork server %d starts", self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self._process.pid
+
+    @property
+    def unfit(self) -> str | None:
+        """Reason for which the server forks nothing any more, or None."""
+        return self._unfit
+
+    def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
+        """Start a worker; waits until the server has loaded its modules.
+
+        Parameters
+        ----------
+        start
+            Properties of the worker; written to its pipe.
+        log
+            Open file for its output.
+
+        Returns
+        -------
+        tuple of int
+            Process id, and the end of the pipe that is this process's.
+
+        Raises
+        ------
+        ForkServerError
+            If the server cannot fork.
+        """
+        theirs, ours = os.pipe()
+        try:
+            with self._lock:
+                self._wait_until_ready()
+                pid = self._ask({FORK: True}, PID, (theirs, log.fileno()))
+        except BaseException:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        line = memoryview(start.to_line())
+        with suppress(BrokenPipeError):  # it has ended already; its exit is seen as of any other
+            while line:
+                line = line[os.write(ours, line) :]
+        return pid, ours
+
+    def reap(self, pid: int) -> int | None:
+        """Return the exit code of a worker that has ended; None if the server is gone."""
+        with self._lock, suppress(ForkServerError):
+            code: int | None = self._ask({REAP: pid}, CODE)
+            return code
+        return None
+
+    def is_alive(self) -> bool:
+        """Return whether the server runs, and so keeps the numbers of its workers."""
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """End the server and wait until it has ended; workers go on. Closing twice is harmless."""
+        if not self._ready:
+            self._process.kill()  # whoever waits for it holds the lock
+        with self._lock:
+            self._unfit = self._unfit or "the fork server was closed"
+            self._channel.close()
+            self._output.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:  # it loads its modules still
+            self._process.kill()
+            self._process.wait()
+        logger.debug("fork server %d has ended", self._process.pid)
+
+    def _wait_until_ready(self) -> None:
+        if self._ready or self._unfit is not None:
+            return
+        answer = self._receive(READY_TIMEOUT_S)
+        if READY not in answer:
+            self._fail(answer.get(UNFIT, "no answer"))
+        self._ready = True
+        logger.debug("fork server %d is ready", self._process.pid)
+
+    def _ask(self, request: Mapping[str, Any], key: str, descriptors: tuple[int, ...] = ()) -> Any:
+        if self._unfit is not None and not (self._ready and key == CODE):
+            raise ForkServerError(self._unfit)
+        try:
+            socket.send_fds(self._channel, [json.dumps(request).encode()], list(descriptors))
+        except OSError as error:
+            self._fail(f"it has ended: {error}", error)
+        answer = self._receive(ANSWER_TIMEOUT_S)
+        if key not in answer:
+            self._fail(answer.get(UNFIT, "no answer"))
+        return answer[key]
+
+    def _receive(self, timeout: float) -> dict[str, Any]:
+        try:
+            poll = select.poll()
+            poll.register(self._channel, select.POLLIN)
+            if not poll.poll(1000 * timeout):
+                self._process.kill()  # an answer that comes later would be taken for another
+                self._fail(f"it did not answer within {timeout:g} s")
+            data = self._channel.recv(DATAGRAM_BYTES)
+        except OSError as error:
+            self._fail(f"it has ended: {error}", error)
+        if not data:
+            self._fail(f"it has ended; its last output: {self._last_output() or 'none'}")
+        answer: dict[str, Any] = json.loads(data)
+        return answer
+
+    def _fail(self, reason: str, cause: BaseException | None = None) -> Any:
+        self._unfit = self._unfit or reason
+        raise ForkServerError(reason) from cause
+
+    def _last_output(self) -> str:
+        with suppress(OSError, ValueError):
+            self._output.seek(0)
+            return self._output.read()[-OUTPUT_SHOWN_BYTES:].decode(errors="replace").strip()
+        return ""
+
+
+def supported() -> bool:
+    """Return whether this system has what a fork server needs: Linux 5.3 or newer."""
+    if not hasattr(os, "pidfd_open") or not Path("/proc/self/mem").exists():
+        return False
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return False
+    return True
+
+
+def start_of(
+    server: ForkServerProcess,
+    environment: Mapping[str, str],
+    arguments: tuple[str, ...],
+    config: Mapping[str, Any] | None,
+) -> WorkerStart:
+    """Describe a worker to be forked from a server, in the present state of this process.
+
+    Parameters
+    ----------
+    server
+        The fork server.
+    environment
+        Complete environment of the worker.
+    arguments
+        Arguments of the worker program.
+    config
+        Configuration that goes through the pipe, or None.
+
+    Raises
+    ------
+    OSError
+        If the working directory of this process was removed.
+    """
+    changed = different(environment, server.environment)
+    return WorkerStart(
+        environment={name: environment[name] for name in changed & environment.keys()},
+        unset=tuple(sorted(changed - environment.keys())),
+        directory=str(Path.cwd()),
+        umask=_umask(),
+        arguments=arguments,
+        config=config,
+    )
+
+
+def _umask() -> int:
+    """Return the mask of this process: asking the system would change it for a moment."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    raise OSError("this system does not show the umask of a process")

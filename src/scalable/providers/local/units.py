@@ -1,0 +1,210 @@
+"""One worker on this machine: its process, and what has to be cleared away after the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalable.containers import run_bounded
+from scalable.errors import ProviderError
+from scalable.manager.launcher import Observation, UnitState
+from scalable.providers.local.processes import KILL_S, TERMINATE_S, WorkerProcess
+from scalable.providers.local.render import end_of
+from scalable.worker.lifeline import remove_scratch
+
+logger = logging.getLogger("scalable.providers")
+
+LOG_TAIL_BYTES = 8192
+STOPPED_GRACE_S = 10.0
+REMOVAL_S = 15.0
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """Everything of a worker that its process does not take along when it ends.
+
+    Attributes
+    ----------
+    scratch
+        Directories of the worker alone.
+    log
+        File with its output.
+    memory_limit
+        Memory limit in bytes, 0 for none; named where it was exceeded.
+    removal
+        Command that removes its container, or None.
+    """
+
+    scratch: tuple[Path, ...]
+    log: Path
+    memory_limit: int
+    removal: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a worker.
+
+    Attributes
+    ----------
+    reason
+        Reason, fit for a user.
+    last_output
+        The last 8 KiB of its output.
+    """
+
+    reason: str
+    last_output: str
+
+
+class LocalUnit:
+    """A worker on this machine, from its start until everything of it is cleared away.
+
+    A thread starts the process, waits for its end and clears away, so that nobody else has to
+    wait: looking at the unit never blocks.
+
+    Parameters
+    ----------
+    name
+        Name of the worker.
+    start
+        Starts the process; may block, and raises OSError or ValueError.
+    belongings
+        What is cleared away.
+    on_end
+        Called in the thread when everything has been cleared away.
+
+    Attributes
+    ----------
+    started
+        Done when the process runs; fails with a ProviderError if it cannot be started.
+    end
+        The end of the worker, or None before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], WorkerProcess],
+        belongings: Belongings,
+        on_end: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.started: Future[None] = Future()
+        self.end: End | None = None
+        self._start = start
+        self._belongings = belongings
+        self._on_end = on_end
+        self._process: WorkerProcess | None = None
+        self._ended: Future[None] = Future()
+        self._told_to_stop = False
+        self._stopped_since: float | None = None
+        for future in (self.started, self._ended):
+            future.set_running_or_notify_cancel()  # a waiter that is cancelled cancels nothing
+
+    def begin(self) -> None:
+        """Start the worker; :attr:`started` tells when its process runs."""
+        threading.Thread(target=self._run, name=f"scalable worker {self.name}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            process = self._process = self._start()
+        except (OSError, ValueError) as error:
+            self._remove_scratch()
+            reason = f"worker {self.name} cannot be started: {error}"
+            self.end = End(reason, "")
+            self._ended.set_result(None)
+            refused = ProviderError(reason, transient=isinstance(error, OSError))
+            refused.__cause__ = error
+            self.started.set_exception(refused)
+            return
+        if self._told_to_stop:
+            process.terminate()
+        self.started.set_result(None)
+        process.wait()
+        try:
+            self._clear_away(process)
+        except ProviderError as error:
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+        self._on_end()
+
+    def _clear_away(self, process: WorkerProcess) -> None:
+        process.end()
+        if self._belongings.removal is not None:
+            run_bounded(self._belongings.removal, REMOVAL_S)
+        code = process.returncode
+        reason = "it ended" if code is None else end_of(code, self._belongings.memory_limit)
+        logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
+        last_output = _tail(self._belongings.log)
+        self._remove_scratch()
+        self.end = End(reason, last_output)
+
+    def _remove_scratch(self) -> None:
+        for scratch in self._belongings.scratch:
+            remove_scratch(str(scratch))
+
+    def observe(self) -> Observation:
+        """Return the state of the worker; never blocks.
+
+        A process that a signal has stopped for 10 s counts as ended.
+        """
+        if self.end is not None:
+            return Observation(UnitState.ENDED, self.end.reason)
+        if self._process is None:
+            return Observation(UnitState.PENDING, "its process starts")
+        now = time.monotonic()
+        stopped = self._process.is_stopped()
+        self._stopped_since = (self._stopped_since or now) if stopped else None
+        if self._stopped_since is not None and now - self._stopped_since > STOPPED_GRACE_S:
+            reason = f"it was stopped by a signal for {STOPPED_GRACE_S:g} s"
+            return Observation(UnitState.ENDED, reason)
+        return Observation(UnitState.RUNNING)
+
+    def last_output(self) -> str:
+        """Return the last 8 KiB of the worker's output."""
+        return _tail(self._belongings.log) if self.end is None else self.end.last_output
+
+    def terminate(self) -> None:
+        """Ask the process to end, now or as soon as it has started."""
+        self._told_to_stop = True
+        if self._process is not None:
+            self._process.terminate()
+
+    async def stop(self) -> None:
+        """End the process, by force after 3 s, and wait until everything is cleared away.
+
+        Raises
+        ------
+        ProviderError
+            If the process does not end.
+        """
+        self.terminate()
+        ended = asyncio.wrap_future(self._ended)
+        await asyncio.wait([ended], timeout=TERMINATE_S)
+        if not ended.done() and self._process is not None:
+            logger.debug("worker %s did not end when asked to: it is killed", self.name)
+            self._process.kill()
+        if not ended.done():
+            removal = 0.0 if self._belongings.removal is None else REMOVAL_S
+            await asyncio.wait([ended], timeout=2 * KILL_S + removal)
+        if not ended.done():
+            raise ProviderError(f"worker {self.name} was killed and has not ended")
+        ended.result()
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+            return log.read().decode(errors="replace")
+    except OSError:
+        return ""

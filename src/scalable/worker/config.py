@@ -1,0 +1,145 @@
+"""The configuration of a worker process, and the ways in which it reaches that process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import dask
+from distributed import Security
+
+logger = logging.getLogger("scalable.worker")
+
+#: Variable with the path of the scratch directory that was made for a worker before its start.
+SCRATCH = "SCALABLE_SCRATCH"
+_SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """Settings of one worker process.
+
+    Attributes
+    ----------
+    scheduler
+        Address of the scheduler.
+    name
+        Name of the worker.
+    nthreads
+        Number of calls that the worker runs at once.
+    resources
+        Dask resources that the worker offers: its tag.
+    memory_limit
+        Memory limit in bytes; 0 for no limit.
+    host
+        Address to listen on.
+    local_directory
+        Scratch directory of this worker alone; removed when the worker ends.
+    preload
+        Scripts to run before the worker starts.
+    sys_path
+        Entries to append to the module search path, so that the workflow's modules are found.
+    security
+        PEM texts of the cluster's authority and of the worker's own certificate and key.
+    interface
+        Network interface to listen on, instead of ``host``.
+    ports
+        Port or range of ports (``"40000:41000"``) to listen on; empty for any.
+    hand_over
+        Whether a worker that is told to end first hands its results to other workers.
+    manager
+        Id of the manager that the worker belongs to; empty for none.
+    clear_away
+        Whether the worker removes the directory of its configuration file when its scheduler is
+        gone. True for clusters that nothing else clears away after.
+    dask_config
+        Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
+    """
+
+    scheduler: str
+    name: str
+    nthreads: int = 1
+    resources: Mapping[str, float] = field(default_factory=dict)
+    memory_limit: int = 0
+    host: str = "127.0.0.1"
+    local_directory: str = ""
+    preload: tuple[str, ...] = ()
+    sys_path: tuple[str, ...] = ()
+    security: Mapping[str, str] = field(default_factory=dict)
+    interface: str = ""
+    ports: str = ""
+    hand_over: bool = False
+    manager: str = ""
+    clear_away: bool = False
+    dask_config: str = ""
+
+    def to_line(self) -> bytes:
+        """Return the configuration as one line of JSON."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    def credentials(self) -> Security | None:
+        """Return the credentials for connections of this worker; None without encryption."""
+        return Security(require_encryption=True, **self.security) if self.security else None
+
+
+def security_fields(security: Security | None) -> dict[str, str]:
+    """Return the PEM texts that a worker needs; empty without encryption."""
+    if security is None or not security.require_encryption:
+        return {}
+    return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
+
+
+def serialized_config() -> str:
+    """Return Dask's configuration in this process, for workers; empty if it holds live objects."""
+    try:
+        return str(dask.config.serialize(dask.config.config))
+    except TypeError as error:
+        logger.warning("workers start with Dask's default configuration: %s", error)
+        return ""
+
+
+def apply_to_process(config: WorkerConfig) -> None:
+    """Extend the module search path and Dask's configuration of this process."""
+    sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
+    if config.dask_config:
+        dask.config.update(dask.config.global_config, dask.config.deserialize(config.dask_config))
+
+
+def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfig:
+    """Read the configuration that the workers of a pool share.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    name
+        Name of this worker.
+    preload
+        Scripts to run before the worker starts.
+
+    Raises
+    ------
+    SystemExit
+        If users other than its owner may read the file, or the file does not exist.
+    """
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except FileNotFoundError:
+        sys.stderr.write(f"the configuration {path} was removed with its cluster: nothing to do\n")
+        sys.exit(0)
+    if mode & 0o077:
+        sys.exit(
+            f"the configuration {path} holds credentials and has mode {mode & 0o777:o}: "
+            "it is refused because other users can read it; set its mode to 600"
+        )
+    # Removed from the environment: calls and their children must not use the same directory.
+    scratch = os.environ.pop(SCRATCH, "") or tempfile.mkdtemp(prefix="scalable-")
+    own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
+    values = json.loads(text) | own
+    return WorkerConfig(**values)

@@ -1,0 +1,215 @@
+"""The program of a fork server, with the arguments ``SOCKET OWNER PADDING``.
+
+It loads the modules of a worker once; each worker is then a fork of it, so that none pays for the
+import of ``distributed``. It is a program of its own, and not the ``forkserver`` context of
+multiprocessing, because that imports the user's ``__main__`` into each child (scripts without a
+guard would run again), gives its children no log file, session or lifeline of ours, and may
+be used by the user's script for itself.
+
+These rules keep a fork equal to a new process:
+
+- The server has one thread whenever it forks, and loads no module that starts threads or reads
+  variables which a component may set. If it cannot, it says so, and workers are started anew.
+- It loads nothing of the user's: neither the working directory nor the script's directory is
+  on its module search path (which is why it is not started with ``python -m``).
+- It never sees a worker's configuration or environment: the worker reads both from a pipe.
+- Exit codes stay with the server until the launcher asks for them, so that the number of a
+  worker and of its process group is not given to others before.
+- It is in a session of its own, out of reach of Ctrl-C, and ends with the process it belongs to
+  (OWNER is a descriptor of that process, ``pidfd_open(2)``). Its workers have the same descriptor,
+  and do not end with the server.
+
+PADDING reserves memory for the command lines of workers, which identify them in the process table.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import socket
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalable.protocol.forking import (
+    CODE,
+    DATAGRAM_BYTES,
+    FORK,
+    PID,
+    READY,
+    REAP,
+    SERVER_MODULE,
+    UNFIT,
+    WorkerStart,
+    worker_command,
+)
+
+
+class ForkServer:
+    """Forks workers for one launcher.
+
+    Parameters
+    ----------
+    channel
+        Socket whose other end the launcher has.
+    owner
+        File descriptor of the launcher's process.
+    """
+
+    def __init__(self, channel: socket.socket, owner: int) -> None:
+        self._channel = channel
+        self._owner = owner
+
+    def tell(self, answer: dict[str, Any]) -> None:
+        """Send a datagram to the launcher."""
+        with suppress(BrokenPipeError, ConnectionResetError):  # its end is seen with the next look
+            self._channel.send(json.dumps(answer).encode())
+
+    def serve(self) -> bool:
+        """Answer requests until the launcher is gone.
+
+        Returns
+        -------
+        bool
+            Whether this process is a worker now; False in the server itself.
+        """
+        while True:
+            readable, _, _ = select.select([self._channel.fileno(), self._owner], [], [])
+            if self._owner in readable:
+                return False
+            flags = socket.MSG_CMSG_CLOEXEC
+            text, descriptors, _, _ = socket.recv_fds(self._channel, DATAGRAM_BYTES, 2, flags)
+            if not text:
+                return False
+            request = json.loads(text)
+            if FORK in request:
+                if self._fork(*descriptors):
+                    return True
+            else:
+                self._reap(request[REAP])
+
+    def _fork(self, pipe: int, log: int) -> bool:
+        """Fork a worker, and return whether this process is that worker."""
+        reason = more_than_one_thread()
+        if reason is not None:
+            self.tell({UNFIT: reason})
+            os.close(pipe)
+            os.close(log)
+            return False
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.tell({UNFIT: f"fork failed: {error}"})
+        else:
+            if pid == 0:
+                os.setsid()
+                self._channel.close()
+                for target, source in ((0, pipe), (1, log), (2, log)):
+                    os.dup2(source, target)
+            else:
+                self.tell({PID: pid})
+            os.close(pipe)
+            os.close(log)
+            return pid == 0
+        os.close(pipe)
+        os.close(log)
+        return False
+
+    def _reap(self, pid: int) -> None:
+        """Answer with the exit code of a worker that has ended; None if there is none."""
+        code = None
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+        self.tell({CODE: code})
+
+
+def more_than_one_thread() -> str | None:
+    """Return why this process must not fork; None if it has a single thread."""
+    known, there = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
+    if known == there == 1:
+        return None
+    return f"the fork server has {max(known, there)} threads"
+
+
+def show_command_line(words: list[str]) -> bool:
+    """Show these words as the command line of this process, if they fit."""
+    text = b"\0".join(os.fsencode(word) for word in words) + b"\0"
+    try:
+        # Fields 48 and 49 of proc(5), counted from behind the name, which may contain spaces.
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        if not 0 < len(text) <= end - start:
+            return False
+        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(text.ljust(end - start, b"\0"))
+    except (OSError, IndexError, ValueError):
+        return False
+    return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0") == text.rstrip(b"\0")
+
+
+def take_on(start: WorkerStart) -> None:
+    """Give this process the properties that a new process would have been given."""
+    import multiprocessing
+    import tempfile
+
+    show_command_line(worker_command(sys.executable, start.arguments))
+    for name in start.unset:
+        os.environ.pop(name, None)
+    os.environ.update(start.environment)
+    os.umask(start.umask)
+    os.chdir(start.directory)
+    if not sys.flags.safe_path:
+        sys.path.insert(0, start.directory)
+    program = sys.modules[worker_command("", ())[-1]].__file__ or ""
+    sys.argv = [program, *start.arguments]
+    sys.orig_argv[:] = worker_command(sys.executable, start.arguments)
+    tempfile.tempdir = None
+    multiprocessing.current_process().authkey = os.urandom(32)
+    # Python's random numbers and OpenSSL's are seeded anew by their own hooks.
+
+
+def run_worker(owner: int) -> None:
+    """Run the worker that this process is, to its end."""
+    from scalable.worker.config import WorkerConfig
+    from scalable.worker.lifeline import Lifeline, read_line, take_standard_input
+    from scalable.worker.program import run_from_file, run_with_lifeline
+
+    start = WorkerStart.from_line(read_line())
+    take_on(start)
+    pipe = take_standard_input()
+    gc.enable()
+    if start.config is not None:
+        run_with_lifeline(WorkerConfig(**start.config), Lifeline(pipe, owner=owner))
+    else:
+        os.close(pipe)
+        os.close(owner)
+        path, name, *preload = start.arguments
+        run_from_file(Path(path), name, preload)
+
+
+def main() -> None:
+    """Load the modules of a worker, and fork workers until the launcher is gone."""
+    channel, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
+    for descriptor in (channel.fileno(), owner):
+        os.set_inheritable(descriptor, False)
+    renamed = show_command_line([sys.executable, "-m", SERVER_MODULE])
+    # Without collections, and with nothing to collect in the modules, workers share their memory.
+    gc.disable()
+    from scalable.worker.preloading import preload
+
+    reason = preload() or more_than_one_thread()
+    if reason is None and not renamed:
+        reason = "the command line of a process cannot be changed here"
+    gc.freeze()
+    server = ForkServer(channel, owner)
+    server.tell({READY: True} if reason is None else {UNFIT: reason})
+    if server.serve():
+        run_worker(owner)
+    else:
+        os._exit(0)  # at once: there is nothing to clear away

@@ -1,0 +1,119 @@
+"""The end of a worker process, and of its children, when the process it belongs to ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+
+PARENT_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Lifeline:
+    """The connection of a worker process to the process that it belongs to, its owner.
+
+    Attributes
+    ----------
+    pipe
+        File descriptor of a pipe; the owner holds the other end.
+    parent
+        Id of the owner where it is the parent of this process, otherwise None. The pipe alone is
+        not enough: another process that the owner forked may hold the other end too.
+    owner
+        File descriptor of the owner (``pidfd_open(2)``) where it is not the parent, or None.
+    """
+
+    pipe: int
+    parent: int | None = None
+    owner: int | None = None
+
+    def hold(self, scratch: str) -> None:
+        """End this process with its owner, from a thread and a small process of their own.
+
+        Parameters
+        ----------
+        scratch
+            Directory to remove first.
+        """
+        threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
+
+    def _end_with_owner(self, scratch: str) -> None:
+        watch_from_outside(self.pipe, scratch)
+        while not self._owner_has_ended():
+            pass
+        remove_scratch(scratch)
+        os.killpg(0, signal.SIGKILL)
+
+    def _owner_has_ended(self) -> bool:
+        """Wait until something happens on the pipe, the owner ends, or a second has passed."""
+        watched = [self.pipe] if self.owner is None else [self.pipe, self.owner]
+        timeout = PARENT_INTERVAL_S if self.owner is None else None
+        readable, _, _ = select.select(watched, [], [], timeout)
+        if self.owner in readable or (self.pipe in readable and not os.read(self.pipe, 4096)):
+            return True
+        return self.parent is not None and os.getppid() != self.parent
+
+
+def watch_from_outside(pipe: int, scratch: str) -> None:
+    """Start a small process that ends this group with the pipe.
+
+    A call that holds Python's lock stops every thread of this process, but not that one. It stops
+    being a child of this process, so that it is not counted among the children of a call.
+
+    Parameters
+    ----------
+    pipe
+        File descriptor of the pipe.
+    scratch
+        Directory to remove first.
+    """
+    # A shell gives background commands an empty standard input: hence another number.
+    script = (
+        "exec 3<&0 >/dev/null 2>&1; "
+        '( while read -r _ <&3; do :; done; rm -rf -- "$1"; kill -s KILL -- "-$2" ) &'
+    )
+    with suppress(FileNotFoundError):  # an image without a shell
+        subprocess.run(
+            ["/bin/sh", "-c", script, "watch", scratch, str(os.getpgrp())],
+            stdin=pipe,
+            check=False,
+            timeout=10,
+        )
+
+
+def read_line() -> bytes:
+    """Read one line from standard input, and nothing after it.
+
+    Raises
+    ------
+    SystemExit
+        If standard input ends before the line does.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        part = os.read(0, 65536)
+        if not part:
+            sys.exit("this program is started by scalable, with its configuration on stdin")
+        line += part
+    return line
+
+
+def take_standard_input() -> int:
+    """Return a new descriptor of standard input, and give calls an empty one in its place."""
+    pipe = os.dup(0)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    return pipe
+
+
+def remove_scratch(scratch: str) -> None:
+    """Remove the directory of a worker; an empty path is ignored."""
+    if scratch:
+        shutil.rmtree(scratch, ignore_errors=True)

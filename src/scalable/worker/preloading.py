@@ -1,0 +1,77 @@
+"""Modules that a fork server loads, without those that read their worker's environment."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+#: Modules that a worker loads while it starts. Dask's HTTP routes are loaded by every worker.
+MODULES = (
+    "scalable.worker.program",
+    "distributed.http.health",
+    "distributed.http.statics",
+    "distributed.http.worker",
+    "tornado.platform.asyncio",
+)
+#: Bytes from which on memory for a message is taken from numpy: its large pages begin there.
+LARGE_BYTES = 4 * 2**20
+
+
+class NumpyLater(ModuleType):
+    """Stand-in for numpy while ``distributed`` is loaded.
+
+    Numerical libraries start their threads, and read the variables that set the number of these
+    threads, when they are loaded: a worker has to load them itself. ``distributed.protocol.utils``
+    needs numpy for nothing but the memory of messages.
+
+    Attributes
+    ----------
+    missed
+        Name of something else that a module wanted of numpy, or None.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("numpy")
+        self.missed: str | None = None
+
+    def empty(self, shape: tuple[int], dtype: str) -> Any:
+        """Return memory for a message, with numpy where that is loaded or the message large."""
+        if "numpy" in sys.modules or shape[0] >= LARGE_BYTES:
+            with suppress(ImportError):
+                return importlib.import_module("numpy").empty(shape, dtype=dtype)
+        return SimpleNamespace(data=memoryview(bytearray(shape[0])))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            self.missed = name
+        raise AttributeError(f"numpy is not loaded, so that it has no {name!r} yet")
+
+
+def preload() -> str | None:
+    """Load the modules of a worker.
+
+    Returns
+    -------
+    str or None
+        Reason for which a fork of this process would differ from a new process, if there is one.
+    """
+    stand_in = NumpyLater() if "numpy" not in sys.modules and find_spec("numpy") else None
+    if stand_in is not None:
+        sys.modules["numpy"] = stand_in
+    try:
+        importlib.import_module("distributed")
+    finally:
+        if stand_in is not None:
+            del sys.modules["numpy"]
+    if stand_in is not None and stand_in.missed is not None:
+        return f"a module that distributed loads needs numpy.{stand_in.missed}"
+    for name in MODULES:
+        if find_spec(name) is not None:
+            importlib.import_module(name)
+    if "numpy" in sys.modules:
+        return "numpy is loaded with distributed"
+    return None

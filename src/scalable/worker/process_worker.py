@@ -1,0 +1,98 @@
+"""A Dask worker with a process of its own, which it ends when a call cannot be ended otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from distributed.core import Status
+
+from scalable.protocol.exit_codes import CALL_DID_NOT_END
+from scalable.worker.memory import MEMORY_INTERVAL_S, MemoryWatch
+from scalable.worker.pool_worker import PoolWorker, ThreadUsage
+
+logger = logging.getLogger("scalable.worker")
+
+#: Seconds that moving results away may take.
+RETIRE_TIMEOUT_S = 60.0
+
+
+class ProcessWorker(PoolWorker):
+    """A worker that has a process to itself.
+
+    With one slot, a call is charged the CPU seconds of the whole process and of the children that
+    it waited for; with more, those of its thread. Peak memory is the process's high-water mark
+    during the call and, sampled every 0.2 s, that of its children with it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gives_up = False
+        self.memory_watch = MemoryWatch(self.memory_manager.memory_limit)
+        self.memory_watch.start()
+
+    def _begin(self) -> ThreadUsage:
+        return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)
+
+    def peak_memory(self) -> int | None:
+        """Return the peak memory in bytes since the running call began."""
+        return self.memory_watch.end()
+
+    def give_up_on_call(self, key: str, shown: str) -> None:
+        """End this process because an interrupted call does not end.
+
+        No further call is begun; calls that run are waited for, and results are moved first.
+        """
+        if not self._gives_up:
+            self._gives_up = True
+            self.loop.add_callback(self._give_up_on_call, key, shown)
+
+    async def _give_up_on_call(self, key: str, shown: str) -> None:
+        logger.warning(
+            "a call of %s was interrupted and does not end: this worker ends itself", shown
+        )
+        self.batched_stream.send(
+            {
+                "op": "worker-status-change",
+                "status": Status.closing_gracefully.name,
+                "stimulus_id": f"call-does-not-end-{time.time()}",
+            }
+        )
+        while self._others_run(key):  # noqa: ASYNC110
+            await asyncio.sleep(MEMORY_INTERVAL_S)
+        with suppress(OSError, TimeoutError):
+            retiring = self.scheduler.retire_workers(
+                workers=[self.address], stimulus_id=f"call-does-not-end-{time.time()}"
+            )
+            await asyncio.wait_for(retiring, RETIRE_TIMEOUT_S)
+        os._exit(CALL_DID_NOT_END)
+
+    def _others_run(self, key: str) -> bool:
+        """Return whether other calls run; those that wait for nested calls do not count."""
+        return any(
+            str(task.key) != key and not self.slot_lender.lends(task.key)
+            for task in self.state.executing | self.state.long_running
+        )
+
+
+class _ProcessUsage(ThreadUsage):
+    """CPU seconds and peak memory of the process during one call."""
+
+    def __init__(self, watch: MemoryWatch, *, alone: bool) -> None:
+        super().__init__()
+        self._watch = watch
+        self._began = _process_cpu_s() if alone else None
+        watch.begin(reset=alone)
+
+    def end(self) -> dict[str, float | int | None]:
+        cpu_s = self._cpu_s if self._began is None else _process_cpu_s() - self._began
+        return {"cpu_s": cpu_s, "peak_memory": self._watch.end()}
+
+
+def _process_cpu_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
