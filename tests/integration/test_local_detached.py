@@ -72,6 +72,7 @@ def site_of(cluster, tmp_path):
     yield make
     for manager in Manager.made:
         manager.stop(list(manager.states()))
+        asyncio.run(manager.launcher.close())
     Manager.made.clear()
     for directory in directories:
         assert not list(programs(directory))

@@ -15,7 +15,6 @@ from scalable.containers import ContainerRequest, container_name, render_removal
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
 from scalable.manager.site import ManagerSite
-from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
 from scalable.providers.local.processes import Program, WorkerProcess, programs
 from scalable.providers.local.scratch import file_name, find_scratch
@@ -34,17 +33,10 @@ class DetachedLauncher(ProcessLauncher):
         Cluster that the workers belong to.
     options
         Tag -> options of its workers.
-    server
-        Fork server, or None to start every worker as a new interpreter.
     """
 
-    def __init__(
-        self,
-        site: ManagerSite,
-        options: Mapping[str, Mapping[str, Any]],
-        server: ForkServerProcess | None = None,
-    ) -> None:
-        super().__init__(site, server)
+    def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(site)
         self._options = options
         self._files = {tag: site.directory / f"{file_name(tag)}.json" for tag in options}
         self._written: set[Path] = set()

@@ -27,7 +27,12 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.site import ManagerSite
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
-from scalable.providers.local.fork_server import ForkServerError, ForkServerProcess, start_of
+from scalable.providers.local.fork_server import (
+    ForkServerError,
+    ForkServerProcess,
+    start_of,
+    supported,
+)
 from scalable.providers.local.forking import StartRequest, obstacle
 from scalable.providers.local.processes import ExecutedChild, ForkedChild, WorkerProcess
 from scalable.providers.local.scratch import file_name, make_scratch
@@ -81,7 +86,8 @@ class ProcessLauncher:
     site
         Cluster that the workers belong to; they get its credentials through a pipe.
     server
-        Fork server, or None to start every worker as a new interpreter. It ends with :meth:`close`.
+        Fork server that was started before; by default one is started for the first worker that
+        can be forked. It ends with :meth:`close`.
 
     Attributes
     ----------
@@ -99,7 +105,8 @@ class ProcessLauncher:
         self._ends: dict[UnitName, End] = {}
         self._server = server
         self._servers = [] if server is None else [server]
-        self._renewing = threading.Lock()
+        self._forks = supported()
+        self._changing_server = threading.Lock()
         self._closed = False
 
     # Starting -----------------------------------------------------------------------------------
@@ -179,34 +186,44 @@ class ProcessLauncher:
         if self._closed:
             raise OSError("its launcher was closed")
         environment = {**os.environ, **program.environment}
-        server = self._server
+        reason = _obstacle(program, environment)
         with log.open("ab") as output:
+            server = self._fork_server() if reason is None else None
             if server is not None:
-                reason = self._obstacle(server, program, environment)
-                if reason is None:
-                    try:
-                        return self._fork(server, program, environment, output)
-                    except OSError as error:
-                        reason = str(error)
-                        self._renew(server, reason)
-                logger.debug("worker %s gets a new interpreter: %s", program.name, reason)
+                reason = _obstacle(program, environment, server)
+            if server is not None and reason is None:
+                try:
+                    return self._fork(server, program, environment, output)
+                except OSError as error:
+                    reason = str(error)
+                    self._give_up(server, reason)
+            logger.debug("worker %s gets a new interpreter: %s", program.name, reason)
             return self._execute(program, environment, output)
 
-    def _obstacle(
-        self, server: ForkServerProcess, program: WorkerProgram, environment: Mapping[str, str]
-    ) -> str | None:
-        if not fits(worker_command(sys.executable, program.arguments)):
-            return "its command line is too long"
-        return obstacle(
-            StartRequest(
-                environment=environment,
-                preload=program.preload,
-                container=program.container is not None,
-                interpreter=sys.executable,
-                server_environment=server.environment,
-                server_interpreter=server.interpreter,
-            )
-        )
+    def _fork_server(self) -> ForkServerProcess | None:
+        """Return the fork server, started if there is none; None if this launcher has given up."""
+        with self._changing_server:
+            if self._server is None and self._forks and not self._closed:
+                try:
+                    self._server = ForkServerProcess()
+                except OSError as error:
+                    logger.warning("workers are started without a fork server: %s", error)
+                    self._forks = False
+                else:
+                    self._servers.append(self._server)
+            return self._server
+
+    def _give_up(self, server: ForkServerProcess, reason: str) -> None:
+        """Use a server no more: another takes the place of a lost one, up to three."""
+        with self._changing_server:
+            if self._server is not server or server.unfit is None or self._closed:
+                return
+            self._server = None
+            self._forks = not server.is_alive() and len(self._servers) < SERVERS
+            if self._forks:
+                logger.warning("fork server %d was lost: %s", server.pid, reason)
+            else:
+                logger.warning("further workers are started without a fork server: %s", reason)
 
     def _fork(
         self,
@@ -227,23 +244,6 @@ class ProcessLauncher:
         if config is None:
             os.close(pipe)
         return WorkerProcess(process, ForkedChild(server, pid, None if config is None else pipe))
-
-    def _renew(self, server: ForkServerProcess, reason: str) -> None:
-        """Start another fork server in place of one that is lost; give up after three."""
-        with self._renewing:
-            if self._server is not server or server.unfit is None or self._closed:
-                return
-            self._server = None
-            if server.is_alive():
-                logger.info("workers are started without a fork server: %s", reason)
-            elif len(self._servers) < SERVERS:
-                logger.warning("fork server %d is lost, another is started: %s", server.pid, reason)
-                self._server = ForkServerProcess()
-                self._servers.append(self._server)
-            else:
-                logger.warning(
-                    "%d fork servers were lost, workers are started without: %s", SERVERS, reason
-                )
 
     def _execute(
         self, program: WorkerProgram, environment: Mapping[str, str], output: IO[bytes]
@@ -305,7 +305,8 @@ class ProcessLauncher:
 
     async def close(self) -> None:
         """End the fork servers. Workers have been stopped before, or outlive this process."""
-        self._closed = True
+        with self._changing_server:
+            self._closed = True
         for server in self._servers:
             await asyncio.to_thread(server.close)
 
@@ -322,6 +323,24 @@ async def started(units: Sequence[LocalUnit]) -> None:
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+def _obstacle(
+    program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
+) -> str | None:
+    """Return why a worker cannot be forked from a server, or from one that starts now."""
+    if not fits(worker_command(sys.executable, program.arguments)):
+        return "its command line is too long"
+    return obstacle(
+        StartRequest(
+            environment=environment,
+            preload=program.preload,
+            container=program.container is not None,
+            interpreter=sys.executable,
+            server_environment=os.environ if server is None else server.environment,
+            server_interpreter=sys.executable if server is None else server.interpreter,
+        )
+    )
 
 
 def _container(

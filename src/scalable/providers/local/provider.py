@@ -122,16 +122,10 @@ class LocalProvider:
         ProviderError
             If a component's container cannot be started.
         """
-        server = _fork_server(spec)
-        try:
-            return self._process_pools(spec, site, server)
-        except BaseException:
-            if server is not None:
-                server.close()
-            raise
+        return self._process_pools(spec, site)
 
     def _process_pools(
-        self, spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None
+        self, spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None = None
     ) -> list[Pool]:
         from scalable.manager.pools import Pool
         from scalable.providers.local.detached import DetachedLauncher
@@ -149,9 +143,7 @@ class LocalProvider:
             for tag, component in spec.components.items()
         }
         launcher = (
-            DetachedLauncher(site, options, server)
-            if site.detached
-            else ProcessLauncher(site, server)
+            DetachedLauncher(site, options) if site.detached else ProcessLauncher(site, server)
         )
         return [
             Pool(

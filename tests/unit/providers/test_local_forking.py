@@ -1,0 +1,203 @@
+"""Which local workers may be forked, and the parts of a fork that need no server."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import pytest
+
+from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
+from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
+from scalable.providers.local.discovery import MANAGERS, WORKERS
+from scalable.providers.local.forking import StartRequest, can_fork, different, obstacle
+from scalable.providers.local.render import end_of
+from scalable.worker.fork_server import more_than_one_thread
+from scalable.worker.preloading import LARGE_BYTES, NumpyLater
+
+OURS = {"PATH": "/bin", "HOME": "/home/u", "LD_LIBRARY_PATH": "/lib", "PYTHONPATH": "/src"}
+PLAIN = StartRequest(
+    environment=OURS,
+    preload=(),
+    container=False,
+    interpreter="/usr/bin/python",
+    server_environment=OURS,
+    server_interpreter="/usr/bin/python",
+)
+
+
+def test_a_plain_worker_is_forked():
+    assert can_fork(PLAIN)
+    assert obstacle(PLAIN) is None
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"MODEL": "gcam"},
+        {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        {"CUDA_VISIBLE_DEVICES": "1"},
+        {"PATH": "/opt/bin:/bin"},
+        {"TMPDIR": "/scratch"},
+    ],
+)
+def test_variables_that_nothing_has_read_yet_are_set_after_the_fork(variables):
+    assert can_fork(replace(PLAIN, environment={**OURS, **variables}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "PYTHONPATH",
+        "PYTHONHASHSEED",
+        "PYTHONUNBUFFERED",
+        "LC_ALL",
+        "LANG",
+        "TZ",
+        "HOME",
+        "MALLOC_ARENA_MAX",
+        "GLIBC_TUNABLES",
+        "OPENSSL_CONF",
+        "DASK_DISTRIBUTED__COMM__COMPRESSION",
+    ],
+)
+def test_variables_that_are_read_before_imports_need_a_new_interpreter(name):
+    changed = replace(PLAIN, environment={**OURS, name: "other"})
+    assert not can_fork(changed)
+    assert name in obstacle(changed)
+    same = {**OURS, name: "other"}
+    assert can_fork(replace(PLAIN, environment=same, server_environment=same))
+
+
+def test_a_variable_that_is_taken_away_counts_as_changed():
+    without = {name: value for name, value in OURS.items() if name != "PYTHONPATH"}
+    assert "PYTHONPATH" in obstacle(replace(PLAIN, environment=without))
+    assert different({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"container": True}, "container"),
+        ({"preload": ("/x/warm.py",)}, "preload script"),
+        ({"interpreter": "/opt/python"}, "/opt/python"),
+    ],
+)
+def test_containers_preload_scripts_and_other_interpreters_are_not_forked(change, reason):
+    assert reason in obstacle(replace(PLAIN, **change))
+    assert not can_fork(replace(PLAIN, **change))
+
+
+def test_a_worker_s_start_survives_the_pipe():
+    start = WorkerStart({"A": "\udcff"}, ("B",), "/somewhere", 0o27, ("f", "n"), {"name": "n"})
+    line = start.to_line()
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    read = WorkerStart.from_line(line)
+    assert (read.environment, read.umask, read.config) == ({"A": "\udcff"}, 0o27, {"name": "n"})
+    assert tuple(read.arguments) == ("f", "n")
+
+
+def test_a_configuration_is_not_in_the_text_of_a_start():
+    assert "secret" not in repr(WorkerStart({}, (), "/", 0, config={"security": "secret"}))
+
+
+def test_a_long_command_line_does_not_fit():
+    assert fits(worker_command("/usr/bin/python", ["/a/b.json", "worker-1"]))
+    assert not fits(worker_command("/usr/bin/python", ["x" * COMMAND_LINE_BYTES]))
+
+
+def test_a_command_line_is_shown_word_by_word():
+    program = (
+        "from scalable.worker.fork_server import show_command_line as show\n"
+        "assert not show(['x' * 9000])\n"
+        "assert show(['python', '-m', 'module', 'a b'])\n"
+        "print(open('/proc/self/cmdline', 'rb').read().rstrip(b'\\0'))"
+    )
+    command = [sys.executable, "-c", program, "." * 500]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == r"b'python\x00-m\x00module\x00a b'"
+
+
+def test_a_second_thread_is_noticed():
+    program = (
+        "import threading, time; from scalable.worker.fork_server import more_than_one_thread\n"
+        "print(more_than_one_thread())\n"
+        "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()\n"
+        "print(more_than_one_thread())"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.splitlines() == ["None", "the fork server has 2 threads"]
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    assert "threads" in more_than_one_thread()
+    end.set()
+    other.join()
+
+
+def test_the_stand_in_gives_memory_and_notes_what_it_cannot_do():
+    program = (
+        "import sys; from scalable.worker.preloading import NumpyLater\n"
+        "later = NumpyLater()\n"
+        f"sizes = [later.empty((n,), dtype='u1').data.nbytes for n in (0, 7, {LARGE_BYTES - 1})]\n"
+        "print(sizes, 'numpy' in sys.modules, later.missed)\n"
+        f"print(later.empty(({LARGE_BYTES},), dtype='u1').data.nbytes, 'numpy' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    first, second = shown.stdout.splitlines()
+    assert first == f"[0, 7, {LARGE_BYTES - 1}] False None"
+    assert second.startswith(f"{LARGE_BYTES} ")
+    stand_in = NumpyLater()
+    with pytest.raises(AttributeError, match="ndarray"):
+        stand_in.ndarray  # noqa: B018
+    assert stand_in.missed == "ndarray"
+
+
+def test_distributed_takes_its_memory_through_the_stand_in():
+    """Dask is free to take memory otherwise; then this test and the stand-in can go."""
+    pytest.importorskip("numpy")
+    program = (
+        "import sys; from scalable.worker.preloading import NumpyLater, preload\n"
+        "assert preload() is None, preload()\n"
+        "import distributed.protocol.utils as utils\n"
+        "assert 'numpy' not in sys.modules and isinstance(utils.numpy, NumpyLater)\n"
+        "assert utils.host_array(5).nbytes == 5\n"
+        "assert 'numpy' not in sys.modules\n"
+        "import numpy; assert utils.host_array(5).obj.__class__ is numpy.ndarray"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+
+
+def test_exit_codes_are_explained():
+    assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 0.95 MiB)"
+    assert "interrupted call" in end_of(CALL_DID_NOT_END, 0)
+
+
+def test_programs_are_found_under_their_former_names_too():
+    assert "scalable.cluster.worker_process" in WORKERS
+    assert "scalable.lifecycle.manager_process" in MANAGERS
+
+
+def test_python_seeds_its_random_numbers_anew_after_a_fork():
+    """Workers that are forked rely on it."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, repr(random.random()).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 100).decode() != repr(random.random())
+    os.close(read)
+    os.close(write)
