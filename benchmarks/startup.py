@@ -1,8 +1,10 @@
-"""What starting costs: CPU time of the light commands, and the first result of a cold session.
+"""The cost of starting: CPU time of the light commands, and the first result of a cold session.
 
     python benchmarks/startup.py [--rounds 7]
 
-Rounds alternate between the things that are compared; medians and ratios are printed.
+Rounds alternate between the things that are compared; medians of the rounds, ratios and the bars
+are printed. LocalCluster gets the same security (TLS between processes, none between threads).
+Times are taken inside the script, from its first line to its first result.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ OURS = """
 import time
 began = time.perf_counter()
 from scalable import ScalableSession
-with ScalableSession.local({"a": 2}, processes=PROCESSES) as client:
+with ScalableSession.local({"a": WORKERS}, processes=PROCESSES) as client:
     assert client.submit(abs, -1, tag="a").result() == 1
     print(time.perf_counter() - began)
 """
@@ -36,24 +38,43 @@ if __name__ == "__main__":
     from distributed import Client, LocalCluster
     from distributed.security import Security
     security = Security.temporary() if PROCESSES else None
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=PROCESSES, security=security,
-                      protocol="tls://" if PROCESSES else None, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=WORKERS, threads_per_worker=1, processes=PROCESSES,
+                      security=security, protocol="tls://" if PROCESSES else None,
+                      dashboard_address=None) as cluster:
         with Client(cluster) as client:
             assert client.submit(abs, -1).result() == 1
             print(time.perf_counter() - began)
 """
+#: Seconds from the end of a killed worker to the first call that another process runs.
+KILLED = """
+import os, signal, time
+from scalable import ScalableSession
+def process(_):
+    return os.getpid()
+with ScalableSession.local({"a": 1}, processes=True) as client:
+    for number in range(3):  # more in a row count as a crash loop
+        pid = client.submit(process, -1 - number, tag="a").result()
+        began = time.perf_counter()
+        os.kill(pid, signal.SIGKILL)
+        assert client.submit(process, 1 + number, tag="a").result() != pid
+        print(time.perf_counter() - began)
+"""
 
 
 def cpu_ms(command: list[str], directory: str) -> float:
+    """Return the CPU milliseconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
 
-def first_result_s(source: str, directory: str, *, processes: bool) -> float:
+def printed(source: str, directory: str, **names: object) -> list[float]:
+    """Run a script in a new interpreter, and return the numbers that it prints."""
     script = Path(directory) / "cold.py"
-    script.write_text(source.replace("PROCESSES", str(processes)))
+    for name, value in names.items():
+        source = source.replace(name, repr(value))
+    script.write_text(source)
     shown = subprocess.run(
         [sys.executable, str(script)],
         cwd=directory,
@@ -63,30 +84,56 @@ def first_result_s(source: str, directory: str, *, processes: bool) -> float:
         text=True,
         timeout=120,
     )
-    return float(shown.stdout.split()[-1])
+    return [float(number) for number in shown.stdout.split()]
+
+
+def commands(rounds: int, directory: str) -> None:
+    """Print the CPU time of the commands that start nothing."""
+    scalable = [sys.executable, "-m", "scalable"]
+    for name, bar in (("--help", 150), ("validate", 180), ("plan", 260)):
+        spent = [cpu_ms([*scalable, name], directory) for _ in range(rounds)]
+        print(
+            f"scalable {name}: median {statistics.median(spent):.0f} CPU-ms, "
+            f"least {min(spent):.0f}; bar {bar}"
+        )
+
+
+def first_results(rounds: int, directory: str) -> None:
+    """Print the time to the first result beside that of LocalCluster."""
+    for label, processes, workers, bar in (
+        ("2 threads", False, 2, 1.4),
+        ("2 processes", True, 2, 0.95),
+        ("8 processes", True, 8, 0.45),
+    ):
+        ours, dask = [], []
+        for _ in range(rounds):
+            for source, found in ((OURS, ours), (DASK, dask)):
+                found.extend(printed(source, directory, PROCESSES=processes, WORKERS=workers))
+        mine, theirs = statistics.median(ours), statistics.median(dask)
+        pairs = statistics.median(a / b for a, b in zip(ours, dask, strict=True))
+        print(
+            f"first result, {label}: {mine:.2f} s, LocalCluster {theirs:.2f} s, "
+            f"ratio {mine / theirs:.2f} (median of the rounds' ratios {pairs:.2f}); bar {bar}"
+        )
+
+
+def killed_worker(rounds: int, directory: str) -> None:
+    """Print the time until a killed worker is back."""
+    times: list[float] = []
+    while len(times) < rounds:
+        times += printed(KILLED, directory)
+    print(f"killed worker back: median {statistics.median(times):.2f} s; bar 0.50 s")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
-    scalable = [sys.executable, "-m", "scalable"]
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "scalable.yaml").write_text(MANIFEST)
-        for name, bar in (("--help", 150), ("validate", 300)):
-            spent = [cpu_ms([*scalable, name], directory) for _ in range(rounds)]
-            print(f"scalable {name}: median {statistics.median(spent):.0f} CPU-ms; bar {bar}")
-        for processes in (True, False):
-            ours, dask = [], []
-            for _ in range(rounds):
-                ours.append(first_result_s(OURS, directory, processes=processes))
-                dask.append(first_result_s(DASK, directory, processes=processes))
-            mine, theirs = statistics.median(ours), statistics.median(dask)
-            kind = "processes" if processes else "threads"
-            print(
-                f"first result, {kind}: {mine:.2f} s, LocalCluster {theirs:.2f} s, "
-                f"ratio {mine / theirs:.2f}, difference {mine - theirs:+.2f} s"
-            )
+        commands(rounds, directory)
+        first_results(rounds, directory)
+        killed_worker(rounds, directory)
 
 
 if __name__ == "__main__":
