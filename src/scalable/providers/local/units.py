@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from scalable.containers import run_bounded
 from scalable.errors import ProviderError
+from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitState
 from scalable.providers.local.processes import KILL_S, TERMINATE_S, WorkerProcess
 from scalable.providers.local.render import end_of
@@ -21,7 +21,6 @@ from scalable.worker.lifeline import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
 
-LOG_TAIL_BYTES = 8192
 STOPPED_GRACE_S = 10.0
 REMOVAL_S = 15.0
 
@@ -144,7 +143,7 @@ class LocalUnit:
         code = process.returncode
         reason = "it ended" if code is None else end_of(code, self._belongings.memory_limit)
         logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
-        last_output = _tail(self._belongings.log)
+        last_output = read_tail(self._belongings.log)
         self._remove_scratch()
         self.end = End(reason, last_output)
 
@@ -171,7 +170,7 @@ class LocalUnit:
 
     def last_output(self) -> str:
         """Return the last 8 KiB of the worker's output."""
-        return _tail(self._belongings.log) if self.end is None else self.end.last_output
+        return read_tail(self._belongings.log) if self.end is None else self.end.last_output
 
     def terminate(self) -> None:
         """Ask the process to end, now or as soon as it has started."""
@@ -199,12 +198,3 @@ class LocalUnit:
         if not ended.done():
             raise ProviderError(f"worker {self.name} was killed and has not ended")
         ended.result()
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-    except OSError:
-        return ""
