@@ -91,38 +91,9 @@ def whole(rounds: int) -> None:
         print(f"  {pools:3} components {taken:.1f}")
 
 
-def exactly(problem: Problem, most: int, limit: float) -> tuple[int, ...]:
-    """The cheapest counts: one binary variable for each pool and count, one end for each stage."""
-    import numpy as np
-    from scipy.optimize import Bounds as Box
-    from scipy.optimize import LinearConstraint, milp
-
-    stages, pools = problem.predicted.stages, range(len(problem.bounds.rates))
-    options = [(p, w) for p in pools for w in range(1, most + 1)]
-    rows, low, high = [], [], []
-    for pool in pools:
-        rows.append([float(p == pool) for p, _ in options] + [0.0] * len(stages))
-        low.append(1.0)
-        high.append(1.0)
-    for position, stage in enumerate(stages):
-        lengths = [-stage.time_s(w) if p == stage.pool else 0.0 for p, w in options]
-        for other in stage.before or (None,):
-            ends = [float(i == position) - float(i == other) for i in range(len(stages))]
-            rows.append(lengths + ends)
-            low.append(0.0)
-            high.append(np.inf)
-    found = milp(
-        [problem.bounds.rates[p] * w for p, w in options] + [0.0] * len(stages),
-        constraints=LinearConstraint(np.array(rows), low, high),
-        integrality=[1] * len(options) + [0] * len(stages),
-        bounds=Box(0, [1.0] * len(options) + [limit] * len(stages)),
-        options={"mip_rel_gap": 1e-6, "time_limit": 60},
-    )
-    picked = {p: w for (p, w), x in zip(options, found.x, strict=False) if x > 0.5}
-    return tuple(picked[pool] for pool in pools)
-
-
 def gaps(most: int = 40) -> None:
+    from exact_counts import exactly
+
     print("gap to an exact solver, percent: mean and largest")
     request = PlanRequest.parse("minimize cost", "aggressive")
     for pools in (2, 5, 10):

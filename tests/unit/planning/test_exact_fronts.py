@@ -3,11 +3,10 @@
 import random
 from statistics import fmean
 
-import numpy as np
 import pytest
 from plans import calls, problem
-from scipy.optimize import Bounds, LinearConstraint, milp
 
+from exact_counts import exactly
 from scalable.planning import PlanRequest
 from scalable.planning.frontier import trace
 from scalable.planning.objectives import choose
@@ -37,35 +36,6 @@ def instance(seed, shape, pools):
     return problem(work, most=MOST, rates=rates)
 
 
-def exactly(given, deadline_s):
-    """One binary variable for each pool and count, one end for each stage."""
-    stages, pools = given.predicted.stages, range(len(given.bounds.rates))
-    options = [(p, w) for p in pools for w in range(1, MOST + 1)]
-    rates = [given.bounds.rates[p] * w for p, w in options]
-    rows, low, high = [], [], []
-    for pool in pools:
-        rows.append([float(p == pool) for p, _ in options] + [0.0] * len(stages))
-        low.append(1.0)
-        high.append(1.0)
-    for position, stage in enumerate(stages):
-        lengths = [-stage.time_s(w) if p == stage.pool else 0.0 for p, w in options]
-        for other in stage.before or (None,):
-            ends = [float(i == position) - float(i == other) for i in range(len(stages))]
-            rows.append(lengths + ends)
-            low.append(0.0)
-            high.append(np.inf)
-    found = milp(
-        rates + [0.0] * len(stages),
-        constraints=LinearConstraint(np.array(rows), low, high),
-        integrality=[1] * len(options) + [0] * len(stages),
-        bounds=Bounds(0, [1.0] * len(options) + [deadline_s] * len(stages)),
-        options={"mip_rel_gap": 1e-6},
-    )
-    assert found.success
-    picked = {p: w for (p, w), x in zip(options, found.x, strict=False) if x > 0.5}
-    return tuple(picked[pool] for pool in pools)
-
-
 @pytest.mark.parametrize(
     "seeds", [[0], pytest.param([1, 2, 3, 4, 5], marks=pytest.mark.slow)], ids=["few", "many"]
 )
@@ -81,7 +51,7 @@ def test_the_gap_to_an_exact_solver_is_at_most_one_percent(shape, seeds):
                 deadline_s = fast ** (1 - share) * slow**share
                 request = PlanRequest.parse("minimize cost", "aggressive")
                 ours = choose(given, request, deadline_s).point.workers
-                best = exactly(given, deadline_s)
+                best = exactly(given, MOST, deadline_s)
                 assert given.time_s(ours) <= deadline_s * (1 + 1e-6)
                 costs.append(given.cost(ours) / given.cost(best) - 1)
                 rates.append(rate(given, ours) / rate(given, best) - 1)
