@@ -15,6 +15,7 @@ from distributed.utils import NoOpAwaitable
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
 from scalable.protocol.dask_seams.cluster import check_overrides, start_loop
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
@@ -83,6 +84,10 @@ class AttachedCluster(Cluster):
         """
         return cls(find_access(name), asynchronous=asynchronous, loop=loop)
 
+    @property
+    def _calls(self) -> SchedulerCalls:
+        return SchedulerCalls(self.scheduler_comm)
+
     async def _start(self) -> None:
         # Not Cluster._start: it subscribes under a name that all connections would share.
         arguments = self.security.get_connection_args("client")
@@ -129,7 +134,7 @@ class AttachedCluster(Cluster):
 
     async def refresh(self) -> dict[str, PoolStatus]:
         """Ask the scheduler for the counts of its pools, and return them."""
-        pools = pools_from_dict(await self.scheduler_comm.scalable_pools())
+        pools = pools_from_dict(await self._calls.pools())
         self._pools = {tag: pool for tag, pool in pools.items() if tag}
         return self._pools
 
@@ -150,8 +155,7 @@ class AttachedCluster(Cluster):
         source, reason
             Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
         """
-        operation = self.scheduler_comm.scalable_scale
-        return self.sync(operation, counts=dict(counts), source=source, reason=reason)
+        return self.sync(self._calls.scale, counts, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
         """Carry out the decision of a scaler, as :meth:`PoolCluster.apply` does.
@@ -162,11 +166,11 @@ class AttachedCluster(Cluster):
             ``before`` and ``after``: tag -> count.
         """
         return self.sync(
-            self.scheduler_comm.scalable_apply,
-            add=dict(decision.workers_to_add),
-            remove=dict(decision.workers_to_remove),
-            active=dict(decision.active_workers),
-            reason=decision.reasoning,
+            self._calls.apply,
+            decision.workers_to_add,
+            decision.workers_to_remove,
+            decision.active_workers,
+            decision.reasoning,
         )
 
     def adapt(  # type: ignore[override]
@@ -183,8 +187,7 @@ class AttachedCluster(Cluster):
         """
         if tag is None:
             tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")
-        operation = self.scheduler_comm.scalable_adapt
-        return self.sync(operation, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
+        return self.sync(self._calls.adapt, tag, minimum, maximum, enabled=enabled)
 
     def delete(self) -> Any:
         """End the cluster with its workers, managers, scheduler and record."""
@@ -192,7 +195,7 @@ class AttachedCluster(Cluster):
 
     async def _delete(self) -> None:
         logger.debug("cluster %s is told to end", self.name)
-        await self.scheduler_comm.scalable_end(reason="it was asked to")
+        await self._calls.end("it was asked to")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:

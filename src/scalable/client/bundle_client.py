@@ -12,6 +12,7 @@ from scalable.protocol.dask_seams.client import (
     is_wait,
     seams,
 )
+from scalable.protocol.handlers import Handler
 from scalable.protocol.lending import in_call, slot_lent, sync_in_call
 from scalable.protocol.operations import BUNDLES
 from scalable.scheduler.bundle_relay import BundleRelay
@@ -63,7 +64,7 @@ class BundleClient(ReportingClient):
             # The scheduler was not started by scalable.
             self.register_plugin(BundleRelay())
         self._line.set_slots({})
-        self._line.set_slots(self.ask("scalable_follow_slots", client=self.id))
+        self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Call an operation of the scheduler, and return its answer."""

@@ -22,6 +22,7 @@ from scalable.client.known_slots import ask_known_slots
 from scalable.client.routing import ONE_SLOT, Routing
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import retry_soon
+from scalable.protocol.handlers import Handler
 from scalable.protocol.lending import made_calls
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, WAITING_TOPIC
@@ -287,7 +288,7 @@ class ScalableClient(BundleClient):
             return super().profile(key, *args, **kwargs)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):
             raise ClusterError("the scheduler of this cluster keeps no profiles of calls")
-        row = self.ask("scalable_profile", key=key.key)
+        row = self.ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:

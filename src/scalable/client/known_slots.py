@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalable.protocol.handlers import Handler
 from scalable.protocol.operations import CONTROLLER
 
 
@@ -42,7 +43,7 @@ def ask_known_slots(ask: Callable[..., Any], cluster: Any) -> KnownSlots:
             slots[tag] = max(slots.get(tag, 0), int(amount))
     declared: dict[str, int] = {}
     if ask("get_metadata", keys=[CONTROLLER], default=False):
-        declared = {t: p["slots"] for t, p in ask("scalable_pools").items() if t}
+        declared = {t: p["slots"] for t, p in ask(Handler.POOLS).items() if t}
     # A pool that was added just now may not have been reported to the scheduler yet.
     declared |= {t: p.slots for t, p in getattr(cluster, "pools", {}).items()}
     for tag, amount in declared.items():

@@ -18,11 +18,13 @@ from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.events import Event
+from scalable.protocol.handlers import Attachment
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import Attachment, Managers
+from scalable.scheduler.following import FollowedPools, LoadFollower
+from scalable.scheduler.managers import Managers
 from scalable.spec import Starting
 
 #: Id of this manager.
@@ -99,7 +101,9 @@ class EmbeddedManager:
         if self.reconciler.link is not None:
             return
         if controller_of(scheduler) is None:
-            scheduler.add_plugin(Controller(scheduler, self.demand, self.managers))
+            scheduler.add_plugin(
+                Controller(scheduler, self.demand, self.managers, follow_with=_follow_load)
+            )
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
@@ -176,3 +180,10 @@ def controller_of(scheduler: Any) -> Controller | None:
     """Return the controller of a scheduler; None before it has one."""
     controller: Controller | None = getattr(scheduler, "plugins", {}).get(Controller.name)
     return controller
+
+
+def _follow_load(cluster: FollowedPools) -> LoadFollower:
+    # Loaded when it is needed: most clusters keep their counts.
+    from scalable.scheduler.adaptation import Adaptation
+
+    return Adaptation(cluster)

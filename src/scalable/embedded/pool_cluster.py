@@ -316,7 +316,10 @@ class PoolCluster(SpecCluster):
         self.inventory.pool(tag)
         if self.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
-        return self.controller.adapt(tag, minimum, maximum, enabled=enabled, **options)
+        adaptive: PoolAdaptive | None = self.controller.adapt(
+            tag, minimum, maximum, enabled=enabled, **options
+        )
+        return adaptive
 
     def align(self) -> Any:
         """Do now what is due instead of at the next look.

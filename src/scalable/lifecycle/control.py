@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 from scalable.errors import ClusterError
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import ClusterDirectory, find, status_of
 
 logger = logging.getLogger("scalable.lifecycle")
+
+_Answer = TypeVar("_Answer")
 
 ANSWER_TIMEOUT_S = 10.0
 
 
 def ask(
     directory: ClusterDirectory,
-    operation: str,
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
-    **arguments: Any,
-) -> Any:
+) -> _Answer:
     """Ask a scheduler and return its answer.
 
     Parameters
     ----------
     directory
         The cluster.
-    operation
-        Name of the handler.
+    question
+        Calls a handler and returns its answer.
     timeout_s
         Longest wait for the answer, in seconds.
-    **arguments
-        Arguments of the handler.
 
     Raises
     ------
@@ -60,12 +60,12 @@ def ask(
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     pem = directory.pem()
-    logger.debug("asking the scheduler of %s: %s %s", name, operation, arguments)
+    logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
-    async def call() -> Any:
+    async def call() -> _Answer:
         arguments_of = security_of(pem).get_connection_args("client")
         async with rpc(known["address"], connection_args=arguments_of) as scheduler:
-            return await getattr(scheduler, operation)(**arguments)
+            return await question(SchedulerCalls(scheduler))
 
     try:
         return asyncio.run(asyncio.wait_for(call(), timeout_s))
@@ -105,5 +105,5 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Set wanted counts of a running cluster; return the counts before and after."""
-    answer = ask(find(name), "scalable_scale", counts=dict(counts))
+    answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
     return answer["before"], answer["after"]

@@ -105,9 +105,10 @@ def status(name: str) -> ClusterStatus:
     if on_disk.embedded or on_disk.state not in ANSWERING:
         return on_disk
     from scalable.lifecycle.control import ask
+    from scalable.protocol.handlers import SchedulerCalls
 
     try:
-        answer = ask(directory, "scalable_status", timeout_s=STATUS_TIMEOUT_S)
+        answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
         logger.debug("the last written status of %s is taken: %s", name, error)
         return on_disk

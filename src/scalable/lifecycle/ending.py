@@ -81,6 +81,10 @@ def _refuse_embedded(record: ClusterRecord, status: ClusterStatus) -> None:
         )
 
 
+def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
+    control.ask(directory, lambda scheduler: scheduler.leave(manager, nonce, gone=True))
+
+
 def _ask_to_end(directory: ClusterDirectory) -> None:
     """Ask the scheduler to end everything in order, and wait until it has."""
     try:
@@ -91,11 +95,10 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     if known is None or is_alive(known) is False:
         return
     try:
-        control.ask(directory, "scalable_end", reason="it was asked to")
+        control.ask(directory, lambda scheduler: scheduler.end("it was asked to"))
         for manager, its in directory.managers().items():
             if is_alive(its) is False:  # it would be waited for in vain
-                nonce = its.get("nonce")
-                control.ask(directory, "scalable_leave", manager=manager, nonce=nonce, gone=True)
+                _report_gone(directory, manager, its.get("nonce", ""))
     except ClusterError as error:
         if is_alive(known) is None:
             raise  # on another machine, where nothing can be ended from here

@@ -31,6 +31,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
+from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
 from scalable.records.directory import MANAGER
@@ -159,14 +160,15 @@ class ManagerProcess:
         async with rpc(
             config.address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments
         ) as comm:
-            await self._attach(comm)
+            calls = SchedulerCalls(comm)
+            await self._attach(calls)
             try:
                 await self._begin(comm)
             except BaseException:
                 # Attached without workers: otherwise the manager would count until its lease ends.
-                await _quietly(comm.scalable_leave, config.manager, self.nonce, gone=True)
+                await _quietly(calls, config.manager, self.nonce, gone=True)
                 raise
-            return await self._stay(comm)
+            return await self._stay(calls)
 
     async def _begin(self, comm: Any) -> None:
         config = self.config
@@ -200,26 +202,26 @@ class ManagerProcess:
             detached=True,
         )
 
-    async def _attach(self, comm: Any) -> None:
+    async def _attach(self, calls: SchedulerCalls) -> None:
         config, spec = self.config, self.config.spec
-        attachment = {
-            "manager": config.manager,
-            "nonce": self.nonce,
-            "identity": identify_process(),
-            "target": spec.target_name,
-            "provider": spec.provider_name,
-            "starting": dataclasses.asdict(provider_traits(spec.provider_name).starting),
-            "priority": config.priority,
-            "limits": dict(config.limits),
-            "pools": {tag: _shape(part) for tag, part in spec.components.items()},
-        }
+        attachment = Attachment(
+            manager=config.manager,
+            nonce=self.nonce,
+            identity=identify_process(),
+            target=spec.target_name,
+            provider=spec.provider_name,
+            starting=dataclasses.asdict(provider_traits(spec.provider_name).starting),
+            priority=config.priority,
+            limits=dict(config.limits),
+            pools={tag: _shape(part) for tag, part in spec.components.items()},
+        )
         try:
-            answer = await asyncio.wait_for(comm.scalable_attach(**attachment), ATTACH_TIMEOUT_S)
+            answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)
             logger.debug("manager %s asked to attach: %s", config.manager, answer)
             holder = answer["holder"]
             if holder is not None and is_alive(holder["identity"]) is False:
                 answer = await asyncio.wait_for(
-                    comm.scalable_attach(**attachment, instead_of=holder["nonce"]),
+                    calls.attach(attachment, instead_of=holder["nonce"]),
                     ATTACH_TIMEOUT_S,
                 )
         except (OSError, TimeoutError) as error:
@@ -244,13 +246,13 @@ class ManagerProcess:
         else:
             logger.info("manager %r leaves at once", self.config.manager)
 
-    async def _stay(self, comm: Any) -> int:
+    async def _stay(self, calls: SchedulerCalls) -> int:
         reconciler, told = self._reconciler, False
         while True:
             await asyncio.sleep(LEAVE_POLL_S)
             if self._leaving and not told:
                 told = True
-                await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=False)
+                await _quietly(calls, self.config.manager, self.nonce, gone=False)
             if reconciler.replaced:
                 reconciler.abandon()
                 raise ClusterError(f"another process is manager {self.config.manager!r} now")
@@ -266,7 +268,7 @@ class ManagerProcess:
                 logger.info("cluster %r ends", self.config.cluster_name)
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
-                await _quietly(comm.scalable_leave, self.config.manager, self.nonce, gone=True)
+                await _quietly(calls, self.config.manager, self.nonce, gone=True)
                 for file in self.config.directory.glob("*.json"):
                     file.unlink(
                         missing_ok=True
@@ -274,10 +276,10 @@ class ManagerProcess:
                 return 0
 
 
-async def _quietly(leave: Any, manager: str, nonce: str, *, gone: bool) -> None:
+async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
     """Tell the scheduler that a manager leaves; a scheduler that is gone is no error."""
     try:
-        await asyncio.wait_for(leave(manager=manager, nonce=nonce, gone=gone), ATTACH_TIMEOUT_S)
+        await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
         logger.warning("the scheduler was not told that this manager leaves: %s", error)
 

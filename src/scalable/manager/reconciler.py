@@ -172,13 +172,13 @@ class Reconciler:
                 self._stop_lost()
                 self.inventory.obey(view.orders)
                 decision = self._decide(view, now)
-                forgiven = [w for loss in decision.lost for w in self._lose(loss, now)]
+                excused = [w for loss in decision.lost for w in self._lose(loss, now)]
                 renew(self.inventory, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
                 resumed = set_phase(self.inventory.units, decision.resume, Phase.RUNNING)
             await self._stop_unwanted(decision.stop)
-            if forgiven:
-                await self.link.forgive(forgiven)
+            if excused:
+                await self.link.excuse_losses(excused)
             if draining:
                 await self.link.drain(draining)
             if resumed:
@@ -276,7 +276,7 @@ class Reconciler:
         for unit in units:
             for worker in unit.worker_names:
                 self._on_event(worker_event("requested", worker, unit.pool))
-        await self.link.admit([worker for unit in units for worker in unit.worker_names])
+        await self.link.allow_work([worker for unit in units for worker in unit.worker_names])
         for tag, entries in due.items():
             self._launches.begin(self.inventory.pools[tag], entries)
 
@@ -316,7 +316,7 @@ class Reconciler:
         assert self.link is not None
         units = [self.inventory.units[name] for name in names]
         starting = [w for u in units if u.connected_at is None for w in u.worker_names]
-        connected = set(await self.link.bar(starting)) if starting else set()
+        connected = set(await self.link.withhold_work(starting)) if starting else set()
         with self.inventory.changing:
             ending = [unit for unit in units if not connected & set(unit.worker_names)]
             for unit in ending:

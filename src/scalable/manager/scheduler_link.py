@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from scalable.manager.units import WorkerView
 from scalable.protocol.events import Event
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
@@ -64,17 +65,17 @@ class SchedulerLink(Protocol):
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""
 
-    async def bar(self, workers: Iterable[str]) -> list[str]:
-        """Give these workers nothing to run if they connect after all; returns those that did."""
+    async def withhold_work(self, workers: Iterable[str]) -> list[str]:
+        """Give workers nothing to run if they connect after all; return those that did."""
 
-    async def admit(self, workers: Iterable[str]) -> None:
-        """Let workers of these names connect again."""
+    async def allow_work(self, workers: Iterable[str]) -> None:
+        """Let workers of these names be given work again when they connect."""
 
     async def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again."""
 
-    async def forgive(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them."""
+    async def excuse_losses(self, workers: Iterable[str]) -> None:
+        """Do not count the loss of workers against the calls that ran on them."""
 
 
 class RpcLink:
@@ -91,18 +92,20 @@ class RpcLink:
     """
 
     def __init__(self, comm: Any, manager: str, nonce: str) -> None:
-        self._comm = comm
+        calls = SchedulerCalls(comm)
+        self._calls = calls
         self._manager = manager
         self._nonce = nonce
+        self.drain = calls.drain
+        self.withhold_work = calls.withhold_work
+        self.allow_work = calls.allow_work
+        self.resume = calls.resume
+        self.excuse_losses = calls.excuse_losses
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Report the pools; learn of the workers, and what is wanted."""
-        answer = await self._comm.scalable_heartbeat(
-            manager=self._manager,
-            nonce=self._nonce,
-            pools=pools_to_dict(report.pools),
-            workers=list(report.workers),
-            events=list(report.events),
+        """Report the pools; return the workers, and what is wanted of this manager."""
+        answer = await self._calls.heartbeat(
+            self._manager, self._nonce, pools_to_dict(report.pools), report.workers, report.events
         )
         return SchedulerView(
             workers={name: WorkerView(**view) for name, view in answer["workers"].items()},
@@ -111,23 +114,3 @@ class RpcLink:
             known=answer["known"],
             end=answer["end"],
         )
-
-    async def drain(self, workers: Iterable[str]) -> None:
-        """Stop assigning work to these workers, and empty them."""
-        await self._comm.scalable_drain(workers=list(workers))
-
-    async def bar(self, workers: Iterable[str]) -> list[str]:
-        """Give these workers nothing to run if they connect after all; returns those that did."""
-        return list(await self._comm.scalable_bar(workers=list(workers)))
-
-    async def admit(self, workers: Iterable[str]) -> None:
-        """Let workers of these names connect again."""
-        await self._comm.scalable_admit(workers=list(workers))
-
-    async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again."""
-        await self._comm.scalable_resume(workers=list(workers))
-
-    async def forgive(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them."""
-        await self._comm.scalable_forgive(workers=list(workers))

@@ -21,6 +21,7 @@ from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.scaling.waterfall import Waterfall
+from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.http import GuardedScheduler
@@ -68,6 +69,7 @@ async def serve(directory: ClusterDirectory) -> str:
         limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
         close_with=close,
         expected=len(record.managers),
+        follow_with=Adaptation,
     )
     wiring = Wiring(record, directory, run)
     recorder = wiring.start_recorder(scheduler)

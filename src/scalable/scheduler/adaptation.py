@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tornado.ioloop import PeriodicCallback
 
@@ -16,13 +16,11 @@ from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Expectation, TaskModel
+from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.pool_views import PoolViews
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus
 from scalable.units import parse_duration
-
-if TYPE_CHECKING:
-    from scalable.scheduler.controller import Controller
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -42,8 +40,8 @@ class Adaptation:
 
     Parameters
     ----------
-    controller
-        Of the cluster.
+    cluster
+        Pools of the cluster, usually its controller.
 
     Attributes
     ----------
@@ -53,10 +51,10 @@ class Adaptation:
         What is known of calls before the first one ends.
     """
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, cluster: FollowedPools) -> None:
         self.maximum: int | None = None
         self.model = TaskModel()
-        self._controller = controller
+        self._cluster = cluster
         self._pools: dict[str, PoolAdaptive] = {}
         self._workload: Workload | None = None
         self._views: PoolViews | None = None
@@ -76,8 +74,8 @@ class Adaptation:
         ClusterError
             When there is no such pool, or the bounds are none; nothing changes then.
         """
-        pools = self._controller.pools()
-        check_tag(tag, pools, self._controller.demand.totals)
+        pools = self._cluster.pools()
+        check_tag(tag, pools, self._cluster.demand.totals)
         check_count(tag, minimum)
         if maximum is not None:
             check_count(tag, maximum)
@@ -86,7 +84,7 @@ class Adaptation:
         adaptive = PoolAdaptive(self, tag, minimum, maximum, **options)
         self.end(tag)
         self._pools[tag] = adaptive
-        adaptive.start(self._controller.scheduler.loop)
+        adaptive.start(self._cluster.scheduler.loop)
         return adaptive
 
     def follow(
@@ -140,13 +138,13 @@ class Adaptation:
 
     def look(self, adaptive: PoolAdaptive) -> None:
         """Decide for one pool, and have every pool scaled for which that makes a difference."""
-        pools = self._controller.pools()
+        pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
         if self._views is None:
-            self._workload = Workload(self._controller.scheduler, self.model)
-            self._controller.scheduler.add_plugin(self._workload)
-            self._views = PoolViews(self._controller, self._workload)
+            self._workload = Workload(self._cluster.scheduler, self.model)
+            self._cluster.scheduler.add_plugin(self._workload)
+            self._views = PoolViews(self._cluster, self._workload)
         adaptive.decide(self._views, self.model)
         changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}
         # What others give back comes first: the common maximum holds at every moment.
@@ -159,7 +157,7 @@ class Adaptation:
             following = self._pools.get(tag)
             if change and not hopeless and following is not None:
                 reason = following.reason
-                self._controller.scale({tag: count}, source="adaptive", reason=reason)
+                self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         """Tag -> workers of the pools that have decided, within the common maximum."""

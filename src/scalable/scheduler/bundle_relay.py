@@ -17,6 +17,7 @@ from scalable.protocol.dask_seams.scheduler import (
     send_to_client,
     send_to_worker,
 )
+from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
@@ -67,8 +68,7 @@ class BundleRelay(SchedulerPlugin):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)
         offer_on_streams(scheduler, BACKLOG, self.take_backlog)
-        scheduler.handlers["scalable_begun"] = self.begun
-        scheduler.handlers["scalable_follow_slots"] = self.follow
+        offer(scheduler, {Handler.BUNDLE_BEGUN: self.begun, Handler.FOLLOW_SLOTS: self.follow})
 
     def restart(self, scheduler: Scheduler) -> None:
         """Say that this is here: a scheduler that restarts forgets what it was told."""

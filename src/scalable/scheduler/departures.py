@@ -28,7 +28,7 @@ class Departures:
         self._drains: dict[str, Drain] = {}
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
-        self._barred: set[str] = set()
+        self._withheld: set[str] = set()
 
     def abandon(self) -> None:
         """Leave every worker as it is: the scheduler closes."""
@@ -46,19 +46,19 @@ class Departures:
             if ws.address not in self._drains:
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
-    def bar(self, workers: Iterable[str]) -> list[str]:
+    def withhold_work(self, workers: Iterable[str]) -> list[str]:
         """Give these workers nothing to run if they connect after all; returns those that did.
 
         A unit that is ended while it starts may still connect. It would be given the whole queue,
         and its end would count against every call in it.
         """
         names = set(workers)
-        self._barred |= names
+        self._withheld |= names
         return [str(ws.name) for ws in self.named(names)]
 
-    def admit(self, workers: Iterable[str]) -> None:
+    def allow_work(self, workers: Iterable[str]) -> None:
         """Let workers of these names connect again."""
-        self._barred.difference_update(workers)
+        self._withheld.difference_update(workers)
 
     def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again, where it is not too late."""
@@ -67,7 +67,7 @@ class Departures:
             if drain is not None and drain.cancel():
                 del self._drains[ws.address]
 
-    def forgive(self, workers: Iterable[str]) -> None:
+    def excuse_losses(self, workers: Iterable[str]) -> None:
         """Do not count the loss of these workers against the calls that ran on them.
 
         Dask gives a call up at the fourth lost worker.
@@ -88,7 +88,7 @@ class Departures:
     def connected(self, worker: WorkerState) -> None:
         """Learn a worker's name: when it is lost only its address is known."""
         name = self._names[worker.address] = str(worker.name)
-        if name in self._barred:
+        if name in self._withheld:
             self.drain([name])
 
     def left(self, address: str) -> None:

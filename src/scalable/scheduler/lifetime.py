@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.scheduler import tasks_without_worker
+from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
 from scalable.units import format_duration
 
 
@@ -75,7 +75,7 @@ class Lifetime:
     def _unfinished(self) -> bool:
         scheduler = self._scheduler
         working = any(ws.processing for ws in scheduler.workers.values())
-        return working or any(True for _ in tasks_without_worker(scheduler))
+        return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
         """Epoch seconds of the end of its time to live, and of its end if nothing happens."""

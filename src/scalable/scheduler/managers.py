@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalable.protocol.handlers import AttachAnswer, Attachment
 from scalable.protocol.matching import Shape, difference
 from scalable.scaling.waterfall import Tier
 from scalable.spec import PoolStatus
@@ -14,41 +15,6 @@ from scalable.spec import PoolStatus
 LEASE_S = 30.0
 #: A worker whose manager does not know it gets so long: it may just have been adopted.
 UNKNOWN_GRACE_S = 10.0
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """What a manager says of itself when it attaches.
-
-    Attributes
-    ----------
-    manager
-        Its id: unique in the cluster, and the same when it comes back.
-    nonce
-        Text of this very process.
-    identity
-        Its process, as :func:`scalable.liveness.identify_process` describes it.
-    target, provider
-        Where it provisions.
-    priority
-        Lower numbers are filled first.
-    limits
-        Tag -> most workers that it provisions.
-    pools
-        Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one of its workers.
-    starting
-        Fields of :class:`scalable.spec.Starting`; those that are missing have its defaults.
-    """
-
-    manager: str
-    nonce: str
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    target: str = ""
-    provider: str = ""
-    priority: int = 0
-    limits: Mapping[str, int] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    starting: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -97,8 +63,8 @@ class Managers:
 
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
-    ) -> dict[str, Any]:
-        """Let a manager in.
+    ) -> AttachAnswer:
+        """Attach a manager, unless another process has its id or its pools have other shapes.
 
         Parameters
         ----------
@@ -107,13 +73,7 @@ class Managers:
         now
             Monotonic seconds.
         instead_of
-            Nonce of a process that bore the same id, and of which the new one knows that it ended.
-
-        Returns
-        -------
-        dict
-            ``accepted``; where it is not, ``reason`` and, if another process has the id,
-            ``holder`` with its ``nonce``, ``identity`` and ``silent_s``.
+            Nonce of a process that had the same id and has ended.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -171,15 +131,16 @@ class Managers:
         known.report, known.workers, known.last_seen = report, frozenset(workers), now
         return True
 
-    def leave(self, manager: str, nonce: str, *, gone: bool) -> None:
-        """A manager is going to leave, or has left."""
+    def leave(self, manager: str, nonce: str, *, gone: bool) -> bool:
+        """Take note that a manager is leaving, or has left; return whether it was attached."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
-            return
+            return False
         if gone:
             del self._managers[manager]
         else:
             known.leaving = True
+        return True
 
     def pools(self) -> dict[str, PoolStatus]:
         """Return tag -> status, summed over the managers."""

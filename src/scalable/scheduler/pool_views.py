@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed.scheduler import WorkerState
 
@@ -14,11 +14,9 @@ from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind
+from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus, Starting
-
-if TYPE_CHECKING:
-    from scalable.scheduler.controller import Controller
 
 #: The last starts of a pool, whose median is what the next one is expected to take.
 KEPT_STARTS = 20
@@ -56,20 +54,20 @@ class PoolViews:
 
     Parameters
     ----------
-    controller
-        Of the cluster.
+    cluster
+        Pools of the cluster.
     workload
         What its calls are doing.
     """
 
-    def __init__(self, controller: Controller, workload: Workload) -> None:
-        self._controller = controller
+    def __init__(self, cluster: FollowedPools, workload: Workload) -> None:
+        self._cluster = cluster
         self._workload = workload
         self._starts: dict[str, Starts] = {}
 
     def connected(self, worker: WorkerState) -> None:
         """Take note that a worker connected."""
-        pools = self._controller.pools()
+        pools = self._cluster.pools()
         for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
@@ -83,13 +81,13 @@ class PoolViews:
             The pool, and its bounds.
         """
         now = time.monotonic()
-        pools = self._controller.pools()
+        pools = self._cluster.pools()
         wanted = pools[tag].wanted
         running: dict[Kind, list[float]] = {}
         queued = Counter(self._workload.ready.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
         for worker in self._workers(tag, pools):
-            leaving = self._controller.departures.state(worker) is not None
+            leaving = self._cluster.leaves(worker)
             for call, elapsed in self._workload.running_on(worker):
                 slots = dict(call.slots).get(tag, 0)
                 queued[call.kind] -= slots
@@ -121,7 +119,7 @@ class PoolViews:
         )
 
     def _workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        workers = self._controller.scheduler.workers.values()
+        workers = self._cluster.scheduler.workers.values()
         if tag != UNTAGGED:
             return [ws for ws in workers if tag in ws.resources]
         return [ws for ws in workers if not any(name in pools for name in ws.resources)]
@@ -132,10 +130,6 @@ class PoolViews:
 
     def _place(self, tag: str) -> Starting:
         """What starts take where most of a pool's workers would come from."""
-        offering = [
-            manager.attachment
-            for manager in self._controller.managers
-            if tag in manager.attachment.pools
-        ]
+        offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: a.priority, default=None)
         return Starting() if first is None else Starting(**first.starting)

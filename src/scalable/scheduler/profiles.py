@@ -9,6 +9,7 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState
 
 from scalable.protocol.dask_seams.scheduler import startstops
+from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import PROFILE, TASK_ANNOTATION, measured
 from scalable.protocol.operations import PROFILES
 
@@ -28,7 +29,7 @@ class Profiles(SchedulerPlugin):
         self._scheduler = scheduler
         self._ready_at: dict[Any, float] = {}
         self._rows: dict[Any, tuple[Any, ...]] = {}
-        scheduler.handlers["scalable_profile"] = self.profile
+        offer(scheduler, {Handler.PROFILE: self.profile})
 
     async def start(self, scheduler: Scheduler) -> None:
         """Say that profiles are kept."""

@@ -17,6 +17,7 @@ from scalable.protocol.dask_seams.worker import (
     send_to_scheduler,
     task_of,
 )
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.messages import load_calls
 from scalable.protocol.operations import INTERRUPT, RETURNED
 from scalable.worker.bundle_run import BundleRun
@@ -68,7 +69,7 @@ def run_bundle(
         if not header["confirm"]:
             run.send_begun()
         else:
-            told = worker.scheduler.scalable_begun(key=header["key"], client=header["client"])
+            told = SchedulerCalls(worker.scheduler).bundle_begun(header["key"], header["client"])
             loop: Any = worker.loop
             asyncio.run_coroutine_threadsafe(told, loop.asyncio_loop).result(CONFIRM_S)
         return run.run() or None

@@ -26,13 +26,13 @@ class FakeLink:
         self.calls["heartbeat"] += 1
         return SchedulerView(dict(self.workers))
 
-    async def bar(self, workers):
+    async def withhold_work(self, workers):
         return [worker for worker in workers if worker in self.workers]
 
     async def _note(self, workers):
         pass
 
-    drain = admit = resume = forgive = _note
+    drain = allow_work = resume = excuse_losses = _note
 
 
 class FakePlace:

@@ -18,10 +18,10 @@ def test_other_versions_on_a_worker_are_named_once(caplog):
             other = get_versions()
             other["packages"]["dask"] = "1999.1.0"
             with caplog.at_level(logging.WARNING, "scalable"):
-                controller._compare_versions("a-1", get_versions())
+                controller._versions.compare("a-1", get_versions())
                 assert "other versions" not in caplog.text
-                controller._compare_versions("a-1", other)
-                controller._compare_versions("a-2", other)
+                controller._versions.compare("a-1", other)
+                controller._versions.compare("a-2", other)
             await controller.close()
 
     asyncio.run(scenario())

@@ -3,9 +3,10 @@
 import pytest
 
 from scalable.errors import ClusterError
+from scalable.protocol.handlers import Attachment
 from scalable.protocol.matching import Shape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Attachment, Managers
+from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Managers
 from scalable.spec import PoolStatus
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any
 
 from distributed import Scheduler
@@ -129,13 +128,13 @@ def never_compute_again(task: TaskState) -> None:
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
-def tasks_without_worker(scheduler: Scheduler) -> Iterator[TaskState]:
-    """Iterate over tasks that are ready and have no worker.
+def count_tasks_without_worker(scheduler: Scheduler) -> int:
+    """Return the number of tasks that are ready and have no worker.
 
     Relies on ``SchedulerState.unrunnable`` (no worker can take them) and ``.queued`` (all workers
     are busy), both collections of ``TaskState``.
     """
-    return chain(scheduler.unrunnable, scheduler.queued)
+    return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable"))

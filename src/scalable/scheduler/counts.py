@@ -1,0 +1,122 @@
+"""Counts of the pools of a cluster, from the connected workers and the managers' reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.protocol.dask_seams.scheduler import told_at_start
+from scalable.protocol.operations import MANAGER_KEY
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.departures import Departures
+from scalable.scheduler.managers import Managers
+from scalable.spec import PoolStatus
+
+#: Manager -> tag -> workers that are connected and not leaving.
+Running = Mapping[str, Mapping[str, int]]
+
+
+class PoolCounts:
+    """Counts of the pools of one cluster.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the workers.
+    demand, managers, departures
+        Wanted counts, managers, and workers that leave.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, demand: Demand, managers: Managers, departures: Departures
+    ) -> None:
+        self._scheduler = scheduler
+        self._demand = demand
+        self._managers = managers
+        self._departures = departures
+
+    def running(self) -> Running:
+        """Return the workers of each manager that are connected and not leaving.
+
+        Workers that name their manager are counted as they are connected now. For other workers
+        the manager's last report counts.
+        """
+        running: dict[str, Counter[str]] = {}
+        wanted = self._demand.totals
+        for ws in self._scheduler.workers.values():
+            manager = told_at_start(ws, MANAGER_KEY)
+            if manager and self._departures.state(ws) is None:
+                counts = running.setdefault(str(manager), Counter())
+                counts.update(tag for tag in ws.resources if tag in wanted)
+        now = time.monotonic()
+        for known in self._managers:
+            name = known.attachment.manager
+            if name not in running:
+                told = {} if known.state(now) == "lost" else known.report
+                running[name] = Counter({t: r.running for t, r in told.items()})
+        return running
+
+    def pools(self, running: Running | None = None) -> dict[str, PoolStatus]:
+        """Return the status of every pool, summed over the managers.
+
+        Parameters
+        ----------
+        running
+            Answer of :meth:`running`, where the caller has it already.
+        """
+        running = self.running() if running is None else running
+        pools = self._managers.pools()
+        return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
+
+    def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
+        """Return a pool's status with what this side knows better than the managers' reports."""
+        wanted = self._demand.totals.get(tag, pool.wanted)
+        connected = sum(counts.get(tag, 0) for counts in running.values())
+        beyond = self._demand.unplaced.get(tag)
+        words = f"{beyond} more than its managers may start" if beyond else None
+        return dataclasses.replace(
+            pool,
+            wanted=wanted,
+            running=connected,
+            # Managers report units on their way a moment later than workers connect.
+            launching=min(pool.launching, max(0, wanted - connected)),
+            waiting=pool.waiting or words,
+        )
+
+    def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
+        """Return the state of a manager's workers.
+
+        Parameters
+        ----------
+        manager
+            Id of the manager.
+        names
+            Further workers that it knows, which need not name it.
+
+        Returns
+        -------
+        dict
+            Name -> fields of :class:`scalable.manager.decisions.WorkerView`.
+        """
+        return {
+            str(ws.name): {
+                "address": ws.address,
+                "processing": len(ws.processing),
+                "occupancy": ws.occupancy,
+                "nbytes": ws.nbytes,
+                "drain": self._departures.state(ws),
+            }
+            for ws in self._scheduler.workers.values()
+            if told_at_start(ws, MANAGER_KEY) == manager or str(ws.name) in names
+        }
+
+    def claims(self) -> dict[str, str]:
+        """Return the manager that each worker names; workers that name none are left out."""
+        workers = self._scheduler.workers.values()
+        claims = {str(ws.name): told_at_start(ws, MANAGER_KEY) for ws in workers}
+        return {worker: manager for worker, manager in claims.items() if manager}

@@ -1,0 +1,126 @@
+"""Snapshot of a cluster: its state, its pools, its managers and the number of its tasks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
+from scalable.protocol.pools import UNTAGGED
+from scalable.scheduler.counts import PoolCounts, Running
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.lifetime import Lifetime
+from scalable.scheduler.managers import Manager, Managers
+from scalable.spec.clusters import PoolStatus, pools_to_dict
+
+
+class Status:
+    """Status of one cluster; a snapshot is built when it is asked for.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the cluster.
+    demand, managers, counts, lifetime
+        Sources of the snapshot.
+    expected
+        Number of managers that the cluster starts with.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        demand: Demand,
+        managers: Managers,
+        counts: PoolCounts,
+        lifetime: Lifetime,
+        *,
+        expected: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._demand = demand
+        self._managers = managers
+        self._counts = counts
+        self._lifetime = lifetime
+        self._expected = expected
+        self._was_ready = False
+
+    def snapshot(self, ending: str | None) -> dict[str, Any]:
+        """Return the state of the cluster, and the counts of every pool and manager.
+
+        Parameters
+        ----------
+        ending
+            Why the cluster ends; None while it does not.
+        """
+        now = time.monotonic()
+        running = self._counts.running()
+        pools = {tag: p for tag, p in self._counts.pools(running).items() if tag != UNTAGGED}
+        for tag, total in self._demand.totals.items():
+            if tag != UNTAGGED and tag not in pools:
+                pools[tag] = PoolStatus(wanted=total)
+        managers = [_manager_row(manager, running, now) for manager in self._managers]
+        state, reason = self._state(pools, managers, ending)
+        ends_at, idle_ends_at = self._lifetime.ends_at()
+        workers = self._scheduler.workers.values()
+        return {
+            "written_at": time.time(),
+            "state": state,
+            "reason": reason,
+            "pools": pools_to_dict(pools),
+            "managers": managers,
+            "ends_at": ends_at,
+            "idle_ends_at": idle_ends_at,
+            "tasks": {
+                "processing": sum(len(ws.processing) for ws in workers),
+                "waiting": count_tasks_without_worker(self._scheduler),
+            },
+        }
+
+    def _state(  # noqa: PLR0911 - a list of cases, the first that holds
+        self,
+        pools: Mapping[str, PoolStatus],
+        managers: list[dict[str, Any]],
+        ending: str | None,
+    ) -> tuple[str, str | None]:
+        if ending is not None:
+            return "deleting", ending
+        lost = [m["id"] for m in managers if m["state"] == "lost"]
+        if lost and len(lost) == len(managers):
+            return "unmanaged", f"manager {', '.join(map(repr, lost))} does not report any more"
+        if not managers and (self._was_ready or not self._expected):
+            wanted = any(pool.wanted for pool in pools.values())
+            return ("unmanaged", "no manager is attached") if wanted else ("running", None)
+        if not managers:
+            return "starting", "its managers are not attached yet"
+        for tag, pool in pools.items():
+            if pool.reason:
+                return "degraded", f"pool {tag!r}: {pool.reason}"
+        if lost:
+            return "degraded", f"manager {', '.join(map(repr, lost))} does not report any more"
+        short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
+        self._was_ready = self._was_ready or not short
+        if short and not self._was_ready:
+            return "starting", f"pool {', '.join(map(repr, short))} has no worker yet"
+        return "running", None
+
+
+def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
+    attachment = manager.attachment
+    connected = running.get(attachment.manager, {})
+    return {
+        "id": attachment.manager,
+        "target": attachment.target,
+        "provider": attachment.provider,
+        "state": manager.state(now),
+        "priority": attachment.priority,
+        "silent_s": round(now - manager.last_seen, 1),
+        "pools": {
+            tag: {**report.to_dict(), "running": connected.get(tag, 0)}
+            for tag, report in manager.report.items()
+            if tag != UNTAGGED
+        },
+    }

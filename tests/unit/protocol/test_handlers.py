@@ -1,0 +1,79 @@
+"""Every RPC handler is offered by the scheduler's side, and is called with what it takes."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from scalable.protocol.handlers import Attachment, Handler, SchedulerCalls
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.pool_scheduler import PoolScheduler
+
+ARGUMENTS = {
+    Handler.ATTACH: ((Attachment("m", "x"),), {"instead_of": "y"}),
+    Handler.HEARTBEAT: (("m", "x", {"a": {"running": 1}}, ["a-1"], []), {}),
+    Handler.LEAVE: (("m", "x"), {"gone": True}),
+    Handler.DRAIN: ((["a-1"],), {}),
+    Handler.RESUME: ((["a-1"],), {}),
+    Handler.WITHHOLD_WORK: ((["a-1"],), {}),
+    Handler.ALLOW_WORK: ((["a-1"],), {}),
+    Handler.EXCUSE_LOSSES: ((["a-1"],), {}),
+    Handler.POOLS: ((), {}),
+    Handler.STATUS: ((), {}),
+    Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
+    Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
+    Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
+    Handler.END: (("it was asked to",), {}),
+    Handler.PROFILE: (("key",), {}),
+    Handler.FOLLOW_SLOTS: (("client",), {}),
+    Handler.BUNDLE_BEGUN: (("key", "client"), {}),
+}
+
+
+class Recording:
+    """Stands for a comm: keeps what is called, and answers with an empty list."""
+
+    def __init__(self):
+        self.called = []
+
+    def __getattr__(self, name):
+        async def call(**arguments):
+            self.called.append((name, arguments))
+            return []
+
+        return call
+
+
+@pytest.fixture(scope="module")
+def offered():
+    async def handlers():
+        scheduler = PoolScheduler(dashboard=False, dashboard_address=None)
+        controller = Controller(scheduler)
+        await controller.close()
+        return dict(scheduler.handlers)
+
+    return asyncio.run(handlers())
+
+
+def method_of(handler):
+    return handler.value.removeprefix("scalable_")
+
+
+def test_the_table_is_what_a_scheduler_offers(offered):
+    ours = {name for name in offered if name.startswith("scalable")}
+    assert ours == {handler.value for handler in Handler}
+
+
+def test_every_handler_has_a_typed_caller():
+    methods = {name for name in vars(SchedulerCalls) if not name.startswith("_")}
+    assert methods == {method_of(handler) for handler in Handler}
+
+
+@pytest.mark.parametrize("handler", Handler)
+def test_a_handler_takes_what_its_caller_sends(handler, offered):
+    comm = Recording()
+    positional, named = ARGUMENTS[handler]
+    asyncio.run(getattr(SchedulerCalls(comm), method_of(handler))(*positional, **named))
+    ((name, sent),) = comm.called
+    assert name == handler.value
+    inspect.signature(offered[name]).bind(**sent)
