@@ -31,9 +31,9 @@ class EntryLauncher:
     Attributes
     ----------
     scheduler_address
-        What each object is told to connect to.
+        Address that the objects connect to.
     security
-        Credentials for Dask's own classes where an entry brings none.
+        Credentials for Dask's own classes, unless the entry has some.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class EntryLauncher:
 
     @property
     def objects(self) -> dict[UnitName, Any]:
-        """Name -> object, of the units that are there or starting."""
+        """Name -> object, of the units that are running or starting."""
         return dict(self._objects)
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
@@ -77,13 +77,13 @@ class EntryLauncher:
         return {}
 
     async def started(self) -> None:
-        """Wait until every start that is under way has succeeded or failed."""
+        """Wait until every start in progress has succeeded or failed."""
         pending = [task for task in self._starts.values() if not task.done()]
         if pending:
             await asyncio.wait(pending)
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Close the objects; one that does not close in time is left, with a word."""
+        """Close the objects; warn of one that does not close in time."""
         await asyncio.gather(*(self._stop(name) for name in names))
 
     async def _stop(self, name: UnitName) -> None:
@@ -101,7 +101,7 @@ class EntryLauncher:
             logger.warning("worker %s did not close well: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
-        """State of each object."""
+        """Return the state of each object."""
         return {name: self._observe(name, created) for name, created in self._objects.items()}
 
     def _observe(self, name: UnitName, created: Any) -> Observation:
@@ -124,7 +124,7 @@ class EntryLauncher:
 
 
 def _root(error: BaseException) -> BaseException:
-    """What went wrong first: Dask wraps it in an error that only says that the start failed."""
+    """Return the first cause of an error: Dask wraps it in one that only says 'failed to start'."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

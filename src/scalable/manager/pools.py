@@ -1,4 +1,4 @@
-"""Pools as their reconciler sees them."""
+"""Pools of a worker manager, and their counts."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from scalable.spec.clusters import PoolStatus
 
 @dataclass
 class Pool:
-    """The workers of one tag, as their reconciler sees them.
+    """The workers of one tag.
 
     Attributes
     ----------
     tag
         Name of the component, :data:`UNTAGGED` for workers without one.
     launcher
-        Provisions the units.
+        Launcher of the units.
     template
         Entry of the worker specification that new units get, or None.
     slots
-        Calls that one worker runs at once.
+        Number of calls that one worker runs at once.
     failures
-        Starts in a row that never connected.
+        Number of starts in a row that never connected.
     retry_at
         Monotonic seconds before which nothing is started.
     degraded
-        Why the pool was given up, or None. Scaling the pool tries again.
+        Reason why the pool was given up, or None. Scaling the pool tries again.
     giving_up
         Whether the pool is in a crash loop, and the reason to show is still being found.
     walltime_s, task_s
-        Length of a unit's life, None without limit; expected time of its longest call, 0 where
-        unknown.
+        Length of a unit's life, None for no limit; expected time of its longest call, 0 where
+        unknown. In seconds.
     wait_s
-        How long a unit took lately from being asked for until it was connected.
+        Seconds between request and connection of the unit that connected last.
     refused_since
-        Monotonic seconds since which its place refuses units for the moment, or None.
+        Monotonic seconds of the first of its place's transient refusals in a row, or None.
     refusal
-        What it says.
+        Message of the last transient refusal, or None.
     shape
         ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
     """
@@ -68,24 +68,24 @@ class Pool:
         return self.degraded is None and not self.giving_up and now >= self.retry_at
 
     def start_anew(self) -> None:
-        """Forget every failure: it gets another chance."""
+        """Forget every failure, so that the pool gets another chance."""
         self.degraded, self.failures, self.retry_at = None, 0, 0.0
         self.giving_up = False
         self.accepted()
 
     def back_off(self, now: float) -> None:
-        """Take note of a failed start: the next one waits, longer each time."""
+        """Count a failed start: the next one is delayed, longer each time."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Take note that its place refuses units for the moment; for how many seconds it does."""
+        """Note a transient refusal; return the seconds since the first one in a row."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def accepted(self) -> None:
-        """Take note that its place takes units."""
+        """Note that its place accepted units."""
         self.refused_since = self.refusal = None
 
 
@@ -95,7 +95,7 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
     Parameters
     ----------
     pool
-        The pool.
+        Pool to count.
     wanted
         Names of the units that are wanted in it.
     units

@@ -1,4 +1,4 @@
-"""What a place has to know to provision workers for a cluster that may live elsewhere."""
+"""The facts that a place needs to provision workers for a cluster."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ManagerSite:
-    """Where the workers of one manager belong.
+    """The cluster and the directories of one manager's workers.
 
     Attributes
     ----------
     cluster_id
-        UUID of the cluster: part of what every unit carries, so that it can be found again.
+        UUID of the cluster. Every unit carries it, so that it can be found again.
     manager
-        Id of the manager within its cluster; survives the manager's process.
+        Id of the manager within its cluster, the same for each of its processes in turn.
     incarnation
         Text that makes the unit names of this very manager process unique on the scheduler.
     scheduler
@@ -28,9 +28,9 @@ class ManagerSite:
     log_dir
         Directory for the workers' output, or None to keep it only while they run.
     sys_path
-        Where workers look for the workflow's modules.
+        Directories of the workflow's modules, for the workers.
     detached
-        Whether workers outlive the manager's process. Otherwise they end with it.
+        Whether workers outlive the manager's process instead of ending with it.
     """
 
     cluster_id: str

@@ -1,4 +1,4 @@
-"""Units that are being stopped: in the background, while their names stay taken."""
+"""Stops of units in the background; the names of the units stay taken meanwhile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Stops:
-    """Stops units without keeping anybody waiting.
+    """Requests to stop units that go on while the reconciler does other things.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Stops:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
-        """Have a pool's launcher stop some units; needs a running event loop."""
+        """Ask a pool's launcher to stop some units; needs a running event loop."""
         self.names.update(names)
         task = asyncio.ensure_future(self._stop(pool, names))
         self._tasks.add(task)
@@ -37,6 +37,7 @@ class Stops:
     async def _stop(self, pool: Pool, names: Sequence[UnitName]) -> None:
         try:
             await pool.launcher.stop(list(names))
+            logger.debug("pool %r: units %s are stopped", pool.tag, names)
         except ProviderError as error:
             logger.warning("workers %s could not be stopped: %s", list(names), error)
         finally:
@@ -44,7 +45,7 @@ class Stops:
             self._on_stopped()
 
     async def finish(self) -> None:
-        """Wait until everything that was begun has ended."""
+        """Wait until all requests have ended."""
         while self._tasks:
             done = await asyncio.gather(*self._tasks, return_exceptions=True)
             for error in filter(None, done):

@@ -1,4 +1,4 @@
-"""The worker specification: which units are wanted, under which names."""
+"""The worker specification: the units that are wanted, and their names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from scalable.protocol.pools import UNTAGGED
 
 
 class Wanted:
-    """Name -> entry of every unit that is wanted, and where the names come from.
+    """Name -> entry of every unit that is wanted, and the source of new names.
 
-    Names that we make are never used again, so that a retried launch cannot double a unit; names
-    that the user wrote are kept when their unit is replaced.
+    Generated names are never used again, so that a retried launch cannot double a unit. Names that
+    the user wrote are kept when their unit is replaced.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ class Wanted:
         self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
-        """Units that are wanted in a pool, in the order in which they were asked for.
+        """Return the units that are wanted in a pool, in the order of their requests.
 
-        Those whose successor was asked for already do not count.
+        Units whose successor was requested already do not count.
         """
         return [
             name
@@ -43,11 +43,11 @@ class Wanted:
         ]
 
     def starts(self, name: UnitName) -> tuple[float, ...]:
-        """When the units that this one replaces were started; monotonic seconds."""
+        """Return the start times of the units that this one replaces; monotonic seconds."""
         return self._starts.get(name, ())
 
     def forget_starts(self, tag: str) -> None:
-        """Give a pool's units a clean slate."""
+        """Forget the earlier starts of a pool's units."""
         for name in self.names(tag):
             self._starts.pop(name, None)
 
@@ -61,11 +61,11 @@ class Wanted:
         self._starts[name] = starts
 
     def include(self, name: UnitName, pool: Pool) -> None:
-        """Want a unit that is there already, started by an earlier process."""
+        """Want a unit that an earlier process started."""
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Want a unit again that is being emptied: it is there already, and may hold results."""
+        """Want a draining unit of a pool again, as it may hold results; return if there is one."""
         for name, unit in units.items():
             if unit.pool == pool.tag and name not in self.spec and unit.phase is Phase.DRAINING:
                 self._put(name, pool)
@@ -73,20 +73,20 @@ class Wanted:
         return False
 
     def remove(self, name: UnitName) -> None:
-        """Want a unit no more."""
+        """Stop wanting a unit."""
         self.spec.pop(name, None)
         self._generated.discard(name)
         self._starts.pop(name, None)
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
-        """Want a successor of a unit whose time is nearly over, beside it."""
+        """Want a successor beside a unit whose walltime is nearly over."""
         unit.renewed = True
         self._leaving.add(unit.name)
         self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
-        """Want another unit instead of one that was lost; under its own name if users chose it."""
+        """Want another unit instead of a lost one, under the same name if the user wrote it."""
         if unit.name in self._generated:
             self.remove(unit.name)
             self.add(pool, unit.starts)

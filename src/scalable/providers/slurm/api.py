@@ -1,9 +1,10 @@
-"""Talks to Slurm. Every command has a timeout; every refusal carries Slurm's own words."""
+"""Slurm's commands. Each has a timeout; errors carry Slurm's own message."""
 
 from __future__ import annotations
 
 import asyncio
 import getpass
+import logging
 import os
 import shutil
 import subprocess
@@ -22,6 +23,8 @@ from scalable.providers.slurm.queue import (
 )
 from scalable.providers.slurm.render import overriding
 
+logger = logging.getLogger("scalable.providers.slurm")
+
 Result = TypeVar("Result")
 
 COMMAND_TIMEOUT_S = 30.0
@@ -33,7 +36,7 @@ _FILTERS = ("SQUEUE_", "SCANCEL_")
 
 
 def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
-    """What a question to Slurm brings, also for those who are inside of an event loop already."""
+    """Run a request to Slurm and return its result, also from inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -64,18 +67,18 @@ class Slurm:
     async def submit(
         self, script: str, *, array: str | None, comment: str, test_only: bool = False
     ) -> int:
-        """Submit a batch script; returns the job's id.
+        """Submit a batch script; return the job's id.
 
         Parameters
         ----------
         script
-            Its text.
+            Text of the script.
         array
-            Indices, or None for one job.
+            Indices of the array, or None for one job.
         comment
-            Shown in squeue.
+            Comment that squeue shows.
         test_only
-            Only ask whether it would be accepted; returns 0.
+            Whether Slurm is only asked if it would accept the script; the id is 0 then.
         """
         arguments = ["sbatch", "--parsable", f"--comment={comment}"]
         if array is not None:
@@ -91,7 +94,7 @@ class Slurm:
         return int(job)
 
     async def queue(self) -> list[Element]:
-        """All of the user's jobs that Slurm still knows, one line for each array element."""
+        """Return all of the user's jobs that Slurm still knows, one for each array element."""
         shown = await self._run(
             [
                 "squeue",
@@ -105,7 +108,7 @@ class Slurm:
         return parse_queue(shown)
 
     async def cancel(self, elements: Sequence[str]) -> None:
-        """Cancel jobs and elements (``12_3``); those that are gone already do not matter."""
+        """Cancel jobs and elements (``12_3``); those that have ended already are ignored."""
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
 
@@ -114,17 +117,17 @@ class Slurm:
         await self._run(["scancel", "--quiet", f"--user={self._user}", f"--name={name}"])
 
     async def max_array_size(self) -> int:
-        """Size that job arrays may have; their largest index is one less. 0 or 1: no arrays."""
+        """Return the largest size of a job array: its last index plus one. 0 or 1: no arrays."""
         value = parse_config(await self._run(["scontrol", "show", "config"]), "MaxArraySize")
         return int(value) if value and value.isdigit() else DEFAULT_MAX_ARRAY_SIZE
 
     async def partitions(self) -> list[dict[str, str]]:
-        """Every partition, as ``scontrol`` describes it."""
+        """Return every partition, as ``scontrol`` describes it."""
         shown = await self._run(["scontrol", "show", "partition", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
 
     async def nodes(self) -> list[dict[str, str]]:
-        """Every node, as ``scontrol`` describes it."""
+        """Return every node, as ``scontrol`` describes it."""
         shown = await self._run(["scontrol", "show", "node", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
 
@@ -144,6 +147,7 @@ class Slurm:
         if shutil.which(name) is None:
             raise ProviderError(f"{name} is not on the PATH", hint="is this a login node?")
         self.commands += 1
+        logger.debug("running %s", arguments)
         try:
             done = await asyncio.to_thread(
                 subprocess.run,
@@ -163,5 +167,6 @@ class Slurm:
             ) from None
         if done.returncode:
             words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            logger.debug("%s was refused: %s", name, words)
             raise ProviderError(f"Slurm refused {name}: {words}", transient=is_transient(words))
         return done.stdout

@@ -1,4 +1,4 @@
-"""Turns wanted workers into elements of job arrays, and looks after them with one poll for all."""
+"""The launcher of Slurm jobs: units are elements of job arrays, observed by one common poll."""
 
 from __future__ import annotations
 
@@ -34,18 +34,19 @@ UNSEEN = "UNSEEN"
 
 @dataclass(frozen=True)
 class JobPool:
-    """What a launcher needs to know of one pool.
+    """The jobs of one pool.
 
     Attributes
     ----------
     name
         Name of its jobs.
     prefix
-        What the names of its workers begin with; a number follows.
+        Beginning of the names of its workers; a number follows.
     script
-        ``script(first)`` is the batch script whose index 0 is the worker of that number.
+        Function that returns, for ``script(first)``, the batch script whose index 0 is the worker
+        of that number.
     log
-        ``log(job, index)`` is the path of an element's log.
+        Function that returns, for ``log(job, index)``, the path of an element's log.
     """
 
     name: str
@@ -69,7 +70,7 @@ class _Unit:
 
 
 class SlurmLauncher:
-    """Each unit is an element of a job array: a job, and a worker.
+    """Launcher whose units are elements of job arrays.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ class SlurmLauncher:
     pools
         Tag -> pool; may grow.
     directory
-        Private directory of the manager, which its jobs name.
+        Private directory of the manager; the comments of its jobs name it.
     """
 
     def __init__(self, slurm: Slurm, pools: Mapping[str, JobPool], directory: Path) -> None:
@@ -96,14 +97,14 @@ class SlurmLauncher:
         self._requests: dict[asyncio.Future[None], frozenset[UnitName]] = {}
 
     def job_of(self, name: UnitName) -> str | None:
-        """Id of a unit's job element, such as ``12_3``."""
+        """Return the id of a unit's job element, such as ``12_3``; None for an unknown unit."""
         unit = self._units.get(name)
         return None if unit is None else unit.job_id
 
     # Launching ----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Submit one array for all of them, or as few as the size of arrays allows."""
+        """Submit the units as one job array, or as few as the largest array size allows."""
         names = [name for name in entries if name not in self._units]
         if not names:
             return
@@ -143,12 +144,13 @@ class SlurmLauncher:
         job = await self._slurm.submit(pool.script(first), array=indices, comment=said)
         self._unanswered.difference_update(numbers.values())
         now = time.monotonic()
+        logger.debug("job %d: submitted for units %s", job, list(numbers.values()))
         for number, name in numbers.items():
             index = number - first if array else None
             self._take(name, _Unit(pool, job, index, submitted_at=now))
 
     async def _find_unanswered(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
-        """Take over what an earlier request submitted although its answer was lost."""
+        """Take over the jobs of an earlier request whose answer was lost."""
         for element in await self._slurm.queue():
             ours = said_by(element).get("prefix", pool.prefix) == pool.prefix
             number = number_of(element)
@@ -201,7 +203,7 @@ class SlurmLauncher:
     # Looking ------------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """State of each unit as of the last poll; begins another one when it is time."""
+        """Return the state of each unit as of the last poll; begin another poll when it is due."""
         now = time.monotonic()
         idle = self._polling is None or self._polling.done()
         if self._units and idle and now >= self._poll_at:
@@ -249,7 +251,9 @@ class SlurmLauncher:
                 element = _left_the_queue(unit)
             if element is not None:
                 before = unit.element
-                changed |= before is None or before.state is not element.state
+                if before is None or before.state is not element.state:
+                    changed = True
+                    logger.debug("job %s is %s %s", unit.job_id, element.raw_state, element.reason)
                 unit.element, unit.seen_at = element, began
         self._interval = (
             FASTEST_POLL_S if changed else min(SLOWEST_POLL_S, self._interval * BACKOFF)
@@ -271,7 +275,7 @@ class SlurmLauncher:
     # Ending -------------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Cancel units and wait until they are gone."""
+        """Cancel units and wait until they have ended."""
         if late := [r for r, asked in self._requests.items() if not asked.isdisjoint(names)]:
             await asyncio.wait(late)  # bounded, as each of Slurm's commands is
         units = {name: self._units[name] for name in names if name in self._units}
@@ -282,6 +286,7 @@ class SlurmLauncher:
         while remaining:
             try:
                 if not cancelled:
+                    logger.debug("cancelling jobs %s", [u.job_id for u in remaining.values()])
                     await self._slurm.cancel([unit.job_id for unit in remaining.values()])
                     cancelled = True
                 remaining = _still_queued(remaining, await self._slurm.queue())
@@ -299,7 +304,7 @@ class SlurmLauncher:
             self._units.pop(name, None)
 
     async def cancel_unanswered(self) -> None:
-        """Cancel what may have been submitted although its answer was lost."""
+        """Cancel the jobs of requests whose answers were lost."""
         if self._unanswered:
             for pool in self._pools.values():
                 await self._slurm.cancel_named(pool.name)

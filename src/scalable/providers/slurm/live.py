@@ -1,4 +1,4 @@
-"""Asks a live Slurm, and this machine, whether they can give what is asked for."""
+"""The check of a request against a live Slurm and this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationR
 
 
 def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
-    """Compare a request with what is there; nothing is submitted.
+    """Compare a request with a live Slurm and this machine; nothing is submitted.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
 
 
 async def _asked(slurm: Slurm, tag: str, script: str) -> list[Diagnostic]:
-    """What Slurm says to a component's script, when asked without submitting it."""
+    """Return Slurm's objections to a component's script, which is not submitted."""
     try:
         await slurm.submit(script, array=None, comment="scalable validate", test_only=True)
     except ProviderError as error:

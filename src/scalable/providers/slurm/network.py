@@ -12,12 +12,12 @@ PORTS_TRIED = 200
 
 
 def address_of(interface: str) -> str:
-    """IPv4 address of a network interface.
+    """Return the IPv4 address of a network interface.
 
     Raises
     ------
     ProviderError
-        When there is no such interface; lists those that there are.
+        When there is no such interface; the hint lists the interfaces.
     """
     addresses: dict[str, str] = {}
     for name, found in psutil.net_if_addrs().items():
@@ -34,7 +34,7 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """The first free port from ``first`` on.
+    """Return the first free port from ``first`` on.
 
     Raises
     ------

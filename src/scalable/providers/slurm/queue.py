@@ -1,4 +1,4 @@
-"""Reads what Slurm prints, and says it in sentences. Pure."""
+"""Parsing of Slurm's output, and its words as sentences. Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _TRANSIENT = (
 
 
 class JobState(Enum):
-    """What matters about the state of a job."""
+    """The states of a job that make a difference here."""
 
     WAITING = "waiting"
     THERE = "there"
@@ -143,7 +143,7 @@ class Element:
 def parse_queue(text: str) -> list[Element]:
     """Read the lines of ``squeue --noheader --array --states=all --format=...``.
 
-    Lines that are no elements (warnings, other formats) are passed over.
+    Other lines (warnings, other formats) are ignored.
     """
     elements = []
     for line in text.splitlines():
@@ -180,7 +180,7 @@ def _sentence(kind: JobState, state: str, reason: str) -> str:
 
 
 def explain_reason(reason: str) -> str:
-    """Slurm's reason code, and a sentence where we know one."""
+    """Return Slurm's reason code, with a sentence if there is one for it."""
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
     if code in ("", "None"):
@@ -189,7 +189,7 @@ def explain_reason(reason: str) -> str:
 
 
 def explain_end(state: str, reason: str = "") -> str:
-    """How a job ended, from its state."""
+    """Return a sentence on how a job ended, from its state."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
     # What it had waited for stays in the field, and says nothing of how it ended.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
@@ -198,7 +198,7 @@ def explain_end(state: str, reason: str = "") -> str:
 
 
 def parse_left(text: str) -> float | None:
-    """Seconds of ``squeue``'s time left; None for UNLIMITED, NOT_SET and INVALID."""
+    """Return the seconds of ``squeue``'s time left; None for UNLIMITED, NOT_SET and INVALID."""
     try:
         return parse_walltime(text) if ":" in text else None
     except ValueError:
@@ -206,13 +206,13 @@ def parse_left(text: str) -> float | None:
 
 
 def is_transient(words: str) -> bool:
-    """Whether what Slurm said means that the same request may succeed later."""
+    """Return whether the same request may succeed later, from Slurm's message."""
     lowered = words.lower()
     return any(sign in lowered for sign in _TRANSIENT)
 
 
 def parse_config(text: str, key: str) -> str | None:
-    """A value of ``scontrol show config``."""
+    """Return a value of ``scontrol show config``."""
     for line in text.splitlines():
         name, separator, value = line.partition("=")
         if separator and name.strip().lower() == key.lower():

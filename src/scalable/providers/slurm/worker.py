@@ -1,4 +1,4 @@
-"""What the jobs of a component have in common. Pure."""
+"""The batch job of a component's workers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scalable.containers import ContainerRequest, render_batch, request_for
 from scalable.providers.slurm.render import UNIT, JobTemplate
 from scalable.spec import ComponentSpec
 
-#: What a worker in a container reads of its job.
+#: Variables of the job that a worker in a container reads.
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
 #: Seconds after SIGTERM: more than a worker takes to hand over, less than Slurm's usual KillWait.
 GRACE_S = 25
@@ -23,12 +23,12 @@ GRACE_S = 25
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What the jobs of a component are made of.
+    """The parts of a component's jobs.
 
     Attributes
     ----------
     component
-        Its resource profile.
+        Resource profile of the workers.
     options
         Options of the target.
     name
@@ -37,9 +37,9 @@ class JobRequest:
         File with the workers' configuration and credentials, on a shared file system; its
         directory is mounted into a container.
     directory
-        Where relative paths of the component start.
+        Directory that relative paths of the component start from.
     script_dir
-        Directory of the workflow's script, which a container has to see; empty for none.
+        Directory of the workflow's script, which is mounted into a container; empty for none.
     """
 
     component: ComponentSpec
@@ -51,20 +51,20 @@ class JobRequest:
 
     @property
     def preload(self) -> list[str]:
-        """Absolute path of the component's preload script, in a list; empty without one."""
+        """Return the absolute path of the preload script in a list; empty without one."""
         script = self.component.preload_script
         return [] if script is None else [str((self.directory / script).resolve())]
 
 
 def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate:
-    """Put the template of a component's jobs together.
+    """Return the template of a component's jobs.
 
     Parameters
     ----------
     request
-        What they are made of.
+        Parts of the jobs.
     prefix
-        What the names of their workers begin with; a number follows.
+        Beginning of the names of the workers; a number follows.
     logs
         Directory for their output, on a shared file system.
     """
@@ -81,7 +81,7 @@ def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate
 
 
 def worker_command(request: JobRequest) -> str:
-    """Shell text that becomes a worker, with :data:`UNIT` in place of its name."""
+    """Return the shell text that starts a worker, with :data:`UNIT` in place of its name."""
     config = str(request.config)
     program = ["-m", "scalable.worker.program", config, UNIT, *request.preload]
     container = container_of(request)
@@ -92,9 +92,9 @@ def worker_command(request: JobRequest) -> str:
 
 
 def container_of(request: JobRequest) -> ContainerRequest | None:
-    """The container of a component's workers, None without one.
+    """Return the container of a component's workers, None without one.
 
-    A runtime that the target names need not be installed here: it has to be on the nodes.
+    A runtime that the target names must be installed on the nodes, not on this machine.
     """
     component = request.component
     named = request.options.get("container_runtime") or "auto"
@@ -111,5 +111,5 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
 
 
 def file_name(tag: str) -> str:
-    """A tag, or a worker's name, as part of a file's name."""
+    """Return a tag, or a worker's name, as part of a file name."""
     return re.sub(r"[^\w.-]", "_", tag)
