@@ -175,7 +175,7 @@ def test_a_status_for_people(invoke, recorded):
         "State:     degraded: model lacks 1 worker\n"
         "Target:    local (provider local)\n"
         f"Address:   {ADDRESS}\n"
-        "Ends:      in 9 m 59 s if nothing happens\n"
+        "Ends:      in 9 m 59 s without work\n"
         "\n"
         "  pool      wanted  running  launching  failed\n"
         "  model          2        1          1       0\n"
@@ -250,13 +250,11 @@ def test_what_is_no_count(count, invoke, recorded):
     recorded()
     result = invoke("scale", "one", "--", count)
     assert result.code == 2
-    assert f"{count!r} is no count: write tag=n, for example climate=3" in result.err
+    assert f"{count!r} is not a count: write tag=n, for example climate=3" in result.err
 
 
 def test_two_counts_for_one_tag(invoke):
-    assert (
-        "'model=2': 'model' has a count already" in invoke("scale", "x", "model=1", "model=2").err
-    )
+    assert "'model=2': 'model' is given twice" in invoke("scale", "x", "model=1", "model=2").err
 
 
 def test_a_scheduler_that_does_not_answer(invoke, recorded):
@@ -341,8 +339,9 @@ def test_down_asks(invoke, recorded, ended, terminal):
     recorded()
     nobody = invoke("down", "one")
     assert nobody.code == 2
-    assert "End cluster 'one' (running, 2 workers)? There is no terminal to ask on: give --yes" in (
-        nobody.err
+    assert (
+        "End cluster 'one' (running, 2 workers)? Standard input is not a terminal: confirm with --yes"
+        in (nobody.err)
     )
     terminal("n")
     assert invoke("down", "one").code == 130
@@ -370,7 +369,7 @@ def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, rec
     monkeypatch.setattr(control, "scale", lambda name, counts: asked.append(counts) or ({}, counts))
     refused = invoke("scale", "one", "model=4")
     assert (refused.code, asked) == (2, [])
-    assert "5 workers in all are more than max_workers 4: start them?" in refused.err
+    assert "A total of 5 workers exceeds max_workers 4. Start them?" in refused.err
     assert invoke("scale", "one", "model=3").code == 0
     assert invoke("scale", "one", "model=4", "--yes").code == 0
     assert asked == [{"model": 3}, {"model": 4}]
@@ -381,8 +380,8 @@ def test_a_lost_manager_that_was_attached_by_hand_is_named(invoke, monkeypatch, 
     recorded(status={"managers": [lost]})
     monkeypatch.setattr(resuming, "resume", lambda name: [])
     result = invoke("resume", "one")
-    assert result.out == "nothing could be started from here\n"
-    assert "`scalable manager attach one --id extra` where it ran" in result.err
+    assert result.out == "no manager could be started from here\n"
+    assert "`scalable manager attach one --id extra`" in result.err
 
 
 def test_resume_says_what_it_started(invoke, monkeypatch, recorded):
@@ -392,7 +391,7 @@ def test_resume_says_what_it_started(invoke, monkeypatch, recorded):
     value = json.loads(invoke("resume", "one", "--format", "json").out)
     assert value == {"version": 1, "started": ["local", "hpc"]}
     monkeypatch.setattr(resuming, "resume", lambda name: [])
-    assert invoke("resume", "one").out == "every manager is there\n"
+    assert invoke("resume", "one").out == "all managers are running\n"
 
 
 def test_gc_shows_what_it_would_do(invoke, monkeypatch):
@@ -405,8 +404,8 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
 
     monkeypatch.setattr(garbage, "gc", gc)
     line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
-    assert invoke("gc").out == f"would be cleared away, with --yes:\n{line}"
-    assert invoke("gc", "--yes").out == f"cleared away:\n{line}"
+    assert invoke("gc").out == f"would be removed with --yes:\n{line}"
+    assert invoke("gc", "--yes").out == f"removed:\n{line}"
     assert json.loads(invoke("gc", "--format", "json").out) == {
         "version": 1,
         "done": False,
@@ -414,7 +413,7 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
     }
     assert asked == [True, False, True]
     found.clear()
-    assert invoke("gc").out == "nothing is left over\n"
+    assert invoke("gc").out == "nothing to remove\n"
 
 
 def test_gc_of_a_stale_record_removes_that_alone(invoke, recorded):
@@ -442,7 +441,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
     attach = ("manager", "attach", "one", "--id", "more")
     result = invoke(*attach, "--target", "local", "--max", "model=1", "--priority", "2")
     assert (result.code, result.out) == (7, "")
-    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C to leave\n"
+    assert result.err == "manager 'more' provisions on target 'local'; Ctrl-C ends it\n"
     assert given == [("one", "more", "local", {"model": 1}, 2)]
     other = invoke(*attach, "--manifest", file, "--target", "local", "--max", "moon=1")
     assert other.code == 3

@@ -41,7 +41,7 @@ def test_logs_for_programs(invoke, written):
 
 def test_no_log_yet(invoke, recorded):
     recorded(running=False)
-    assert invoke("logs", "one").out == "no log yet\n"
+    assert invoke("logs", "one").out == "no output yet\n"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_an_unexpected_error_shows_its_class_and_a_traceback_only_when_asked(inv
         raise ZeroDivisionError("of all things")
 
     monkeypatch.setattr("scalable.report.build", fail)
-    hint = "  hint: not expected: --debug or SCALABLE_DEBUG=1 shows where\n"
+    hint = "  hint: this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback\n"
     assert invoke("report").err == f"error: ZeroDivisionError: of all things\n{hint}"
     asked = invoke("report", "--debug").err
     assert asked.startswith("Traceback (most recent call last):\n")
@@ -136,7 +136,7 @@ def test_a_usage_error_says_where_help_is(arguments, invoke):
     result = invoke(*arguments)
     assert (result.code, result.out) == (2, "")
     where = "scalable report" if len(arguments) > 1 else "scalable"
-    assert result.err.endswith(f"\n  hint: {where} --help says what it takes\n")
+    assert result.err.endswith(f"\n  hint: see {where} --help\n")
     result = invoke(*arguments, "--format", "json")
     assert json.loads(result.out)["error"]["code"] == "E_USAGE"
     assert (result.code, result.err) == (2, "")

@@ -66,7 +66,7 @@ def test_bad_input_starts_nothing(script, invoke, project):
 def test_without_a_workflow_the_error_says_what_to_give(invoke, project):
     result = invoke("run")
     assert (result.code, result.out) == (2, "")
-    expected = "error: which workflow? Give --workflow FILE; there is no workflow.py\n"
+    expected = "error: no workflow was found at workflow.py; give --workflow FILE\n"
     assert result.err.startswith(expected)
 
 

@@ -94,8 +94,8 @@ def test_a_recorded_run(tmp_path, invoke, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--policy", "magic"), 2, f"no policy 'magic'; there are {', '.join(RULES)}"),
-        (("--run", "x", "--workflow", "y"), 2, "name different work"),
+        (("--policy", "magic"), 2, f"unknown policy 'magic'; known policies: {', '.join(RULES)}"),
+        (("--run", "x", "--workflow", "y"), 2, "exclude each other"),
         (("--workflow", "missing.json"), 1, "missing.json cannot be read"),
         (("--workflow", "scalable.yaml"), 1, "a trace in WfFormat 1.5 is needed"),
         (("--run", "nothing"), 6, "contains no recorded run"),

@@ -194,8 +194,9 @@ def test_it_asks_where_money_or_a_queue_is_involved(target, more, invoke, manife
     arguments = ("up", "--target", target, "--name", "one")
     result = invoke(*arguments)
     assert (result.code, result.out, started) == (2, "", [])
-    assert f"Start cluster 'one' on {target!r}? There is no terminal to ask on: give --yes" in (
-        result.err
+    assert (
+        f"Start cluster 'one' on {target!r}? Standard input is not a terminal: confirm with --yes"
+        in (result.err)
     )
     assert invoke(*arguments, "--yes").code == 0
 
@@ -239,7 +240,7 @@ def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeyp
     waiting(monkeypatch, fail)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (5, "")
-    assert "cluster 'one' was begun and goes on" in result.err
+    assert "the start of cluster 'one' continues" in result.err
     assert result.err.endswith("has no worker: no such image\n  hint: it\n")
 
 
@@ -250,7 +251,7 @@ def test_who_does_not_want_to_wait_is_told_that_it_goes_on(invoke, manifest, sta
     waiting(monkeypatch, interrupt)
     result = invoke("up", "--name", "one")
     assert (result.code, result.out) == (130, "")
-    assert "cluster 'one' was begun and goes on: see `scalable status one`" in result.err
+    assert "the start of cluster 'one' continues: see `scalable status one`" in result.err
     assert "end it with `scalable down one`" in result.err
     assert find("one").record().stage == "made"
 
@@ -272,7 +273,7 @@ def test_nothing_changes(invoke, manifest, started, orders):
     put_on_record(managers=LOCAL, lock=lock())
     result = invoke("up", "--name", "one")
     assert (result.code, started, orders) == (0, [], [])
-    assert result.err == "cluster 'one' runs already (running)\nnothing changes\n"
+    assert result.err == "cluster 'one' is already running (running)\nnothing to change\n"
     assert result.out.startswith(f"Cluster:   one ({ID})\n")
     value = json.loads(invoke("up", "--name", "one", "--format", "json").out)
     assert (value["changed"], value["cluster"]["id"]) == (False, ID)
@@ -283,8 +284,8 @@ def test_what_changes_is_shown_and_done(invoke, manifest, started, orders):
     result = invoke("up", "--name", "one")
     assert (result.code, started) == (0, [])
     assert result.err == (
-        "cluster 'one' runs already (running)\n"
-        "the manifest has changed since: workers keep the shape that they have\n"
+        "cluster 'one' is already running (running)\n"
+        "the manifest has changed since the cluster started; its workers keep their resources\n"
         "  + model: 1 -> 2 workers\n"
         "  - analysis: 3 -> 1 workers\n"
         "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"
@@ -299,9 +300,9 @@ def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (0, [])
     assert result.err == (
-        "cluster 'one' runs already (running)\n"
-        "  ~ old: the manifest has it no more; its workers stay (1)\n"
-        "  ~ analysis: it is not a pool of the running cluster; end it to add this\n"
+        "cluster 'one' is already running (running)\n"
+        "  ~ old: no longer in the manifest; its workers stay (1)\n"
+        "  ~ analysis: the running cluster has no such pool; end the cluster to add it\n"
     )
 
 
@@ -311,7 +312,9 @@ def test_more_workers_of_a_queue_are_asked_for(invoke, manifest, started, orders
     directory = put_on_record(managers=managers, status=few)
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (2, [])
-    assert "Change cluster 'one'? There is no terminal to ask on: give --yes" in result.err
+    assert (
+        "Change cluster 'one'? Standard input is not a terminal: confirm with --yes" in result.err
+    )
     assert invoke("up", "--name", "one", "--yes").code == 0
     assert orders == [(ID, {"model": 2})]
     many = {"pools": {"model": pool(3, 3), "analysis": pool(1, 1)}}
@@ -335,7 +338,7 @@ def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (0, [])
     assert result.err == (
-        "cluster 'one' is starting\ncluster 'one' runs already (running)\nnothing changes\n"
+        "cluster 'one' is starting\ncluster 'one' is already running (running)\nnothing to change\n"
     )
 
 

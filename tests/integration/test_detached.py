@@ -86,7 +86,7 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     assert [(m["id"], m["state"]) for m in row["managers"]] == [("local", "attached")]
 
     again = up("--name", "one")
-    assert "nothing changes" in again.stderr
+    assert "nothing to change" in again.stderr
     assert len(processes_of(tmp_path, "scalable.worker.program")) == 3
 
     assert program("scale", "one", "a=1", "b=2").stdout == "a: 2 -> 1\nb: 1 -> 2\n"

@@ -1,4 +1,4 @@
-"""Clusters as text, and the options that their verbs share."""
+"""Clusters as text, and the options that the verbs for clusters share."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Duration(click.ParamType[Any]):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if seconds <= 0:
-            self.fail(f"{value!r} is no length of time to wait", param, ctx)
+            self.fail(f"{value!r} must be more than 0", param, ctx)
         return seconds
 
 
 def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the recorded clusters, for the shell's completion."""
+    """Return the names of recorded clusters, for the shell's completion."""
     from scalable.errors import ClusterError
     from scalable.records import all_directories
 
     names = set()
     for directory in all_directories()[0]:
-        with suppress(OSError, ClusterError):  # it may be going at this moment
+        with suppress(OSError, ClusterError):  # it may be ending at this moment
             names.add(directory.record().name)
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -54,59 +54,59 @@ def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> 
 def complete_cluster_or_file(
     ctx: click.Context, param: click.Parameter, incomplete: str
 ) -> list[str] | list[CompletionItem]:
-    """Names of the recorded clusters, or the shell's own completion of paths."""
+    """Return the names of recorded clusters, or the shell's own completion of paths."""
     names = complete_cluster(ctx, param, incomplete)
     return names or [CompletionItem(incomplete, type="file")]
 
 
 def name_argument(command: Command) -> Command:
-    """Take the name of a cluster."""
+    """Add the name of a cluster as an argument."""
     return click.argument("name", shell_complete=complete_cluster)(command)
 
 
 def read_counts(words: Sequence[str]) -> dict[str, int]:
-    """Counts that were written as ``tag=n``.
+    """Read counts that are written as ``tag=n``.
 
     Raises
     ------
     click.UsageError
-        When one is written otherwise.
+        When one has another form, or a tag is given twice.
     """
     counts: dict[str, int] = {}
     for word in words:
         tag, separator, number = word.partition("=")
         if not (tag and separator and number.isascii() and number.isdigit()):
-            raise click.UsageError(f"{word!r} is no count: write tag=n, for example climate=3")
+            raise click.UsageError(f"{word!r} is not a count: write tag=n, for example climate=3")
         if tag in counts:
-            raise click.UsageError(f"{word!r}: {tag!r} has a count already")
+            raise click.UsageError(f"{word!r}: {tag!r} is given twice")
         counts[tag] = int(number)
     return counts
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on the terminal, unless the answer was given.
+    """Ask for confirmation on the terminal, unless ``yes`` is set.
 
     Raises
     ------
     click.UsageError
-        When there is nobody to ask.
+        When standard input is not a terminal.
     click.Abort
         When the answer is no.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is no terminal to ask on: give --yes.")
+        raise click.UsageError(f"{question} Standard input is not a terminal: confirm with --yes.")
     click.confirm(question, abort=True, err=True)
 
 
 def cluster_data(status: ClusterStatus) -> dict[str, Any]:
-    """A cluster as a JSON value."""
+    """Return a cluster as a JSON value."""
     return status.to_dict()
 
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
-    """Clusters, a line each."""
+    """Return clusters as text, one per line."""
     from scalable.report.table import table
 
     if not clusters:
@@ -126,7 +126,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
 
 def render_status(status: ClusterStatus) -> str:
-    """One cluster, with its pools and managers."""
+    """Return a cluster, its pools and its managers as text."""
     from scalable.report.table import table
 
     because = f": {status.reason}" if status.reason else ""
@@ -141,7 +141,7 @@ def render_status(status: ClusterStatus) -> str:
     lives = status.state in ("starting", "running", "degraded", "unmanaged")
     ends = [(moment, "") for moment in (status.ends_at,) if moment is not None]
     if status.idle_ends_at is not None:
-        ends.append((status.idle_ends_at, " if nothing happens"))
+        ends.append((status.idle_ends_at, " without work"))
     if lives and ends:
         moment, words = min(ends)
         left = format_duration(max(0.0, moment - time.time()))
@@ -164,7 +164,7 @@ def render_status(status: ClusterStatus) -> str:
 
 
 def render_progress(status: ClusterStatus) -> str:
-    """How far a cluster is that starts, on one line."""
+    """Return the progress of a starting cluster as one line."""
     from scalable.report.table import on_one_line
 
     parts = []
@@ -179,14 +179,16 @@ def render_progress(status: ClusterStatus) -> str:
 
 
 def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:
-    """What a new plan changes: ``+`` more workers, ``-`` fewer, ``~`` what is not changed so."""
+    """Return the changes of a new plan: ``+`` more workers, ``-`` fewer, ``~`` cannot change."""
     lines = []
     for tag in [*now, *(t for t in then if t not in now)]:
         before, after = now.get(tag), then.get(tag)
         if before is None:
-            lines.append(f"  ~ {tag}: it is not a pool of the running cluster; end it to add this")
+            lines.append(
+                f"  ~ {tag}: the running cluster has no such pool; end the cluster to add it"
+            )
         elif after is None:
-            lines.append(f"  ~ {tag}: the manifest has it no more; its workers stay ({before})")
+            lines.append(f"  ~ {tag}: no longer in the manifest; its workers stay ({before})")
         elif after != before:
             lines.append(f"  {'+' if after > before else '-'} {tag}: {before} -> {after} workers")
     return lines

@@ -1,4 +1,4 @@
-"""The program: finds the verb, and turns every error into a message and an exit code."""
+"""The program: runs the verb, and turns every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scalable import __version__, settings
 from scalable.cli.output import Failure, Output, open_output
 from scalable.errors import ScalableError
 
-#: In the order of the help; each is a module of ``scalable.cli.commands``.
+#: Verbs in the order of the help; each is a module of ``scalable.cli.commands``.
 VERBS = (
     "validate",
     "plan",
@@ -44,26 +44,26 @@ _EPILOG = """\
 Examples:
   scalable init                                   start a project here
   scalable validate                               check ./scalable.yaml
-  scalable plan --target hpc                      what would it take there?
+  scalable plan --target hpc                      predict workers, time and cost there
   scalable run --target local --workflow workflow.py -- --years 10
-  scalable up --target hpc --name climate         start a cluster that goes on
+  scalable up --target hpc --name climate         start a cluster that keeps running
 
 \b
 Exit codes: 2 manifest or usage, 3 plan, 4 provider, 5 cluster, 6 run record,
-1 anything else, 130 interrupted; `list` ends with 3 where some are missing,
-`run` with the workflow's own.
+1 anything else, 130 interrupted; `list` ends with 3 when a plug-in or a record
+cannot be read, `run` with the exit code of the workflow.
 """
 
 
 class LazyGroup(click.Group):
-    """Verbs that are imported when they are asked for."""
+    """A group of verbs, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The verbs."""
+        """Return the verbs."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a verb, or None where there is no such verb."""
+        """Return the command of a verb; None for an unknown verb."""
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
@@ -78,8 +78,8 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Run workflows on pools of tagged workers, anywhere.
 
-    The manifest, scalable.yaml, says what a workflow needs and where it may run. It is the first
-    argument of most verbs; without one it is SCALABLE_MANIFEST, then ./scalable.yaml.
+    The manifest, scalable.yaml, describes what a workflow needs and where it can run. It is the
+    first argument of most verbs; the default is SCALABLE_MANIFEST, then ./scalable.yaml.
     """
 
 
@@ -89,15 +89,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     arguments
-        Without the program's name; by default those of the process.
+        Arguments without the program's name; by default those of the process.
 
     Returns
     -------
     int
-        The exit code.
+        Exit code of the program.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # It speaks to the workflow of an outer `scalable run`, not to commands which that one starts.
+    # The variable is meant for the workflow of an outer `scalable run`, not for commands that the
+    # workflow starts.
     os.environ.pop(settings.RUN_TARGET, None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -105,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(given or ["--help"], prog_name="scalable", standalone_mode=False)
     except Exception as error:  # noqa: BLE001 - the last place that can name it to the user
         failure = failure_of(error, debug=_debug(given))
-        # Who closed the pipe does not want to hear that it is closed.
+        # A reader that closed the pipe needs no message about it.
         with contextlib.suppress(BrokenPipeError):
             _error_output(given).fail(failure)
         code = failure.exit_code
@@ -116,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_plugins_behind(code: int) -> None:
-    """End the process here where a plug-in that has not answered could keep it from ending.
+    """End the process now if a plug-in that has not answered could keep it from ending.
 
     Python waits for threads that such a plug-in has started itself.
     """
@@ -130,14 +131,14 @@ def _leave_plugins_behind(code: int) -> None:
 
 
 def failure_of(error: Exception, *, debug: bool = False) -> Failure:
-    """What a user is told of an error, and how the program ends.
+    """Return the message and the exit code for an error.
 
     Parameters
     ----------
     error
-        Whatever a verb raised.
+        Exception that a verb raised.
     debug
-        Whether the traceback is shown.
+        Whether to include the traceback.
     """
     trace = "".join(traceback.format_exception(error)) if debug else None
     match error:
@@ -152,22 +153,24 @@ def failure_of(error: Exception, *, debug: bool = False) -> Failure:
             )
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "scalable"
-            hint = f"{command} --help says what it takes"
+            hint = f"see {command} --help"
             return Failure("E_USAGE", error.format_message(), error.exit_code, hint, trace=trace)
         case click.ClickException():
             return Failure("E_FILE", error.format_message(), error.exit_code, trace=trace)
         case click.Abort():
             return Failure("E_INTERRUPTED", "interrupted", INTERRUPTED, trace=trace)
         case NotImplementedError():
-            message = str(error) or "this is not available in this version"
+            message = str(error) or "not available in this version"
             return Failure("E_NOT_AVAILABLE", message, 4, trace=trace)
         case _:
-            way = None if debug else "not expected: --debug or SCALABLE_DEBUG=1 shows where"
+            way = (
+                None if debug else "this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback"
+            )
             named = f"{type(error).__name__}: {error}"
             return Failure("E_UNEXPECTED", named, 1, way, trace=trace)
 
 
-# An error may come before the options are parsed, or because they cannot be.
+# An error can come before the options are parsed, or because they cannot be parsed.
 
 
 def _options(given: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The arguments and options that verbs share."""
+"""Arguments and options that several verbs share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def complete_target(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """The targets of the manifest, for the shell's completion."""
+    """Return the targets of the manifest, for the shell's completion."""
     from scalable.manifest import read_targets
 
     try:
-        # An option that still lacks its value ends click's parsing: arguments are left over then.
+        # An option without its value ends click's parsing; the arguments are left in ctx.args then.
         manifest = ctx.params.get("manifest") or next(iter(ctx.args), None)
         names = read_targets(settings.manifest_path(manifest))
     except ScalableError:
@@ -30,37 +30,36 @@ def complete_target(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def manifest_argument(command: Command) -> Command:
-    """Take the manifest as an optional first argument."""
+    """Add the manifest as an optional first argument."""
     return click.argument("manifest", required=False, type=click.Path(path_type=Path))(command)
 
 
 def target_option(help_text: str) -> Callable[[Command], Command]:
-    """Take ``--target``."""
+    """Add ``--target``."""
     return click.option("--target", metavar="NAME", help=help_text, shell_complete=complete_target)
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Take ``--format``, ``--output`` and ``--debug``; the command gets an ``output``."""
+    """Add ``--format``, ``--output`` and ``--debug``; the command receives an ``output``."""
 
     @click.option(
         "--format",
         "form",
         type=click.Choice(FORMS),
-        help="What is printed: text for people (the default), one JSON value, or nothing but "
-        "errors.",
+        help="Output format: text for people (the default), one JSON value, or only errors.",
     )
     @click.option(
         "--output",
         "destination",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
-        help="Write it to a file, in one step. Without --format, .json makes it JSON.",
+        help="Write the output to a file. The suffix .json selects JSON.",
     )
     @click.option(
         "--debug",
         is_flag=True,
         expose_value=False,
-        help="Show the traceback of an error (SCALABLE_DEBUG=1).",
+        help="Show the traceback of an error (also with SCALABLE_DEBUG=1).",
     )
     @functools.wraps(command)
     def with_output(*, form: str | None, destination: Path | None, **given: Any) -> Any:

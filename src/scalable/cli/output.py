@@ -1,4 +1,4 @@
-"""What the commands print: one interface, three forms. Nothing else in this package prints."""
+"""Output of the commands: one interface, three forms. Nothing else in this package prints."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from scalable.cli.progress import PoolCounts
 
 FORMS = ("human", "json", "quiet")
-#: Rises when a key of a JSON value goes or changes its meaning.
+#: Version of the JSON values; it rises when a key is removed or changes its meaning.
 VERSION = 1
-#: A log is told of progress at most so often, in seconds.
+#: Minimum number of seconds between two lines of progress.
 LINE_INTERVAL_S = 10.0
 
 _STDERR = 2
@@ -30,20 +30,20 @@ _STDERR = 2
 
 @dataclass(frozen=True)
 class Result:
-    """What a command found.
+    """Result of a command.
 
     Attributes
     ----------
     text
-        For people: whole lines, or nothing.
+        Text for people: whole lines, or nothing.
     data
-        For programs: one JSON value.
+        JSON value for programs.
     document
-        What a JSON file holds, where that is not ``data``.
+        Content of a JSON file, where it differs from ``data``.
     companions
-        Name -> text of files that belong beside such a JSON file.
+        Name -> text of files that are written next to a JSON file.
     faulty
-        Whether it says what is wrong; such a result is shown even where little is.
+        Whether the result reports faults; such a result is shown in quiet form too.
     forms
         Suffix -> text of a file of that kind, such as ``.svg``.
     """
@@ -58,22 +58,22 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a command could not do what was asked.
+    """Reason why a command failed.
 
     Attributes
     ----------
     code
         Stable name of the kind of failure.
     message
-        What went wrong.
+        Description of the failure.
     exit_code
-        How the program ends.
+        Exit code of the program.
     hint
-        The way out.
+        Advice for the user.
     diagnostics
-        The faults of a manifest.
+        Faults of a manifest.
     trace
-        The traceback, where it was asked for.
+        Traceback, where requested.
     """
 
     code: str
@@ -85,13 +85,13 @@ class Failure:
 
 
 class Display:
-    """Shows the progress of what takes long; this one shows nothing.
+    """Display of progress; the base class shows nothing.
 
-    A context manager: what it has drawn is gone behind it.
+    As a context manager it removes what it has drawn at its end.
     """
 
     def update(self, elapsed_s: float, pools: Mapping[str, PoolCounts]) -> None:
-        """Show how far it is.
+        """Show the progress as counts.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Display:
         """
 
     def tell(self, elapsed_s: float, text: str) -> None:
-        """Show how far it is, in words.
+        """Show the progress as text.
 
         Parameters
         ----------
@@ -125,42 +125,42 @@ class Display:
 
 
 class Output(ABC):
-    """Where a command's words go.
+    """Destination of a command's output.
 
     Attributes
     ----------
     script_stdout
-        The descriptor for the standard output of a workflow; None where it is our own.
+        Descriptor for the standard output of a workflow; None for the command's own.
     """
 
     script_stdout: int | None = None
 
     @abstractmethod
     def show(self, result: Result) -> None:
-        """Show what was found."""
+        """Show a result."""
 
     @abstractmethod
     def fail(self, failure: Failure) -> None:
-        """Show why nothing was."""
+        """Show a failure."""
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: B027 - silence is a form
-        """Show one of many lines, as it comes."""
+        """Show one line of a continuous output."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Remark on the side what people may want to know."""
+        """Show a remark apart from the result."""
 
     def warn(self, text: str) -> None:
-        """Say on the side what is wrong, where the result says so too."""
+        """Show a warning apart from the result."""
         self.note(text)
 
     def display(self) -> Display:
-        """Something that shows the progress of what takes long."""
+        """Return a display of progress."""
         return Display()
 
 
 class HumanOutput(Output):
-    """Text: results on standard output, everything else on standard error."""
+    """Text for people: results on standard output, everything else on standard error."""
 
     def show(self, result: Result) -> None:
         """Print the text."""
@@ -179,12 +179,12 @@ class HumanOutput(Output):
         _echo(f"{text}\n", err=True)
 
     def display(self) -> Display:
-        """Few whole lines: the workflow prints to the same terminal, and may do so at any time."""
+        """Return a display of few whole lines: the workflow prints to the same terminal."""
         return LineDisplay()
 
 
 class JsonOutput(Output):
-    """One JSON value on standard output, whatever happens."""
+    """One JSON value on standard output, for failures too."""
 
     script_stdout = _STDERR
 
@@ -201,14 +201,14 @@ class JsonOutput(Output):
         _echo(json.dumps(data) + "\n")
 
     def note(self, text: str) -> None:
-        """Say nothing: programs read the value."""
+        """Show nothing: programs read the value."""
 
 
 class QuietOutput(Output):
-    """Nothing but what is wrong, on standard error."""
+    """Only faults, on standard error."""
 
     def show(self, result: Result) -> None:
-        """Print only findings."""
+        """Print the result if it reports faults."""
         if result.faulty:
             _echo(result.text, err=True)
 
@@ -217,24 +217,24 @@ class QuietOutput(Output):
         _echo(render_failure(failure), err=True)
 
     def note(self, text: str) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
     def warn(self, text: str) -> None:
-        """Print what is wrong on standard error."""
+        """Print the warning on standard error."""
         _echo(f"{text}\n", err=True)
 
 
 class FileOutput(Output):
-    """Results in a file; everything else as before.
+    """Results in a file, everything else on another output.
 
     Parameters
     ----------
     inner
-        For everything else.
+        Output for everything else.
     path
-        The file.
+        Path of the file.
     as_json
-        Whether it holds JSON.
+        Whether the file contains JSON.
     """
 
     def __init__(self, inner: Output, path: Path, *, as_json: bool) -> None:
@@ -245,7 +245,7 @@ class FileOutput(Output):
         self.script_stdout = inner.script_stdout
 
     def show(self, result: Result) -> None:
-        """Write the file, and the files that belong beside it."""
+        """Write the file and its companions."""
         files = {self._path: result.forms.get(self._path.suffix.lower(), result.text)}
         if self._as_json:
             document = result.data if result.document is None else result.document
@@ -256,11 +256,11 @@ class FileOutput(Output):
         self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
 
     def fail(self, failure: Failure) -> None:
-        """Leave the file as it is."""
+        """Show the failure, and leave the file unchanged."""
         self._inner.fail(failure)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:
-        """Add a line to the file, which the first one begins anew."""
+        """Append a line to the file; the first line replaces its content."""
         mode, self._begun = "a" if self._begun else "w", True
         try:
             with self._path.open(mode, encoding="utf-8", errors="replace") as file:
@@ -269,15 +269,15 @@ class FileOutput(Output):
             raise click.FileError(str(self._path), hint=error.strerror) from error
 
     def note(self, text: str) -> None:
-        """Remark on the side."""
+        """Show the remark on the other output."""
         self._inner.note(text)
 
     def warn(self, text: str) -> None:
-        """Say on the side what is wrong."""
+        """Show the warning on the other output."""
         self._inner.warn(text)
 
     def display(self) -> Display:
-        """Show progress."""
+        """Return the display of the other output."""
         return self._inner.display()
 
 
@@ -289,14 +289,14 @@ _OUTPUTS: Mapping[str, type[Output]] = {
 
 
 def open_output(form: str | None = None, destination: Path | None = None) -> Output:
-    """The output that was asked for.
+    """Return the output for the given options.
 
     Parameters
     ----------
     form
-        One of :data:`FORMS`; anything else stands for human.
+        One of :data:`FORMS`; anything else means human.
     destination
-        A file for the results; None or ``-`` for standard output.
+        File for the results; None or ``-`` for standard output.
     """
     output = _OUTPUTS.get(form or "", HumanOutput)()
     if destination is None or str(destination) == "-":
@@ -317,7 +317,7 @@ def write_file(path: Path, text: str) -> None:
 
     try:
         if path.exists() and not path.is_file():
-            # A device or a pipe is written to; only a file can be replaced.
+            # A device or a pipe cannot be replaced, only written to.
             path.write_text(text, encoding="utf-8")
         else:
             write_whole(path.resolve(), text)
@@ -326,12 +326,12 @@ def write_file(path: Path, text: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """A JSON value as text that people can read too, the last line ended."""
+    """Return a JSON value as indented text with a final line break."""
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
 def failure_data(failure: Failure) -> dict[str, Any]:
-    """A failure as one versioned JSON value."""
+    """Return a failure as one versioned JSON value."""
     error: dict[str, Any] = {
         "code": failure.code,
         "message": failure.message,
@@ -346,7 +346,7 @@ def failure_data(failure: Failure) -> dict[str, Any]:
 
 
 def render_failure(failure: Failure) -> str:
-    """A failure as text: traceback, faults, message and hint, as far as there are."""
+    """Return a failure as text: traceback, faults, message and hint, where present."""
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
     lines.append(f"{click.style('error:', fg='red', bold=True)} {failure.message}")
@@ -356,28 +356,28 @@ def render_failure(failure: Failure) -> str:
 
 
 def _echo(text: str, *, err: bool = False) -> None:
-    # click takes colours away where no terminal would show them.
+    # click removes colours where the output is not a terminal.
     color = False if os.environ.get("NO_COLOR") else None
-    # Remarks that nobody reads must not change how the program ends.
+    # A closed standard error must not change how the program ends.
     with contextlib.suppress(*([BrokenPipeError] if err else [])):
         click.echo(text, err=err, nl=False, color=color)
 
 
 class LineDisplay(Display):
-    """Lines for a log: few, and none that says what the last one said."""
+    """Display of few lines, none equal to the one before."""
 
     def __init__(self) -> None:
         self._shown = ""
         self._shown_at = float("-inf")
 
     def update(self, elapsed_s: float, pools: Mapping[str, PoolCounts]) -> None:
-        """Print a line when it is time for one and something changed."""
+        """Print a line if enough time has passed and the text has changed."""
         from scalable.cli.progress import render_pools
 
         self.tell(elapsed_s, render_pools(pools))
 
     def tell(self, elapsed_s: float, text: str) -> None:
-        """Print a line when it is time for one and something changed."""
+        """Print a line if enough time has passed and the text has changed."""
         if text == self._shown or elapsed_s - self._shown_at < LINE_INTERVAL_S:
             return
         self._shown, self._shown_at = text, elapsed_s

@@ -1,4 +1,4 @@
-"""How far the runs of a workflow are, from what they have recorded so far."""
+"""Progress of a workflow's runs, read from their records while they grow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Rows = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PoolCounts:
-    """One pool at one moment.
+    """Counts of one pool at one moment.
 
     Attributes
     ----------
     workers, wanted
-        Workers that are connected, and that are wanted; ``wanted`` None where nobody said.
+        Number of connected workers, and of wanted workers; ``wanted`` is None where not recorded.
     done, running, waiting, failed
-        Calls by state.
+        Number of calls in each state.
     """
 
     workers: int = 0
@@ -35,12 +35,12 @@ class PoolCounts:
 
 
 class RunProgress:
-    """Adds up the rows of one run as they come.
+    """Running totals of the rows of one run.
 
     Attributes
     ----------
     ended
-        Whether its workers were told that the session ends.
+        Whether the session has begun to end the workers.
     """
 
     def __init__(self) -> None:
@@ -49,16 +49,16 @@ class RunProgress:
         self._present: dict[str, str] = {}
         self._states: dict[str, tuple[str, str]] = {}
         self._calls: Counter[tuple[str, str]] = Counter()
-        # A dictionary for its order: pools are shown as they appeared.
+        # A dictionary keeps the order in which pools appeared.
         self._tags: dict[str, None] = {}
 
     def add(self, rows: Mapping[str, Rows]) -> None:
-        """Take in new rows.
+        """Add new rows.
 
         Parameters
         ----------
         rows
-            Stream -> its new rows, as :meth:`RunTail.poll` gives them.
+            Stream -> its new rows, as returned by :meth:`RunTail.poll`.
         """
         for row in rows.get("scaling", ()):
             if isinstance(row.get("to"), int):
@@ -69,7 +69,7 @@ class RunProgress:
             self._call(row)
 
     def pools(self) -> dict[str, PoolCounts]:
-        """Tag -> counts, as of now."""
+        """Return the current counts by tag."""
         workers = Counter(self._present.values())
         return {
             tag: PoolCounts(
@@ -106,12 +106,12 @@ class RunProgress:
 
 
 class Followed:
-    """The runs that a workflow opens.
+    """Runs that a workflow opens, followed while they last.
 
     Parameters
     ----------
     listing
-        The file in which sessions name the directories of the runs they open; it need not exist.
+        File in which sessions write the directories of the runs they open; it may be missing.
     """
 
     def __init__(self, listing: Path) -> None:
@@ -119,16 +119,16 @@ class Followed:
         self._tails: dict[Path, tuple[RunTail, RunProgress]] = {}
 
     def runs(self) -> list[Path]:
-        """Directories of the runs that were opened so far."""
+        """Return the directories of the runs opened so far."""
         try:
             lines = self._listing.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             return []
-        # The last part is empty, or a line that is still being written.
+        # The last part is empty or an unfinished line.
         return [Path(line) for line in dict.fromkeys(lines[:-1]) if line]
 
     def poll(self) -> dict[str, PoolCounts]:
-        """Tag -> counts of the runs that go on; a tag bears the run's name where there are more."""
+        """Return the counts of active runs by tag; with several runs the tag includes the run."""
         for path in self.runs():
             tail, progress = self._tails.setdefault(path, (RunTail(path), RunProgress()))
             progress.add(tail.poll())
@@ -143,7 +143,7 @@ class Followed:
 
 
 def render_pools(pools: Mapping[str, PoolCounts]) -> str:
-    """All pools on one line: ``climate: 2/2 workers, 14 done, 2 running | impacts: ...``."""
+    """Return all pools as one line: ``climate: 2/2 workers, 14 done, 2 running | ...``."""
     return " | ".join(f"{on_one_line(tag)}: {_counts(pool)}" for tag, pool in pools.items())
 
 

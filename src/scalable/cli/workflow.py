@@ -1,4 +1,4 @@
-"""A workflow's script in a process of its own: its start, its signals, its end."""
+"""A workflow's script in its own process: start, signals and end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 from scalable import settings
 
-#: How long a script that was told to end may take, in seconds, before it is killed.
+#: Seconds that an interrupted script has to end before it is killed.
 STOP_GRACE_S = 20.0
-#: How often progress is looked at, in seconds.
+#: Seconds between two updates of the progress.
 TICK_S = 0.5
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
@@ -34,20 +34,20 @@ def script_environment(
     listing: Path,
     cluster: str | None = None,
 ) -> dict[str, str]:
-    """The environment of a workflow's script.
+    """Return the environment of a workflow's script.
 
     Parameters
     ----------
     environ
-        Ours.
+        Environment of this process.
     manifest
-        The manifest, for sessions that name none.
+        Default manifest of the script's sessions.
     target
-        Wins over what the script says; None leaves it to the script and to ``environ``.
+        Target that overrides the script's; None leaves it to the script and to ``environ``.
     listing
-        File in which sessions name the runs they open.
+        File in which sessions write the runs they open.
     cluster
-        A running cluster that sessions attach to instead of starting one.
+        Running cluster that sessions attach to instead of starting one.
     """
     made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
@@ -64,7 +64,7 @@ def run_script(
     stdout: int | None = None,
     watch: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a script to its end, and pass signals on so that it can end in order.
+    """Run a script until it ends, and pass signals on so that it can end in order.
 
     SIGINT from a terminal reaches the script by itself; one that was sent to this process is passed
     on, once. SIGTERM becomes a SIGINT for the script, which is killed if it takes longer than
@@ -73,18 +73,18 @@ def run_script(
     Parameters
     ----------
     command
-        Program and arguments.
+        Program and its arguments.
     environment
-        All of its environment.
+        Whole environment of the script.
     stdout
         Descriptor for its standard output, or None for ours.
     watch
-        Called every :data:`TICK_S` seconds, and once when it has ended.
+        Function called every :data:`TICK_S` seconds, and once after the end.
 
     Returns
     -------
     int
-        Its exit code; 128 + N where signal N killed it; 130 where it had to be killed.
+        Exit code of the script; 128 + N when signal N killed it; 130 when it was killed here.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     with _blocked(_SIGNALS) as mask:
@@ -92,7 +92,7 @@ def run_script(
             command,
             env=dict(environment),
             stdout=stdout,
-            # Job control has taken keys on the terminal away from us: keep them from it as well.
+            # Keys on the terminal do not reach a background job: keep them from the script too.
             process_group=0 if ignored else None,
             preexec_fn=_preparation(mask),  # noqa: PLW1509 - there are no threads yet
         )
@@ -112,7 +112,7 @@ def run_script(
 
 
 class _Script:
-    """A running script, and what was done to end it."""
+    """A running script and the state of ending it."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self._child = child
@@ -128,7 +128,7 @@ class _Script:
         return code if code >= 0 else 128 - code
 
     def attend(self) -> None:
-        """Wait for a signal, at most for one tick, and do what it asks for."""
+        """Wait up to one tick for a signal, and act on it."""
         number, from_terminal = _next_signal(TICK_S)
         if number == signal.SIGINT and not from_terminal:
             self.interrupt()
@@ -140,19 +140,19 @@ class _Script:
             self._child.kill()
 
     def interrupt(self) -> None:
-        """Send SIGINT, once: a second one would cut short how the script cleans up."""
+        """Send SIGINT once; a second one would interrupt the script's clean-up."""
         if not self._interrupted:
             self._interrupted = True
             self._child.send_signal(signal.SIGINT)
 
     def end_by(self, deadline: float) -> None:
-        """Kill it at a moment of the monotonic clock; the first one that was named holds."""
+        """Kill the script at a time of the monotonic clock; the first call sets the time."""
         self._deadline = self._deadline or deadline
 
 
 @contextmanager
 def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
-    """Hold signals back, for :func:`_next_signal` to fetch; what is left then is dropped."""
+    """Block signals for :func:`_next_signal` to fetch; signals left at the end are dropped."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield {int(number) for number in mask}
@@ -168,7 +168,8 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
     Returns
     -------
     tuple
-        Its number, None when the time was up; and whether the terminal sent it, to the script too.
+        Number of the signal, None after the timeout; and whether the terminal sent it, which
+        reaches the script as well.
     """
     if sys.platform == "linux":
         info = signal.sigtimedwait(_SIGNALS, timeout_s)
@@ -180,12 +181,12 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
 
 
 def _preparation(mask: set[int]) -> Callable[[], None]:
-    """What the new process does before it becomes the script."""
+    """Return a function that prepares the new process before it becomes the script."""
     parent = os.getpid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
     def prepare() -> None:
-        # Shells start programs in the background with SIGINT ignored, and Python then keeps it so.
+        # Shells start background programs with SIGINT ignored, and Python keeps it ignored.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         if libc is not None:

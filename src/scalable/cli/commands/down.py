@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def command(name: str, *, yes: bool, output: Output) -> int:
     """End a cluster: its workers, managers, scheduler, and its record.
 
-    One that is gone already is fine. Results that nobody has fetched are lost.
+    A cluster that is already gone is not an error. Results that were not fetched are lost.
     """
     from scalable.errors import UnknownClusterError
     from scalable.lifecycle.ending import end
@@ -41,13 +41,13 @@ def command(name: str, *, yes: bool, output: Output) -> int:
     confirm(question, yes=yes)
     ended = end(directory.id)
     data = {"version": VERSION, "name": known_as, "id": directory.id, "ended": ended}
-    words = "has ended" if ended else "was gone already"
+    words = "has ended" if ended else "was already gone"
     output.show(Result(f"cluster {known_as!r} {words}\n", data))
     return 0
 
 
 def _how_it_is(directory: ClusterDirectory) -> str:
-    """Its state and workers; a cluster whose files are damaged can be ended all the same."""
+    """Return the state and the number of workers, or why they cannot be read."""
     from scalable.errors import ClusterError
     from scalable.records import status_of
 

@@ -22,14 +22,14 @@ MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.js
 @click.option("--force", is_flag=True, help="Replace the files where they exist.")
 @output_options
 def command(directory: Path, *, name: str | None, force: bool, output: Output) -> int:
-    """Start a project: a manifest, a workflow that runs, a schema."""
+    """Start a project: write a manifest, a workflow and a schema."""
     files = starter_files(name or directory.resolve().name or "project")
     existing = [file for file in files if os.path.lexists(directory / file)]
     if existing and not force:
         verb = "exists" if len(existing) == 1 else "exist"
         raise ManifestError(
             f"{', '.join(str(directory / file) for file in existing)} {verb} already",
-            hint="nothing was written; --force replaces what is there",
+            hint="nothing was written; --force replaces them",
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
 
 
 def starter_files(project_name: str) -> Mapping[str, str]:
-    """Name -> text of what a new project starts with."""
+    """Return the files of a new project: name -> text."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
     from scalable.providers.registry import option_models
 
@@ -54,9 +54,9 @@ def starter_files(project_name: str) -> Mapping[str, str]:
 
 
 def init_result(directory: Path, files: list[str]) -> Result:
-    """Show what was written, and the next two commands."""
+    """Return the written files and the next two commands as a result."""
     written = [str(directory / file) for file in files]
-    # Where it is the current directory, both find the manifest, and the workflow beside it.
+    # In the current directory both commands find the manifest, and the workflow next to it.
     manifest = "" if directory == Path() else f" {shlex.quote(str(directory / MANIFEST))}"
     following = [f"scalable validate{manifest}", f"scalable run{manifest} --target local"]
     text = "\n".join([f"wrote {', '.join(written)}", "next:", *(f"  {c}" for c in following)])

@@ -8,18 +8,19 @@ from scalable.cli.clusters import cluster_data, render_list
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
 
-#: Some plug-in could not say which clusters it knows.
+#: Exit code when a plug-in or a record could not be read.
 INCOMPLETE = 3
 
 
 @click.command("list")
 @output_options
 def command(*, output: Output) -> int:
-    """Show all clusters, how they are, and what is left over.
+    """List all clusters with their state.
 
-    Detached ones, embedded ones of live processes, and resources without a record.
+    These are detached clusters, clusters embedded in running processes, and resources without a
+    record.
 
-    Exit code 3 when a plug-in or a record could not be read; the others are shown all the same.
+    The exit code is 3 when a plug-in or a record cannot be read; the others are listed.
     """
     from scalable.lifecycle.discovery import list_clusters
 

@@ -13,16 +13,20 @@ from scalable.cli.output import VERSION, Output, Result
 
 @click.command()
 @name_argument
-@click.option("--pool", metavar="TAG", help="Workers of one pool only.")
+@click.option("--pool", metavar="TAG", help="Show only workers of this pool.")
 @click.option(
-    "--worker", metavar="NAME", help="One worker; or `scheduler`, or `manager-ID`, for these."
+    "--worker",
+    metavar="NAME",
+    help="Show only this worker; `scheduler` and `manager-ID` name the other processes.",
 )
-@click.option("--follow", is_flag=True, help="Go on showing what is added, until interrupted.")
+@click.option(
+    "--follow", is_flag=True, help="Show new lines as they are written, until interrupted."
+)
 @output_options
 def command(
     name: str, *, pool: str | None, worker: str | None, follow: bool, output: Output
 ) -> int:
-    """Show what workers have written, also those that are gone."""
+    """Show the output of workers, including workers that have ended."""
     from scalable.lifecycle.logs import follow_lines, log_files, read_log
     from scalable.records import find
 
@@ -39,7 +43,7 @@ def command(
         "version": VERSION,
         "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
     }
-    output.show(Result("\n".join(shown) or "no log yet\n", data))
+    output.show(Result("\n".join(shown) or "no output yet\n", data))
     return 0
 
 

@@ -13,7 +13,7 @@ from scalable.cli.output import Output
 
 @click.group(no_args_is_help=False)
 def command() -> None:
-    """Feed a running cluster with workers from another place."""
+    """Provision workers for a running cluster from another place."""
 
 
 @command.command()
@@ -25,8 +25,10 @@ def command() -> None:
     help="The manifest; by default SCALABLE_MANIFEST, then ./scalable.yaml.",
 )
 @target_option("The target to provision on.")
-@click.option("--id", "manager", required=True, help="Name of this manager within the cluster.")
-@click.option("--max", "limits", multiple=True, metavar="TAG=N", help="Most workers of a tag.")
+@click.option("--id", "manager", required=True, help="Id of this manager within the cluster.")
+@click.option(
+    "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers of a tag."
+)
 @click.option("--priority", type=int, default=0, help="Lower numbers are filled first.")
 @output_options
 def attach(
@@ -39,14 +41,15 @@ def attach(
     priority: int,
     output: Output,
 ) -> int:
-    """Provision workers for a cluster until told to leave.
+    """Provision workers for a cluster until interrupted.
 
-    Ctrl-C or SIGTERM: its workers finish what they run, then it leaves. A second one: at once.
+    After Ctrl-C or SIGTERM the workers finish their calls, then the manager ends. A second signal
+    ends it at once.
     """
     from scalable.session.detached import manage
     from scalable.session.request import Request
 
     request = Request.read(manifest, target)
     most = read_counts(limits)
-    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C to leave")
+    output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C ends it")
     return manage(request, cluster, manager, limits=most, priority=priority)

@@ -24,17 +24,35 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @click.command()
 @manifest_argument
 @target_option("The target to plan for; by default SCALABLE_TARGET, local, or the only one.")
-@click.option("--dry-run", is_flag=True, help="Contact nothing and write nothing but --output.")
+@click.option("--dry-run", is_flag=True, help="Contact nothing, and write nothing except --output.")
 @click.option("--objective", metavar="TEXT", help="'minimize cost', 'minimize time' or 'balance'.")
-@click.option("--policy", metavar="NAME", help="How far to go for it: safe, aggressive or manual.")
-@click.option("--deadline", metavar="TIME", help="End within so long; by default the walltime.")
-@click.option("--budget", type=float, metavar="SUM", help="Spend no more than so much.")
-@click.option("--front", is_flag=True, help="Draw all choices; as a picture with --output x.svg.")
 @click.option(
-    "--compare", "run", metavar="RUN", help="Show what was predicted of a run beside what it took."
+    "--policy", metavar="NAME", help="Margin for the objective: safe, aggressive or manual."
 )
 @click.option(
-    "--show-script", is_flag=True, help="Show the script that starts a worker of each tag."
+    "--deadline",
+    metavar="TIME",
+    help="Maximum length of the run; by default the target's walltime.",
+)
+@click.option(
+    "--budget",
+    type=float,
+    metavar="SUM",
+    help="Maximum cost of the run, in the currency of the prices.",
+)
+@click.option(
+    "--front",
+    is_flag=True,
+    help="Draw all choices of time and cost; --output x.svg writes a picture.",
+)
+@click.option(
+    "--compare",
+    "run",
+    metavar="RUN",
+    help="Compare a recorded run with its plan (latest: the last run).",
+)
+@click.option(
+    "--show-script", is_flag=True, help="Show the script that starts a worker, for each tag."
 )
 @output_options
 def command(
@@ -48,16 +66,16 @@ def command(
     output: Output,
     **asked: Any,
 ) -> int:
-    """Say what a run will take: workers, time, cost, and why.
+    """Predict the workers, time and cost of a run, with reasons.
 
-    With --output plan.json the file holds the plan, and manifest.lock is written beside it.
+    With --output plan.json the file contains the plan, and manifest.lock is written next to it.
     """
     if run is not None:
         output.show(comparison_result(run))
         return 0
     if front and asked["objective"] is None:
         raise click.UsageError(
-            "--front needs an --objective: without one there is nothing to choose"
+            "--front needs --objective: without an objective there are no choices"
         )
     from scalable.session.request import Request
 
@@ -67,18 +85,18 @@ def command(
     for warning in request.validate().warnings:
         output.note(warning.render())
     if front and not plan.front:
-        output.note("policy manual leaves nothing to choose: there is no front to draw")
+        output.note("policy manual leaves nothing to choose, so no front is drawn")
     output.show(plan_result(plan, request.scripts() if show_script else {}, front=front))
     return 0
 
 
 def comparison_result(run: str) -> Result:
-    """Show a run beside its plan.
+    """Compare a run with its plan.
 
     Parameters
     ----------
     run
-        Id of the run, the beginning of it, or ``latest``.
+        Id of the run, the beginning of its id, or ``latest``.
     """
     from scalable.report.comparison import compare, render_comparison
     from scalable.telemetry import find_run, read_run
@@ -92,7 +110,7 @@ def comparison_result(run: str) -> Result:
 def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
-    """Show a plan, the scripts of its workers by tag, and the choices that there were."""
+    """Return a plan, the scripts of its workers by tag, and its choices, as a result."""
     from scalable.report.front import draw_front, draw_front_svg
 
     document = plan.to_dict()
@@ -109,7 +127,7 @@ def plan_result(
 
 
 def render_plan(plan: Plan) -> str:
-    """A plan as text."""
+    """Return a plan as text."""
     from scalable.report.table import table
 
     counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag

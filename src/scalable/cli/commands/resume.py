@@ -13,9 +13,9 @@ from scalable.cli.output import VERSION, Output, Result
 @name_argument
 @output_options
 def command(name: str, *, output: Output) -> int:
-    """Start the managers of a cluster again that are gone.
+    """Restart the managers of a cluster that have ended.
 
-    They take over their workers; what runs goes on.
+    They take over their workers; running calls are not interrupted.
     """
     from scalable.lifecycle.resuming import lost_elsewhere, resume
     from scalable.records import find
@@ -25,11 +25,11 @@ def command(name: str, *, output: Output) -> int:
     lost = lost_elsewhere(directory)
     for manager in lost:
         output.warn(
-            f"nothing was heard of manager {manager!r}: it was attached by hand, and comes back "
-            f"with `scalable manager attach {name} --id {manager}` where it ran"
+            f"manager {manager!r}, attached by hand, does not answer: restart it where it ran, "
+            f"with `scalable manager attach {name} --id {manager}`"
         )
-    text = f"started manager {', '.join(started)}\n" if started else "every manager is there\n"
+    text = f"started manager {', '.join(started)}\n" if started else "all managers are running\n"
     if lost and not started:
-        text = "nothing could be started from here\n"
+        text = "no manager could be started from here\n"
     output.show(Result(text, {"version": VERSION, "started": started}))
     return 0

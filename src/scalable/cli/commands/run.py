@@ -24,38 +24,38 @@ _ARGUMENTS = "scalable.workflow_arguments"
 
 
 class RunCommand(click.Command):
-    """Leaves what follows ``--`` to the workflow, also where no manifest stands before it."""
+    """A command that leaves the arguments after ``--`` to the workflow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the workflow's arguments aside, and parse the others."""
+        """Set the workflow's arguments aside and parse the others."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_ARGUMENTS] = args[cut + 1 :]
         return super().parse_args(ctx, args[:cut])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Show where the workflow's arguments go."""
+        """Return the usage line, which ends with the workflow's arguments."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
 
 
 @click.command(cls=RunCommand)
 @manifest_argument
 @target_option(
-    "The target to run on; wins over the workflow's own. By default what the workflow says, then "
+    "The target to run on; overrides the workflow's own. By default the workflow's, then "
     "SCALABLE_TARGET, local, or the only one."
 )
 @click.option(
     "--workflow",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"The Python script to run; by default {WORKFLOW} beside the manifest.",
+    help=f"The Python script to run; by default {WORKFLOW} next to the manifest.",
 )
 @click.option(
     "--cluster",
     metavar="NAME",
     shell_complete=complete_cluster,
-    help="A running cluster to use instead of starting one; it goes on afterwards.",
+    help="Use this running cluster instead of starting one; it keeps running afterwards.",
 )
-@click.option("--dry-run", is_flag=True, help="Show the plan and start nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @output_options
 @click.pass_context
 def command(
@@ -68,10 +68,10 @@ def command(
     dry_run: bool,
     output: Output,
 ) -> int:
-    """Run a workflow on a target, show its progress, and report.
+    """Run a workflow on a target, with its progress and a report.
 
-    The workflow runs as a script in a process of its own; its exit code becomes that of this
-    command.
+    The workflow is a Python script that runs in its own process; the command ends with its exit
+    code.
     """
     from scalable.cli.commands.plan import plan_result
     from scalable.records import find
@@ -79,9 +79,9 @@ def command(
 
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
-        raise click.UsageError(f"{path} is no manifest; did you mean --workflow {path}?")
+        raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
-    # What cannot work is to fail here, before anything has started.
+    # Faults of the request are raised here, before anything has started.
     request = Request.read(path, target)
     plan = request.plan()
     if dry_run:
@@ -98,7 +98,7 @@ def command(
     code, runs = _follow(command_line, path, target, output, cluster)
     if code:
         output.note(f"{script} ended with exit code {code}")
-    # The run of a cluster that goes on does not end with one of its workflows.
+    # The run of a detached cluster does not end with one of its workflows.
     _report(runs, code, output, ended=cluster is None)
     return code
 
@@ -106,7 +106,7 @@ def command(
 def _beside(manifest: Path) -> Path:
     script = manifest.parent / WORKFLOW
     if not script.is_file():
-        raise click.UsageError(f"which workflow? Give --workflow FILE; there is no {script}")
+        raise click.UsageError(f"no workflow was found at {script}; give --workflow FILE")
     return script
 
 
@@ -117,7 +117,7 @@ def _follow(
     output: Output,
     cluster: str | None,
 ) -> tuple[int, list[Path]]:
-    """Run the script; its exit code, and the runs that it opened."""
+    """Run the script, and return its exit code and the runs that it opened."""
     from scalable.cli.progress import Followed
     from scalable.cli.workflow import run_script, script_environment
 
@@ -133,7 +133,7 @@ def _follow(
                 if shown and pools:
                     shown.update(time.monotonic() - began, pools)
             except OSError:
-                # Nobody reads it any more; the workflow goes on.
+                # The terminal is gone; the workflow continues without a display.
                 shown = None
 
         environment = script_environment(
@@ -145,7 +145,7 @@ def _follow(
 
 @contextmanager
 def _listing() -> Iterator[Path]:
-    """The file in which sessions name their runs; one without a name, so that none is left over."""
+    """Yield the file in which sessions list their runs; it is unlinked, so that none is left."""
     with tempfile.TemporaryFile() as file:
         path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         if path.exists():
@@ -156,7 +156,7 @@ def _listing() -> Iterator[Path]:
 
 
 def _report(runs: Sequence[Path], code: int, output: Output, *, ended: bool) -> None:
-    """Show what was recorded, with the script's end in it where the run ended with that."""
+    """Show the recorded runs; a run that ended with the script gets the script's exit code."""
     from scalable import report
 
     texts, reports = [], []
@@ -177,7 +177,7 @@ def _report(runs: Sequence[Path], code: int, output: Output, *, ended: bool) -> 
 
 
 def _amend(run: Path, code: int) -> None:
-    """A session that closed in order does not know how its script ended."""
+    """Record a failure of the script in a run whose session was closed in order."""
     from scalable.telemetry import amend_status, read_run
 
     if code and read_run(run).status == "completed":

@@ -12,13 +12,15 @@ from scalable.cli.output import VERSION, Output, Result
 @click.command()
 @name_argument
 @click.argument("counts", nargs=-1, required=True, metavar="TAG=N...")
-@click.option("--yes", is_flag=True, help="Do not ask, also beyond the target's max_workers.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask, not even when the target's max_workers is exceeded."
+)
 @output_options
 def command(name: str, counts: tuple[str, ...], *, yes: bool, output: Output) -> int:
-    """Set how many workers of a tag are wanted.
+    """Set the number of workers of one or more pools.
 
-    Counts are absolute, 0 empties a pool. It returns at once; workers come and go later. Busy
-    ones finish what they run.
+    Counts are absolute; 0 empties a pool. The command returns at once: workers start and end
+    later, and busy workers finish their calls first.
     """
     from scalable.lifecycle.control import beyond_most, scale
 
@@ -26,7 +28,7 @@ def command(name: str, counts: tuple[str, ...], *, yes: bool, output: Output) ->
     beyond = beyond_most(name, wanted)
     if beyond is not None:
         total, most = beyond
-        confirm(f"{total} workers in all are more than max_workers {most}: start them?", yes=yes)
+        confirm(f"A total of {total} workers exceeds max_workers {most}. Start them?", yes=yes)
     before, after = scale(name, wanted)
     lines = [f"{tag}: {before.get(tag, 0)} -> {count}" for tag, count in after.items()]
     output.show(

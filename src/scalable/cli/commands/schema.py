@@ -13,7 +13,7 @@ from scalable.cli.output import Output, Result, to_json
 def command(output: Output) -> int:
     """Print the JSON Schema of manifests.
 
-    It covers the options of every provider that is installed.
+    It covers the options of all installed providers.
     """
     from scalable.manifest import json_schema
     from scalable.providers.registry import option_models

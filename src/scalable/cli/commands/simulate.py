@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from scalable.simulation.workloads import Workload
 
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
-#: Of a start no more than this is paid for, in seconds, unless something else is said.
+#: Default maximum of a worker's start that is paid for, in seconds.
 _BILLED_S = 60.0
-#: Policies look about so often at most, however long the work takes: each look costs time.
+#: Maximum number of times that a policy looks at the pools; each look costs time.
 _LOOKS = 100_000
 
 
 class Duration(click.ParamType[float]):
-    """A length of time, such as 90, 10min or 1h; seconds."""
+    """A length of time such as 90, 10min or 1h; its value is seconds."""
 
     name = "duration"
 
@@ -49,12 +49,12 @@ class Duration(click.ParamType[float]):
 @click.command()
 @manifest_argument
 @target_option("The target whose components and tasks are replayed.")
-@click.option("--run", "run_id", metavar="ID", help="Replay a recorded run (latest: the last).")
+@click.option("--run", "run_id", metavar="ID", help="Replay a recorded run (latest: the last run).")
 @click.option(
     "--runs-dir",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Where runs are kept; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
+    help="Directory of the runs; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
 )
 @click.option(
     "--workflow",
@@ -67,28 +67,30 @@ class Duration(click.ParamType[float]):
     "policies",
     multiple=True,
     metavar="NAME",
-    help="The rule that sizes the pools; may be given several times. By default scalable and dask.",
+    help="Rule that sizes the pools; can be repeated. By default scalable and dask.",
 )
 @click.option(
     "--startup",
     type=Duration(),
     default="1s",
     show_default=True,
-    help="How long a worker takes to start; each takes 0.8 to 1.3 times that.",
+    help="Time that a worker takes to start; each takes 0.8 to 1.3 times that.",
 )
 @click.option(
     "--billed-startup",
     type=Duration(),
-    help="How much of that is paid for; by default all of it, but a minute at most.",
+    help="Part of the start that is paid for; by default all of it, up to a minute.",
 )
 @click.option(
     "--maximum",
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Most workers of a pool, where the manifest does not say.",
+    help="Maximum number of workers of a pool without bounds in the manifest.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of how workers start.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the random start times."
+)
 @output_options
 def command(  # noqa: PLR0913 - what users may give
     manifest: Path | None,
@@ -106,18 +108,18 @@ def command(  # noqa: PLR0913 - what users may give
 ) -> int:
     """Replay work on simulated pools to compare policies.
 
-    Nothing is started. Time is until the last call has ended or, where calls came over time, the
-    mean from a call's arrival to its end; cost is paid worker-seconds.
+    Nothing is started. The time is that until the last call has ended or, where calls arrived over
+    time, the mean from a call's arrival to its end. The cost is in paid worker-seconds.
     """
     from scalable.simulation.result import Startup
     from scalable.simulation.rules import RULES
 
     if sum(given is not None for given in (manifest, run_id, workflow)) > 1:
-        raise click.UsageError("a manifest, --run and --workflow name different work; give one")
+        raise click.UsageError("a manifest, --run and --workflow exclude each other; give one")
     names = list(dict.fromkeys(name.lower() for name in policies)) or ["scalable", "dask"]
     unknown = [name for name in names if name not in RULES]
     if unknown:
-        raise click.UsageError(f"no policy {unknown[0]!r}; there are {', '.join(RULES)}")
+        raise click.UsageError(f"unknown policy {unknown[0]!r}; known policies: {', '.join(RULES)}")
     billed = min(startup, _BILLED_S) if billed_startup is None else min(billed_startup, startup)
     if workflow is not None:
         work = _of_workflow(workflow, maximum)
@@ -159,11 +161,11 @@ def _of_run(runs_dir: Path, run_id: str, maximum: int) -> Workload:
 def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Workload:
     from scalable.forecasting import with_history
     from scalable.planning import total_maximum
-    from scalable.session import ScalableSession
+    from scalable.session.request import Request
     from scalable.simulation.workloads import of_spec
 
     path = settings.manifest_path(manifest)
-    spec = with_history(ScalableSession.from_yaml(path, target).spec)
+    spec = with_history(Request.read(path, target).spec)
     try:
         return of_spec(spec, maximum, total_maximum(spec))
     except ValueError as error:

@@ -13,7 +13,7 @@ from scalable.cli.output import VERSION, Output, Result
 @name_argument
 @output_options
 def command(name: str, *, output: Output) -> int:
-    """Show how a cluster is, its pools and its managers."""
+    """Show the state of a cluster, its pools and its managers."""
     from scalable.lifecycle.discovery import status
 
     found = status(name)

@@ -36,14 +36,18 @@ READY_TIMEOUT_S = 3600.0
 @click.command()
 @manifest_argument
 @target_option("The target to start it on; by default SCALABLE_TARGET, local, or the only one.")
-@click.option("--name", help="What it is called; by default made of project and target.")
+@click.option("--name", help="Name of the cluster; by default made of project and target.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--no-wait", is_flag=True, help="Return before workers are there.")
+@click.option("--no-wait", is_flag=True, help="Return before workers have started.")
 @click.option("--no-workers", is_flag=True, help="Start only the scheduler.")
-@click.option("--idle-timeout", type=Duration(), help="End it when it had no work for so long.")
-@click.option("--ttl", type=Duration(), help="End it when it is so old.")
-@click.option("--processes", is_flag=True, help="On local: workers are processes of their own.")
-@click.option("--dashboard", metavar="ADDRESS", help="Serve the live page there, such as :8787.")
+@click.option(
+    "--idle-timeout", type=Duration(), help="End the cluster after this long without work."
+)
+@click.option("--ttl", type=Duration(), help="End the cluster after this long in any case.")
+@click.option("--processes", is_flag=True, help="On local targets: run each worker as a process.")
+@click.option(
+    "--dashboard", metavar="ADDRESS", help="Serve the live page at this address, such as :8787."
+)
 @output_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
@@ -59,9 +63,9 @@ def command(  # noqa: PLR0913 - what a user may say
     dashboard: str | None,
     output: Output,
 ) -> int:
-    """Start a cluster that goes on by itself.
+    """Start a cluster that keeps running after this command.
 
-    One of that name which runs already is brought to the plan's counts.
+    A running cluster of the same name is scaled to the plan's counts.
     """
     from scalable.lifecycle.creation import DetachOptions
     from scalable.lifecycle.recording import default_name
@@ -90,7 +94,7 @@ def command(  # noqa: PLR0913 - what a user may say
     if _asks_first([request.spec, *(m.spec for m in managers.values())]):
         confirm(f"Start cluster {options.name!r} on {request.target!r}?", yes=yes)
     try:
-        with _what_goes_on(options.name, output):
+        with _told_what_is_left(options.name, output):
             directory = create_cluster(request, plan, options)
             status = _wait(directory, output, wait=not no_wait, workers=not no_workers)
     except NameTakenError:
@@ -103,8 +107,8 @@ def command(  # noqa: PLR0913 - what a user may say
 
 
 @contextmanager
-def _what_goes_on(name: str, output: Output) -> Iterator[None]:
-    """Whoever is interrupted, or fails, is told that there is something that goes on."""
+def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
+    """Warn about the cluster that keeps running when its start fails or is interrupted."""
     from scalable.records import find
 
     try:
@@ -115,7 +119,7 @@ def _what_goes_on(name: str, output: Output) -> Iterator[None]:
         with suppress(UnknownClusterError):
             find(name)
             output.warn(
-                f"cluster {name!r} was begun and goes on: see `scalable status {name}`, "
+                f"the start of cluster {name!r} continues: see `scalable status {name}`, "
                 f"or end it with `scalable down {name}`"
             )
         raise
@@ -132,7 +136,7 @@ def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
 
 
 def _outlook(request: Request, options: DetachOptions) -> str:
-    """When it ends by itself, and who feeds it."""
+    """Describe when the cluster ends by itself, and which managers it has."""
     from scalable.lifecycle.creation import lifetimes
 
     lines = [""]
@@ -159,7 +163,7 @@ def _change(
     wait: bool,
     output: Output,
 ) -> int:
-    """Bring a cluster that runs to the counts of a plan."""
+    """Scale a running cluster to the counts of a plan."""
     from scalable.lifecycle.control import scale
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of
@@ -167,16 +171,18 @@ def _change(
     _refuse_other_target(directory, request)
     status = status_of(directory, time.time())
     if status.state in ("creating", "starting"):
-        # Another `up` of this name has just begun.
+        # Another `up` of this name has just started it.
         output.note(f"cluster {status.name!r} is {status.state}")
         status = _wait(directory, output, wait=True, workers=False)
     _bring_managers(directory, request, options, output)
     status = status_of(directory, time.time())
     now = {tag: pool.wanted for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)
-    output.note(f"cluster {status.name!r} runs already ({status.state})")
+    output.note(f"cluster {status.name!r} is already running ({status.state})")
     if directory.record().lock != plan.manifest_lock:
-        output.note("the manifest has changed since: workers keep the shape that they have")
+        output.note(
+            "the manifest has changed since the cluster started; its workers keep their resources"
+        )
     lines = render_changes(now, then)
     for line in lines:
         output.note(line)
@@ -191,7 +197,7 @@ def _change(
         scale(directory.id, counts)
         _wait(directory, output, wait=wait, workers=True)
     elif not lines:
-        output.note("nothing changes")
+        output.note("nothing to change")
     _show(status_of(directory, time.time()), output, changed=bool(counts))
     return 0
 
@@ -210,7 +216,7 @@ def _refuse_other_target(directory: ClusterDirectory, request: Request) -> None:
 def _bring_managers(
     directory: ClusterDirectory, request: Request, options: DetachOptions, output: Output
 ) -> None:
-    """Start managers that are gone, and those of a cluster that was started without any."""
+    """Start the managers that are not running, or all managers of a cluster without any."""
     from scalable.lifecycle.creation import add_managers
     from scalable.lifecycle.resuming import resume
     from scalable.lifecycle.waiting import wait_for_managers

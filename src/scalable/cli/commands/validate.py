@@ -16,16 +16,16 @@ from scalable.spec import Diagnostic, ValidationReport
 
 @click.command()
 @manifest_argument
-@target_option("Check this target only; by default all of them.")
+@target_option("Check only this target; by default all targets.")
 @click.option(
     "--check",
     "live",
     is_flag=True,
-    help="Ask the place too, for example Slurm for its limits. Nothing is started.",
+    help="Also ask the live system, such as Slurm for its limits. Nothing is started.",
 )
 @output_options
 def command(manifest: Path | None, target: str | None, *, live: bool, output: Output) -> int:
-    """Check a manifest: every fault, with its place and a way out."""
+    """Check a manifest and list every fault with its place and a hint."""
     path = settings.manifest_path(manifest)
     report, targets = check(path, target)
     if live and report.ok:
@@ -35,19 +35,19 @@ def command(manifest: Path | None, target: str | None, *, live: bool, output: Ou
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
-    """Everything that is wrong with a manifest.
+    """Find every fault of a manifest.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the manifest.
     target
-        The target that is meant; None means all.
+        Name of the target to check; None checks all.
 
     Returns
     -------
     tuple
-        What was found, each finding once, and the targets that were looked at.
+        The findings, each once, and the names of the targets that were checked.
     """
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
@@ -70,7 +70,7 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
 
 
 def _live(path: Path, target: str | None) -> list[Diagnostic]:
-    """What the place of a target, by default the one that would be run on, says."""
+    """Check a target, by default the one that would run, against the live system."""
     from scalable.session.request import Request
 
     found = Request.read(path, target).check()
@@ -78,16 +78,16 @@ def _live(path: Path, target: str | None) -> list[Diagnostic]:
 
 
 def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:
-    """Show what a check found.
+    """Return the result of a check.
 
     Parameters
     ----------
     path
-        The file that was checked.
+        Path of the manifest.
     report
-        What was found.
+        The findings.
     targets
-        The targets that were looked at.
+        Names of the targets that were checked.
     """
     lines = [diagnostic.render() for diagnostic in (*report.errors, *report.warnings)]
     warnings = _count(report.warnings, "warning")
