@@ -7,7 +7,8 @@ import pytest
 from scalable.containers import ContainerRequest
 
 # Each call is a file: its arguments, each ended by a zero byte. "run" lasts until "stop" where
-# LASTS is set; where IMMUNE is set, nothing but SIGKILL ends it, and there is nothing to stop.
+# LASTS is set; where IMMUNE is set, nothing but SIGKILL ends it, and there is nothing to stop. The
+# file of a call is written last: then signals are handled, and the rest can be read.
 STAND_IN = """\
 #!/bin/sh
 runtime=${0##*/}
@@ -16,12 +17,14 @@ case $2-${LASTS:+lasts}-${IMMUNE:+immune} in
 exec-lasts-*) trap 'exit 9' TERM ;;
 run-*-immune) trap '' TERM ;;
 esac
+if [ "$2" = exec ]; then
+    env -0 > "$CALLS/.environment"
+    echo "$$" > "$CALLS/.pid"
+fi
 printf '%s\\0' "$@" > "$CALLS/.new-$$"
 mv "$CALLS/.new-$$" "$CALLS/$(date +%s%N)-$2"
 case $2 in
 exec)
-    env -0 > "$CALLS/.environment"
-    echo "$$" > "$CALLS/.pid"
     [ -z "$LASTS" ] || while :; do sleep 0.02; done
     ;;
 run)
