@@ -136,16 +136,12 @@ def test_the_search_passes_other_words(text):
     assert not any(names_a_provider(node) for node in ast.walk(ast.parse(text)))
 
 
-#: Files that are longer for now; none is added.
-LONGER = {"scheduler/controller.py"}
-
-
 def test_no_file_passes_450_lines():
     lengths = {
         str(path.relative_to(SOURCE)): len(path.read_text().splitlines())
         for path in SOURCE.rglob("*.py")
     }
-    assert {name for name, lines in lengths.items() if lines > 450} <= LONGER
+    assert not {name: lines for name, lines in lengths.items() if lines > 450}
 
 
 def is_boolean_property(node):
@@ -169,7 +165,7 @@ def question_words():
 
 
 #: How many docstrings still open so. The number may only fall.
-OPEN_WITH_A_QUESTION = 140
+OPEN_WITH_A_QUESTION = 115
 
 
 def test_docstrings_state_and_do_not_ask():
