@@ -9,12 +9,11 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-#: Modules that a worker loads while it starts. Dask's HTTP routes are loaded by every worker.
+#: Modules that a worker loads while it starts, where Dask has them.
 MODULES = (
-    "scalable.worker.program",
     "distributed.http.health",
     "distributed.http.statics",
-    "distributed.http.worker",
+    "distributed.http.worker.prometheus",
     "tornado.platform.asyncio",
 )
 #: Bytes from which on memory for a message is taken from numpy: its large pages begin there.
@@ -69,9 +68,15 @@ def preload() -> str | None:
             del sys.modules["numpy"]
     if stand_in is not None and stand_in.missed is not None:
         return f"a module that distributed loads needs numpy.{stand_in.missed}"
+    importlib.import_module("scalable.worker.program")
     for name in MODULES:
-        if find_spec(name) is not None:
+        with suppress(ImportError):
             importlib.import_module(name)
+    # Dask reads the versions of packages from their metadata, and keeps them.
+    with suppress(ImportError):
+        from distributed.versions import get_versions
+
+        get_versions()
     if "numpy" in sys.modules:
         return "numpy is loaded with distributed"
     return None

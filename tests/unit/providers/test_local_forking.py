@@ -180,6 +180,22 @@ def test_distributed_takes_its_memory_through_the_stand_in():
     assert shown.returncode == 0, shown.stderr
 
 
+def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
+    """Dask is free to do this otherwise; then the preloading has to follow."""
+    program = (
+        "import sys; from scalable.worker.preloading import MODULES, preload\n"
+        "assert preload() is None\n"
+        "import distributed.versions as versions; versions.version = None\n"
+        "assert versions.get_versions()['packages']['dask']\n"
+        "missing = [name for name in MODULES if name not in sys.modules]\n"
+        "assert not missing, missing"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+
+
 def test_exit_codes_are_explained():
     assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 0.95 MiB)"
     assert "interrupted call" in end_of(CALL_DID_NOT_END, 0)
