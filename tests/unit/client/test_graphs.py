@@ -220,7 +220,7 @@ def test_actors_are_named_as_nodes():
         (GRAPH, "a", {"x": "tag"}, "no node 'x', which tags= names"),
         (dict.fromkeys(map(str, range(99)), 0), "x", {}, "'9' and 89 more"),
         ({}, "x", {}, "it is empty"),
-        (GRAPH, ["a", ["b", "a"]], {}, "node 'a' is asked for twice"),
+        (GRAPH, ["a", ["b", "a"]], {}, "node 'a' stands twice in keys"),
         ({None: 1}, [], {}, "a node named None"),
     ],
 )

@@ -66,12 +66,12 @@ def test_the_fewest_workers_that_end_in_time(deadline_s, workers):
 def test_what_cannot_end_in_time_is_an_error_with_the_least_time():
     with pytest.raises(PlanError, match=r"within 19\.0 s: the shortest possible time is 20\.0 s"):
         chosen(problem(CHAIN), "minimize cost", 19)
-    with pytest.raises(PlanError, match=r"30\.0 s with 4 workers, which is all that the target"):
+    with pytest.raises(PlanError, match=r"30\.0 s with 4 workers, the maximum of the target"):
         chosen(problem(CHAIN, total=4), "minimize time", 29)
     # Six of seven: a seventh alone would not make it shorter, more would.
     with pytest.raises(PlanError, match="with 5 of at most 6 workers of the target") as caught:
         chosen(problem([calls("x", "a", 10, 10)], total=6), "minimize time", 19, "aggressive")
-    assert caught.value.hint == "allow at least 20s, or more workers"
+    assert caught.value.hint == "allow at least 20s or more workers"
     with pytest.raises(PlanError, match="more would not shorten the run") as caught:
         chosen(problem([calls("x", "a", 2, 10)]), "minimize time", 9)
     assert caught.value.hint == "allow at least 10s"

@@ -57,7 +57,7 @@ def test_an_impossible_walltime_names_the_least_time_and_the_bound():
     with pytest.raises(PlanError, match="the maximum of the target") as caught:
         plan(hpc(*TWO, walltime="00:05:00"), "minimize cost", "safe")
     assert "shortest possible time is 10 m 24 s" in caught.value.message
-    assert "8 m 40 s is predicted" in caught.value.message
+    assert "the prediction is 8 m 40 s" in caught.value.message
 
 
 def test_the_fastest_counts_share_the_total():
