@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
+# Bytecode is kept: without it each of the many processes of the tests compiles every module anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test
 demo: $(VENV)/.examples
