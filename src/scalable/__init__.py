@@ -1,6 +1,6 @@
 """One manifest, one plan, pools of tagged workers on one Dask scheduler, anywhere.
 
-The public names are loaded on first use (PEP 562), so that ``import scalable`` is light.
+Public names are loaded on first use (PEP 562), so that ``import scalable`` is fast.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""The whole error tree.
+"""The errors that the package raises.
 
 ::
 
     ScalableError                  exit 1
     +-- ManifestError              exit 2   the file is wrong; has every fault with its place
-    +-- PlanError                  exit 3   no plan can be made of what was asked
-    +-- ProviderError              exit 4   a place refused or failed; may be transient
+    +-- PlanError                  exit 3   the request cannot be planned
+    +-- ProviderError              exit 4   the provider refused or failed; may be transient
     |   +-- UnknownProviderError   exit 4   also a KeyError
-    +-- ClusterError               exit 5   the running cluster cannot do what was asked
-    |   +-- UnknownClusterError    exit 5   there is none of that name
-    |   +-- NameTakenError         exit 5   there is one of that name
+    +-- ClusterError               exit 5   the cluster cannot do what was requested
+    |   +-- UnknownClusterError    exit 5   no cluster has the name
+    |   +-- NameTakenError         exit 5   a cluster already has the name
     +-- RunError                   exit 6   a recorded run is missing or cannot be read
 
-Each has a message fit for a user, a hint (the way out) and a stable code.
+Each error has a message for users, a hint and a stable code.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class ScalableError(Exception):
-    """The root of every error that this package raises on purpose.
+    """Base class of the errors that this package raises.
 
     Parameters
     ----------
     message
-        What went wrong, naming the thing.
+        Description of the problem.
     hint
-        What to do about it.
+        Advice on how to solve it.
     """
 
     code: ClassVar[str] = "E_SCALABLE"
@@ -48,7 +48,7 @@ class ScalableError(Exception):
 
 
 class ManifestError(ScalableError):
-    """A manifest cannot be used; ``diagnostics`` holds every fault that was found."""
+    """A manifest has faults; ``diagnostics`` holds all of them."""
 
     code = "E_MANIFEST"
     exit_code = 2
@@ -65,21 +65,21 @@ class ManifestError(ScalableError):
 
 
 class PlanError(ScalableError):
-    """No plan can be made of what was asked."""
+    """The request cannot be planned."""
 
     code = "E_PLAN"
     exit_code = 3
 
 
 class ProviderError(ScalableError):
-    """A place refused or failed.
+    """A provider refused a request or failed.
 
     Parameters
     ----------
     message, hint
         As in :class:`ScalableError`.
     transient
-        True where the same request may succeed later.
+        Whether the same request may succeed later.
     """
 
     code = "E_PROVIDER"
@@ -91,26 +91,26 @@ class ProviderError(ScalableError):
 
 
 class UnknownProviderError(ProviderError, KeyError):
-    """No provider of that name is built in, registered or installed."""
+    """No built-in, registered or installed provider has the name."""
 
     code = "E_UNKNOWN_PROVIDER"
 
 
 class ClusterError(ScalableError):
-    """The running cluster cannot do what was asked."""
+    """The cluster cannot do what was requested."""
 
     code = "E_CLUSTER"
     exit_code = 5
 
 
 class UnknownClusterError(ClusterError):
-    """There is no cluster of that name."""
+    """No cluster has the name."""
 
     code = "E_NO_CLUSTER"
 
 
 class NameTakenError(ClusterError):
-    """There is a cluster of that name already."""
+    """A cluster already has the name."""
 
     code = "E_NAME_TAKEN"
 

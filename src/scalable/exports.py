@@ -1,6 +1,6 @@
-"""Names that a package exports, loaded when they are first used.
+"""Lazy exports: a package's public names, loaded when they are first used.
 
-A package whose modules serve different commands pays at its import only for the modules in use.
+Importing a package then loads only the modules that are used.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def exported_lazily(
     Parameters
     ----------
     package
-        The package's ``__name__``.
+        Name of the package, its ``__name__``.
     exported
-        Module -> the names that the package exports from it.
+        Module -> names that the package exports from it.
     """
     sources = {name: module for module, names in exported.items() for name in names}
 

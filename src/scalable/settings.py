@@ -1,4 +1,4 @@
-"""Environment variables, and where state and runs live."""
+"""Environment variables, and the directories of state and runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TARGET = "SCALABLE_TARGET"
 MANIFEST = "SCALABLE_MANIFEST"
 TELEMETRY = "SCALABLE_TELEMETRY"
 RUNS_DIR = "SCALABLE_RUNS_DIR"
-#: Set by ``scalable run`` for the workflow's process: the target that wins over the script's.
+#: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
@@ -21,25 +21,26 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 
 def telemetry_enabled() -> bool:
-    """Whether runs are recorded: unless SCALABLE_TELEMETRY is 0, false, no or off."""
+    """Return False if SCALABLE_TELEMETRY is 0, false, no or off: then runs are not recorded."""
     return os.environ.get(TELEMETRY, "").strip().lower() not in _OFF
 
 
 def runs_dir() -> Path:
-    """Directory that holds the runs: SCALABLE_RUNS_DIR, else ``.scalable/runs`` where we are."""
+    """Return the directory of runs: SCALABLE_RUNS_DIR, by default ``.scalable/runs``."""
     return Path(os.environ.get(RUNS_DIR) or Path(".scalable") / "runs")
 
 
 def state_dir() -> Path:
-    """Directory for what outlives a process: ``$XDG_STATE_HOME/scalable``."""
+    """Return the directory of lasting state: ``$XDG_STATE_HOME/scalable``."""
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "scalable"
 
 
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Which manifest to read: the argument, else SCALABLE_MANIFEST, else ``scalable.yaml``.
+    """Return the path of the manifest: the argument, else SCALABLE_MANIFEST, else the default.
 
-    Where there is no ``scalable.yaml``, but a ``scalable.yml`` or ``scalable.toml``, it is that.
+    The default is the first existing file of ``scalable.yaml``, ``scalable.yml`` and
+    ``scalable.toml``, or ``scalable.yaml`` if none exists.
     """
     asked = path or os.environ.get(MANIFEST)
     if asked:

@@ -1,4 +1,4 @@
-"""Bytes, durations, walltimes and ranges of ports: parse and print."""
+"""Parsing and printing of bytes, durations, walltimes and ranges of ports."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Read an amount of memory.
+    """Parse an amount of memory.
 
-    Decimal and binary suffixes mean what Dask and Kubernetes mean by them: ``20G`` and ``20GB``
-    are 20 * 10**9 bytes, ``20Gi`` and ``20GiB`` are 20 * 2**30. A bare number is bytes.
+    Suffixes are those of Dask and Kubernetes: ``20G`` and ``20GB`` are 20 * 10**9 bytes, ``20Gi``
+    and ``20GiB`` are 20 * 2**30 bytes. A number without suffix is bytes.
 
     Parameters
     ----------
     text
-        For example ``"20G"``, ``"512MiB"``, ``"1.5 TB"`` or ``2000000``.
+        Amount, for example ``"20G"``, ``"512MiB"``, ``"1.5 TB"`` or ``2000000``.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def parse_bytes(text: str | int) -> int:
     Raises
     ------
     ValueError
-        When the text is not an amount of memory.
+        If the text is not an amount of memory.
     """
     match = _BYTES.fullmatch(str(text))
     if match is None:
@@ -50,12 +50,12 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Print bytes in binary units: ``1.50 GiB``.
+    """Return bytes as text in binary units, such as ``1.50 GiB``.
 
     Parameters
     ----------
     count
-        Bytes.
+        Number of bytes.
     """
     for prefix, exponent in (("Pi", 5), ("Ti", 4), ("Gi", 3), ("Mi", 2), ("ki", 1)):
         if count >= 0.9 * 1024**exponent:
@@ -64,13 +64,13 @@ def format_bytes(count: float) -> str:
 
 
 def parse_duration(text: str | float) -> float:
-    """Read a length of time.
+    """Parse a length of time.
 
     Parameters
     ----------
     text
-        ``"90s"``, ``"10m"``, ``"1h30m"``, ``"2 days"``, a clock time ``"HH:MM:SS"``, or a number
-        of seconds.
+        Length such as ``"90s"``, ``"10m"``, ``"1h30m"`` or ``"2 days"``, a clock time
+        ``"HH:MM:SS"``, or a number of seconds.
 
     Returns
     -------
@@ -80,7 +80,7 @@ def parse_duration(text: str | float) -> float:
     Raises
     ------
     ValueError
-        When the text is not a length of time.
+        If the text is not a length of time.
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
@@ -103,11 +103,11 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_walltime(text: str | int) -> float:
-    """Read a walltime as Slurm does.
+    """Parse a walltime as Slurm does.
 
-    The forms of ``sbatch --time`` (man page of sbatch): ``minutes``, ``minutes:seconds``,
-    ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes`` and
-    ``days-hours:minutes:seconds``. Beside them a length of time with a unit, such as ``4h``.
+    The forms are those of ``sbatch --time`` (man page of sbatch): ``minutes``,
+    ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes`` and
+    ``days-hours:minutes:seconds``. A length of time with a unit, such as ``4h``, is also accepted.
 
     Returns
     -------
@@ -117,13 +117,13 @@ def parse_walltime(text: str | int) -> float:
     Raises
     ------
     ValueError
-        When the text is none of these.
+        If the text has none of these forms.
     """
     stripped = str(text).strip()
     match = _CLOCK.fullmatch(stripped)
     if match is None:
         try:
-            # One with a "-" came from there.
+            # parse_duration passes texts with a "-" to this function.
             if re.fullmatch(r"[\d.]+ *[a-z][^-]*", stripped, re.IGNORECASE):
                 return parse_duration(stripped)
         except ValueError:
@@ -142,12 +142,12 @@ def parse_walltime(text: str | int) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Print a length of time: ``1.2 ms``, ``0.35 s``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
+    """Return a length of time as text, such as ``1.2 ms``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
 
     Parameters
     ----------
     seconds
-        A length of time in seconds.
+        Length of time in seconds.
     """
     if seconds < 0.00005:
         return "0 s"
@@ -163,16 +163,16 @@ def format_duration(seconds: float) -> str:
 
 
 def format_amount(amount: float, unit: str) -> str:
-    """Print what something costs, without its unit: ``1250``, ``12.50``, ``0.00031``.
+    """Return a cost as text without its unit, such as ``1250``, ``12.50`` or ``0.00031``.
 
-    Two decimals of money, none of worker-seconds; of what is small two digits that are not 0.
+    Money has two decimals, worker-seconds have none, and small amounts two significant digits.
 
     Parameters
     ----------
     amount
-        How much, not negative.
+        Amount, not negative.
     unit
-        A currency or ``worker-seconds``.
+        Currency, or ``worker-seconds``.
     """
     decimals, least = (0, 10.0) if unit == "worker-seconds" else (2, 0.1)
     if 0 < amount < least:
@@ -181,35 +181,35 @@ def format_amount(amount: float, unit: str) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Print how many there are: ``1 call``, ``2 calls``.
+    """Return a number and a noun as text, such as ``1 call`` or ``2 calls``.
 
     Parameters
     ----------
     count
-        How many.
+        Number of things.
     what
-        One of them, a word with a regular plural.
+        Singular of a noun with a regular plural.
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def parse_port_range(text: str) -> tuple[int, int]:
-    """Read a range of ports.
+    """Parse a range of ports.
 
     Parameters
     ----------
     text
-        ``"40000:41000"``, ``"40000-41000"``, or one port.
+        Range such as ``"40000:41000"`` or ``"40000-41000"``, or one port.
 
     Returns
     -------
     tuple of int
-        The first and the last port, both included.
+        The first and the last port, both inclusive.
 
     Raises
     ------
     ValueError
-        When the text is no such range.
+        If the text is not a range of ports.
     """
     match = re.fullmatch(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?", text.strip())
     if match:

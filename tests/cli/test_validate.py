@@ -13,7 +13,7 @@ components:
   model: {cpu: 2}
 """
 FAULTY_TEXT = """\
-scalable.yaml:4:41: error E_BAD_MAX_WORKERS: max_workers must be a positive integer \
+scalable.yaml:4:41: error E_BAD_MAX_WORKERS: max_workers must be a positive integer, not 0 \
 [targets.local.max_workers]
 """
 
@@ -51,7 +51,7 @@ def test_every_fault_is_reported_with_its_place(invoke, project):
         {"code", "path", "message", "hint", "file", "line", "column"}
     ] * 2
     assert value["errors"][0]["code"] == "E_BAD_MAX_WORKERS"
-    assert value["errors"][0]["message"] == "max_workers must be a positive integer"
+    assert value["errors"][0]["message"] == "max_workers must be a positive integer, not 0"
     assert (value["errors"][1]["path"], value["errors"][1]["line"]) == ("components.model.cpu", 6)
 
 

@@ -1,4 +1,4 @@
-"""Checking a whole document: every record, and every name that refers to another."""
+"""Checks of a whole document: its records, and the references between them."""
 
 from __future__ import annotations
 
@@ -47,26 +47,26 @@ _COMPONENT = Reading(codes.E_UNKNOWN_COMPONENT_KEY, "key of a component")
 _TARGET, _PROJECT, _TASK, _MANAGER = (
     Reading(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
 )
-#: Stands for a section that is there, but is no map: what refers into it is not judged.
+#: Stands for a section that is not a map; references into it are not checked.
 _NOT_KNOWN = Table()
 
 
 @dataclass(frozen=True)
 class CheckedTarget:
-    """A target whose faults, if any, have been filed.
+    """A target without faults.
 
     Attributes
     ----------
     provider
-        Canonical name.
+        Canonical name of the provider.
     common
-        What every target may hold.
+        Options that every target may have.
     options
-        The provider's own, with defaults.
+        Options of the provider, with defaults.
     written
-        Names of the provider's own options that the manifest writes.
+        Names of the provider's options that the manifest sets.
     data
-        All that is written, in plain values.
+        Everything that the manifest sets, as plain values.
     """
 
     provider: str
@@ -78,7 +78,7 @@ class CheckedTarget:
 
 @dataclass(frozen=True)
 class Checked:
-    """The parts of a document that are free of faults."""
+    """The parts of a document that have no faults."""
 
     project: Project | None
     targets: Mapping[str, CheckedTarget]
@@ -89,10 +89,10 @@ class Checked:
 
 @dataclass
 class Checker:
-    """Checks views of one document, each record of them once.
+    """Checker of one document and its overlays, which checks each record once.
 
-    A view is the document as it stands, or with one overlay merged in; views share what the overlay
-    does not touch, and so the memory of what was checked.
+    A view is the document as written, or with one overlay merged in. Views share the records that
+    the overlay does not change, and their results.
     """
 
     models: OptionModels
@@ -101,7 +101,7 @@ class Checker:
     _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
 
     def document(self, root: Table) -> Checked:
-        """Check one view."""
+        """Check one view and return its parts that have no faults."""
         for key, entry in root.entries.items():
             if key not in SECTIONS:
                 message = f"unknown key {key!r} at the top of the manifest"
@@ -135,7 +135,7 @@ class Checker:
         return checked
 
     def overlays(self, root: Table) -> dict[str, Table]:
-        """The overlays that can be merged; faults of the others are filed."""
+        """Return the overlays that can be merged, and report the faults of the others."""
         usable = {}
         names = tuple(self._table(root, "targets").entries)
         for name, entry in self._table(root, "overlays").entries.items():
@@ -158,7 +158,7 @@ class Checker:
         for name, entry in _inside(targets, Table):
             below = (*path, "targets", name)
             if name not in names:
-                message = f"an overlay changes targets, and {name!r} is none"
+                message = f"an overlay changes existing targets, and no target is called {name!r}"
                 hint = suggest(str(name), names)
                 self.faults.add(codes.E_BAD_OPTION, below, entry.key_place, message, hint)
             inner = dict(children(entry.node)).get("overlay")
@@ -281,7 +281,7 @@ class Checker:
         for i, item in children(entry.node):
             path: Path = ("managers", i)
             if item.is_null:
-                message = "a manager names its target"
+                message = "a manager must name its target"
                 hint = "write `- target: name`"
                 self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
                 continue
@@ -300,7 +300,7 @@ class Checker:
     def _refer(
         self, where: tuple[Entry, str], path: Path, known: Table, code: str, noun: str
     ) -> None:
-        """File a name that leads nowhere."""
+        """Report a name that refers to nothing."""
         entry, key = where
         reference = dict(children(entry.node)).get(key)
         name = text_of(reference)
@@ -312,7 +312,7 @@ class Checker:
             self.faults.add(code, (*path, key), reference.place, message, hint)
 
     def _order(self, tasks: Table) -> None:
-        """Check what tasks wait for: it must exist, and not wait for them in turn."""
+        """Check that tasks wait for tasks that exist, and not for each other."""
         waits: dict[str, dict[str, tuple[Path, Entry]]] = {}
         for name, entry in tasks.entries.items():
             after = dict(children(entry.node)).get("after")
@@ -331,16 +331,17 @@ class Checker:
             path, item = waits[cycle[-1]][cycle[0]]
             shown = " -> ".join((*cycle, cycle[0]))
             message = f"tasks wait for each other: {shown}"
-            self.faults.add(codes.E_BAD_OPTION, path, item.place, message, "take one of them out")
+            hint = "remove one of these names from `after`"
+            self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
 
 
 def _inside(entry: Entry | None, kind: type[Table | Sequence]) -> list[tuple[str | int, Entry]]:
-    """What an entry holds, where it is of the kind that is due."""
+    """Return the children of an entry of the expected kind, none for any other entry."""
     return children(entry.node) if entry and isinstance(entry.node, kind) else []
 
 
 def _usable(overlay: Table, targets: tuple[str, ...]) -> Table:
-    """The overlay without what cannot be merged, which has been filed."""
+    """Return an overlay without the parts that cannot be merged; they were reported."""
     kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
     changed = kept.get("targets")
     if changed and isinstance(changed.node, Table):
@@ -350,7 +351,7 @@ def _usable(overlay: Table, targets: tuple[str, ...]) -> Table:
 
 
 def overlaid(root: Table, overlay: Table | None) -> Table:
-    """The document with an overlay merged in."""
+    """Return the document with an overlay merged in."""
     merged = merge(root, overlay) if overlay is not None else root
     assert isinstance(merged, Table)
     return merged

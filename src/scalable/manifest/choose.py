@@ -1,4 +1,4 @@
-"""Which target to run on."""
+"""Choice of the target to run on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def choose_target(
     target: str | None = None,
     inside_job_of: Callable[[str], bool] = lambda _: False,
 ) -> str | None:
-    """Choose the target to run on, in the order below; None where the choice is not clear.
+    """Choose the target to run on; None if no rule selects one.
 
-    The one that is asked for, then SCALABLE_TARGET, then the target in whose batch system this
-    process is a job, then ``local``, then the only one.
+    The rules, in order: the requested target, SCALABLE_TARGET, the target in whose batch system
+    this process is a job, the target ``local``, the only target.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def choose_target(
     target
         Target that the workflow asks for. ``scalable run --target`` wins over it, with a warning.
     inside_job_of
-        Tells of a provider whether this process runs in one of its jobs.
+        Function that takes a provider's name and returns whether this process is one of its jobs.
     """
     asked = _asked_target(target)
     if target is not None and asked != target:

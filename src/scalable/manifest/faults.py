@@ -1,4 +1,4 @@
-"""Collecting every fault of a document, with its place and a way out."""
+"""Collection of the faults of a document, each with its place and a hint."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Source:
     Attributes
     ----------
     file
-        As the user named it; None where the manifest is not a file.
+        Name of the file as the user wrote it; None if the manifest is not a file.
     lines
-        The text, line by line.
+        Lines of the text.
     """
 
     file: str | None = None
@@ -48,11 +48,11 @@ class Source:
 
     @classmethod
     def of(cls, file: str, text: str) -> Source:
-        """Split a file's text as YAML and TOML count lines."""
+        """Split a file's text into lines as YAML and TOML count them."""
         return cls(file, tuple(_LINE_BREAK.split(text)))
 
     def excerpt(self, place: Place) -> str | None:
-        """The line of a place with a caret beneath it."""
+        """Return the line of a place with a caret beneath it."""
         if not 1 <= place.line <= len(self.lines):
             return None
         line = self.lines[place.line - 1].replace("\t", " ")
@@ -61,7 +61,7 @@ class Source:
         return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
 
     def locate(self, diagnostic: Diagnostic, place: Place | None) -> Diagnostic:
-        """Give a finding its file, line, column and excerpt."""
+        """Return a finding with its file, line, column and excerpt."""
         return Diagnostic(
             code=diagnostic.code,
             path=diagnostic.path,
@@ -77,7 +77,7 @@ class Source:
 
 @dataclass
 class Faults:
-    """What was found so far; the same fault at the same place is kept once."""
+    """The faults found so far, each kept once."""
 
     source: Source
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
@@ -88,22 +88,22 @@ class Faults:
     def add(
         self, code: str, path: Path, place: Place | None, message: str, hint: str | None = None
     ) -> None:
-        """File one fault."""
+        """Add one fault."""
         found = self.source.locate(Diagnostic(code, path, message, hint), place)
         self._found.setdefault((code, path, place, message), found)
 
     def sorted(self) -> list[Diagnostic]:
-        """All of them, from the top of the file to its end."""
+        """Return the faults in the order of the file."""
         return in_order(self._found.values())
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort findings by where they stand in the file."""
+    """Sort findings by their place in the file."""
     return sorted(diagnostics, key=lambda d: (d.line or 0, d.column or 0))
 
 
 def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
-    """The error that carries the findings."""
+    """Return the error that holds the findings."""
     found = in_order(diagnostics)
     count = sum(d.severity == "error" for d in found)
     name = source.file or "the manifest"
@@ -111,13 +111,13 @@ def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The way out of an unknown name: the one that was meant, or what there is."""
+    """Return a hint for an unknown name: the closest known name, or the list of known names."""
     names = list(dict.fromkeys(known))
     folded = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), folded, n=1)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
     if not names:
-        return "there is none to choose from"
+        return "none is defined"
     shown = ", ".join(names[:_SUGGESTIONS])
     return f"known: {shown}" + (", ..." if len(names) > _SUGGESTIONS else "")

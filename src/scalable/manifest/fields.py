@@ -1,8 +1,8 @@
-"""Types for what a manifest may hold, and the base of providers' option models.
+"""Types of the values in a manifest, and the base class of providers' option models.
 
-Numbers and booleans are strict: ``"4"`` is no number and ``1`` no boolean. Text is generous: an
-unquoted ``00123`` where text is due is that text, as it was written. A third party's options are a
-subclass of :class:`ProviderOptions` built from these types or from pydantic's own::
+Numbers and booleans are strict: ``"4"`` is not a number, and ``1`` is not a boolean. Text is
+lenient: an unquoted ``00123`` is read as the text ``00123`` where text is expected. A third party's
+options are a subclass of :class:`ProviderOptions` with these types or pydantic's own::
 
     class Options(ProviderOptions):
         queue: Text | None = Field(default=None, description="Queue that jobs go to.")
@@ -49,18 +49,18 @@ __all__ = [
     "parse_port_range",
 ]
 
-#: Amounts of seconds and bytes are less: sums and products of them stay numbers.
+#: Limit of seconds and bytes, low enough that their sums and products stay finite.
 MOST = 1e18
 
 
 @dataclass(frozen=True)
 class Written:
-    """Marks a type that takes unquoted scalars as the text that was written.
+    """Mark of a type that reads unquoted scalars as the text in the file.
 
     Attributes
     ----------
     kinds
-        Types of values that become text. ``NoneType`` makes an empty value the empty text.
+        Types of values that become text. With ``NoneType`` an empty value becomes empty text.
     """
 
     kinds: tuple[type, ...] = (int, float)
@@ -75,7 +75,7 @@ def _one_line(text: str) -> str:
 
 
 def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
-    """Check that a text can be read and is more than nothing; the text itself is kept."""
+    """Return a validator of texts that ``parse`` reads as more than 0; it keeps the text."""
 
     def check(text: str) -> str:
         try:
@@ -83,7 +83,7 @@ def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
         except OverflowError:
             amount = math.inf
         if not 0 < amount < MOST:
-            raise ValueError(f"{text!r} must be more than 0, and less than {MOST:g}")
+            raise ValueError(f"{text!r} must be more than 0 and less than {MOST:g}")
         return text
 
     return check
@@ -135,10 +135,10 @@ Text: TypeAlias = Annotated[
     AfterValidator(_one_line),
     WithJsonSchema({"type": ["string", "number"], "pattern": r"^[^\n\r]+$"}),
 ]
-"""Text on one line; numbers are taken as they were written."""
+"""Text on one line; an unquoted number is read as text."""
 
 TextMap: TypeAlias = dict[str, Text]
-"""Text to text."""
+"""Map of text to text."""
 
 Environment: TypeAlias = dict[
     str,
@@ -148,7 +148,7 @@ Environment: TypeAlias = dict[
         WithJsonSchema({"type": ["string", "number", "boolean"]}),
     ],
 ]
-"""Environment variables; every value is taken as it was written."""
+"""Environment variables; every unquoted value is read as text."""
 
 PositiveInt: TypeAlias = Annotated[int, Field(strict=True, gt=0)]
 NonNegativeInt: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
@@ -157,7 +157,7 @@ NonNegativeFloat: TypeAlias = Annotated[float, Field(strict=True, ge=0, allow_in
 Port: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=65535)]
 
 MaxWorkers: TypeAlias = Annotated[int, Field(gt=0), BeforeValidator(_positive_workers)]
-"""Total of workers on a target."""
+"""Maximum number of workers on a target."""
 
 PortRange: TypeAlias = Annotated[
     str,
@@ -211,15 +211,15 @@ ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "appta
 class Record(BaseModel):
     """A map with a fixed set of keys."""
 
-    # A model that the manifest does not use is never built.
+    # A model is built when it is first used; most manifests use few.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class ProviderOptions(Record):
-    """Base of the options that a target of one provider may carry.
+    """Base class of the options of one provider's targets.
 
-    Each field is an option: its type, its default and its description appear in the checks, in the
-    JSON Schema and in the documentation. Options that every target has (``provider``, ``overlay``,
-    ``adaptive``, ``idle_timeout``, ``time_to_live``, ``spill_after``, ``price_per_core_hour``)
-    are not repeated here.
+    Each field is an option. Its type, default and description appear in error messages, in the
+    JSON Schema and in the documentation. Subclasses do not repeat the options of every target
+    (``provider``, ``overlay``, ``adaptive``, ``idle_timeout``, ``time_to_live``,
+    ``manager_grace``, ``spill_after``, ``price_per_core_hour``).
     """

@@ -31,12 +31,12 @@ from scalable.spec import Diagnostic
 class Manifest:
     """A manifest without faults.
 
-    Made by :meth:`load` or :meth:`from_mapping`.
+    :meth:`load` and :meth:`from_mapping` create it.
 
     Attributes
     ----------
     path
-        The file; None where there is none.
+        Path of the file; None if the manifest is not a file.
     directory
         Absolute directory of the file, or the current one; relative paths start there.
     project_name
@@ -44,7 +44,7 @@ class Manifest:
     target_names
         Names of the targets, in the order of the file.
     warnings
-        What is wrong with parts that the selected target does not use.
+        Faults in parts that the selected target does not use.
     """
 
     path: pathlib.Path | None
@@ -72,20 +72,20 @@ class Manifest:
         Parameters
         ----------
         path
-            YAML, or TOML where the name ends in ``.toml``.
+            Path of a YAML file, or of a TOML file if its name ends in ``.toml``.
         option_models
             Name of each provider, in lower case -> model of its options; None for a provider that
             accepts any option.
         environ
             Values of variables; the process's environment by default.
         target
-            The target that will be used. A variable that is not set is then an error only where
-            this target uses it, elsewhere a warning; without a target it is an error everywhere.
+            Name of the target that will be used. A variable that is not set is then an error only
+            if this target uses it, otherwise a warning. Without a target it is always an error.
 
         Raises
         ------
         ManifestError
-            With every fault of the file, each with its place.
+            If the file has faults; the error holds all of them with their places.
         """
         root, faults = read_document(path)
         file = pathlib.Path(path)
@@ -102,21 +102,21 @@ class Manifest:
         *,
         directory: pathlib.Path | None = None,
     ) -> Manifest:
-        """Check a manifest that is not a file.
+        """Check a manifest that is given as plain values.
 
         Parameters
         ----------
         data
-            What the file would hold.
+            Content of the manifest.
         option_models
             As for :meth:`load`.
         directory
-            Where relative paths start; the current directory by default.
+            Directory where relative paths start; the current directory by default.
 
         Raises
         ------
         ManifestError
-            With every fault.
+            If the manifest has faults; the error holds all of them.
         """
         faults = Faults(Source())
         try:
@@ -130,24 +130,24 @@ class Manifest:
         return _checked(root, faults, option_models, None, None, where)
 
     def provider_of(self, target: str) -> str:
-        """Canonical name of a target's provider.
+        """Return the canonical name of a target's provider.
 
         Raises
         ------
         ManifestError
-            When there is no such target.
+            If there is no such target.
         """
         return _provider_of(self._view(target), target)
 
     def resolve(self, target: str) -> ResolvedManifest:
-        """Choose a target: its overlay is merged deeply into everything else.
+        """Resolve the manifest for one target, with the target's overlay merged in.
 
-        Maps merge; lists and scalars replace.
+        Maps are merged at every level; lists and scalars of the overlay replace the others.
 
         Raises
         ------
         ManifestError
-            When there is no such target, or when a variable that it uses is not set.
+            If there is no such target, or a variable that it uses is not set.
         """
         view = self._view(target)
         overlay = _overlay_of(self._root, target)
@@ -156,7 +156,7 @@ class Manifest:
             raise failure(self._source, unset)
         faults = Faults(self._source)
         checked = Checker(self._models, faults).document(view)
-        assert not faults, "a manifest without faults has none in a view of it"
+        assert not faults, "every view was checked when the manifest was created"
         return resolved(view, checked, target, source=self._source, directory=self.directory)
 
     def _view(self, target: str) -> Table:
@@ -169,9 +169,9 @@ class Manifest:
 def read_targets(
     path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Look up which targets a file has, without checking the rest of it.
+    """Return the targets of a file and their providers, without checking the file.
 
-    For choosing a target before the file is loaded for it.
+    A caller can choose a target from them, and then load the file for this target.
 
     Parameters
     ----------
@@ -181,12 +181,12 @@ def read_targets(
     Returns
     -------
     dict
-        Name of each target -> name of its provider in lower case; empty text where it is not known.
+        Name of each target -> name of its provider in lower case; empty text if it is not known.
 
     Raises
     ------
     ManifestError
-        When the file cannot be read at all.
+        If the file cannot be read at all.
     """
     root, faults = read_document(path)
     if root is None:
@@ -261,7 +261,7 @@ def _overlay_of(root: Table, target: str) -> str | None:
 
 
 def _uses(target: str, overlay: str | None, path: Path) -> bool:
-    """Whether a target depends on the value at a path."""
+    """Return whether a target depends on the value at a path."""
     if len(path) > 1 and path[0] == "targets":
         return path[1] == target
     if len(path) > 1 and path[0] == "overlays":

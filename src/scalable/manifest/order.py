@@ -1,4 +1,4 @@
-"""Cycles in what waits for what."""
+"""Cycles in the order of tasks."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 
 
 def backward_edges(waits: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Find the edges that close a cycle, in time linear in their number.
+    """Find the edges that close a cycle, in time linear in the number of edges.
 
     Parameters
     ----------
     waits
-        Name -> the names that it waits for; those that are no key are passed over.
+        Name -> names that it waits for; names that are not keys are ignored.
 
     Returns
     -------
     list of tuple of str
-        For each such edge the cycle, from the name that it leads to to the one that it leaves.
+        One cycle for each such edge, from the edge's end to its start.
     """
     cycles: list[tuple[str, ...]] = []
     finished: set[str] = set()
     for start in waits:
         if start in finished:
             continue
-        # An explicit stack: chains of tasks may be longer than Python recurses.
+        # An explicit stack: a chain of tasks may be longer than Python's recursion limit.
         trail = {start: None}
         stack = [(start, iter(waits[start]))]
         while stack:

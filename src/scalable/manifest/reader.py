@@ -1,4 +1,4 @@
-"""A file -> its text -> a tree, whatever is wrong with the file."""
+"""Reader of manifest files: file -> text -> tree, with every fault reported."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
     Parameters
     ----------
     path
-        A file; ``.toml`` is read as TOML, everything else as YAML (JSON is YAML).
+        Path of the file; ``.toml`` is read as TOML, everything else as YAML (JSON is YAML).
 
     Returns
     -------
     Table or None
-        The tree; None where nothing can be made of the file.
+        The tree; None if the file cannot be read.
     Faults
-        What was wrong with it.
+        The faults of the file.
     """
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()
@@ -51,14 +51,15 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
         return root, faults
     if not faults:
         empty = root is None or isinstance(root, Table) or is_null(root)
-        message = "the manifest is empty" if empty else "a manifest is a map of keys to values"
-        hint = "start one with `scalable init`"
+        problem = "is empty" if empty else "must be a map of keys to values"
+        message = f"the manifest {problem}"
+        hint = "write a first one with `scalable init`"
         faults.add(E_SYNTAX, (), Place(1, 1), message, hint)
     return None, faults
 
 
 def _json_as_yaml(text: str) -> str:
-    """JSON allows tabs between its tokens (never inside) and pairs of escapes, YAML does not."""
+    """Replace what JSON allows and YAML does not: tabs between tokens, and surrogate pairs."""
     return _ESCAPES.sub(_paired, text.replace("\t", " "))
 
 
@@ -75,12 +76,12 @@ def _read_text(name: str, largest: int, faults: Faults) -> str | None:
             content = stream.read(largest + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "name the manifest, or make one with `scalable init`"
+        hint = "give the path of the manifest, or write a first one with `scalable init`"
         faults.add(E_UNREADABLE, (), None, f"cannot read the manifest: {reason}", hint)
         return None
     if len(content) > largest:
-        message = f"the manifest is larger than {largest // _MEBIBYTE} MiB"
-        faults.add(E_UNREADABLE, (), None, message, "keep data in files of its own")
+        message = f"the manifest exceeds the limit of {largest // _MEBIBYTE} MiB"
+        faults.add(E_UNREADABLE, (), None, message, "keep data in other files")
         return None
     try:
         return content.decode("utf-8-sig")
@@ -88,6 +89,6 @@ def _read_text(name: str, largest: int, faults: Faults) -> str | None:
         before = content[: error.start]
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig", "replace")) + 1
         place = Place(before.count(b"\n") + 1, column)
-        message = f"not UTF-8: byte 0x{content[error.start]:02x} is none of its characters"
+        message = f"the manifest is not UTF-8: byte 0x{content[error.start]:02x} is not valid here"
         faults.add(E_SYNTAX, (), place, message, "save the file as UTF-8")
         return None

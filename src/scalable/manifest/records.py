@@ -1,4 +1,4 @@
-"""A map of the document -> a pydantic model, or faults that say what is wrong with it and where."""
+"""Conversion of a map of the document into a pydantic model, or into faults with their places."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _PLAIN_WORDS = {
 
 @dataclass(frozen=True)
 class _Shape:
-    """What an annotation says about reading.
+    """The rules of an annotation for reading a value.
 
     Attributes
     ----------
     kinds
-        Types of scalars that become the text that was written.
+        Types of scalars that are read as the text in the file.
     model
-        The record that is due here.
+        Model of the record that is expected here.
     items
-        Shape of what a list or an open map holds.
+        Shape of the items of a list, or of the values of an open map.
     """
 
     kinds: tuple[type, ...] = ()
@@ -59,7 +59,7 @@ class _Shape:
     items: _Shape | None = None
 
     def of_items(self) -> _Shape:
-        """Shape of what stands below, in a list or an open map."""
+        """Return the shape of the items of a list, or of the values of an open map."""
         return self.items or _Shape()
 
 
@@ -96,10 +96,10 @@ def _joined(shapes: list[_Shape]) -> _Shape:
 
 
 def _typed_value(node: Node, shape: _Shape) -> Any:
-    """Plain values for a model; keys without a value, or without a known one, are left out."""
+    """Return plain values for a model, without the keys that have no value or a broken one."""
     if isinstance(node, Scalar):
-        # Not isinstance: a boolean is an int there, and `account: true` is a slip. Of the ways to
-        # write no value only the empty one is text.
+        # Not isinstance: a boolean is an int there, and `account: true` is a mistake. An empty
+        # value is read as text, `null` and `~` are not.
         as_written = type(node.value) in shape.kinds
         return (
             node.written if as_written and not (node.value is None and node.written) else node.value
@@ -118,7 +118,7 @@ def _typed_value(node: Node, shape: _Shape) -> Any:
 
 
 def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
-    """The entry as a map; one without a value is an empty map."""
+    """Return an entry as a map, empty if the entry has no value; None if it is not a map."""
     if isinstance(entry.node, Table):
         return entry.node
     if entry.is_null:
@@ -131,20 +131,20 @@ def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How the faults of one kind of record are named.
+    """The words of messages about one kind of record.
 
     Attributes
     ----------
     unknown_code
-        Code of a key that the record does not have.
+        Code of a fault for an unknown key.
     noun
-        What a key of the record is called.
+        Name for a key of the record.
     also_known
-        Keys beside the model's own that belong here; for suggestions.
+        Keys to suggest beside the model's own.
     """
 
     unknown_code: str = E_BAD_OPTION
-    noun: str = "key that is known here"
+    noun: str = "key here"
     also_known: tuple[str, ...] = ()
 
 
@@ -156,27 +156,27 @@ def read_record(
     Parameters
     ----------
     model
-        What it may hold.
+        Model of the record.
     entry
-        The map, or an empty value.
+        Map, or an empty value.
     path
-        Where it is.
+        Path of the entry in the document.
     faults
-        Receives what is wrong with it.
+        Receiver of the faults.
     reading
-        How faults are named.
+        Words of messages.
 
     Returns
     -------
     BaseModel or None
-        None where there is a fault.
+        The record; None if it has a fault.
     """
     table = as_table(entry, path, faults)
     if table is None:
         return None
     values = _typed_value(table, _Shape(model=model))
     try:
-        # As JSON, because strict models then take lists for tuples and text for enumerations.
+        # As JSON: only then do strict models accept lists for tuples and text for enumerations.
         return model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         whole = Entry(entry.key_place, table)
@@ -209,7 +209,7 @@ def _file(
         known = (*_keys(model), *reading.also_known) if is_top else _keys_below(model, below)
         code = reading.unknown_code if is_top else E_BAD_OPTION
         noun = reading.noun if is_top else Reading.noun
-        message = f"{key!r} is no {noun}"
+        message = f"unknown {noun}: {key!r}"
         faults.add(code, (*path, *below), at.key_place, message, suggest(key, known))
         return
     code = kind if kind.startswith("E_") else E_BAD_OPTION
@@ -219,7 +219,7 @@ def _file(
 
 
 def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Path]:
-    """Follow a location of pydantic's, which names members of unions too."""
+    """Follow a location of pydantic, which also names members of unions."""
     at = whole
     path: Path = ()
     for part in location:
@@ -231,11 +231,11 @@ def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Pat
 
 def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
     text = _PLAIN_WORDS.get(found["type"], found["msg"])
-    if code != E_BAD_OPTION:
-        return text
     name = Diagnostic("", below or full[-1:], "").dotted_path
     shown = json.dumps(found["input"], ensure_ascii=False, default=repr)
     shown = shown if len(shown) <= _SHOWN else shown[: _SHOWN - 3] + "..."
+    if code != E_BAD_OPTION:
+        return f"{text}, not {shown}"
     if text.startswith("Input should "):
         return f"{name} must {text.removeprefix('Input should ')}, not {shown}"
     if text.startswith("must "):
@@ -253,7 +253,7 @@ def _hint(found: ErrorDetails) -> str | None:
             return "write true or false"
         return "write a whole number such as 4" if kind != "float_type" else "write a number"
     if kind == "string_type" and isinstance(value, bool):
-        return f'text is due; if it is meant so, write "{str(value).lower()}" in quotes'
+        return f'text is expected; for this text write "{str(value).lower()}" in quotes'
     if kind in ("literal_error", "enum") and isinstance(value, str):
         choices = found["ctx"]["expected"].replace(" or ", ", ").split(", ")
         return suggest(value, [choice.strip("'") for choice in choices])
@@ -265,7 +265,7 @@ def _keys(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _keys_below(model: type[BaseModel], below: Path) -> tuple[str, ...]:
-    """Keys of the record in which the last part of a path stands."""
+    """Return the keys of the record that holds the last part of a path."""
     shape = _Shape(model=model)
     for part in below[:-1]:
         fields = _shapes(shape.model) if shape.model and isinstance(part, str) else None

@@ -1,4 +1,4 @@
-"""A manifest with one target chosen: overlay merged, variables expanded, everything typed."""
+"""The manifest resolved for one target: overlay merged, variables expanded, values typed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedManifest:
-    """What everything downstream of the manifest uses.
+    """A manifest resolved for one target; planning and running use nothing else of it.
 
     Attributes
     ----------
     spec
-        The request, provider-neutral.
+        Deployment that the manifest asks for.
     data
-        What the manifest writes, as plain values: a manifest again, with this one target (and
-        those of its managers), without overlays, variables and comments.
+        Manifest as plain values, without overlays, variables and comments. Its targets are this
+        one and those of the managers.
     """
 
     spec: DeploymentSpec
@@ -46,9 +46,9 @@ class ResolvedManifest:
 
     @cached_property
     def lock(self) -> str:
-        """64 hexadecimal digits over ``data``.
+        """SHA-256 of ``data``, 64 hexadecimal digits.
 
-        They do not depend on the order of keys, comments, formatting, or on YAML or TOML.
+        It does not depend on comments, formatting, the order of keys, or the format of the file.
         """
         import hashlib
 
@@ -56,7 +56,7 @@ class ResolvedManifest:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
-        """The same with other options of its target.
+        """Return a copy with some options of the target replaced.
 
         Parameters
         ----------
@@ -71,23 +71,23 @@ class ResolvedManifest:
         return replace(self, spec=spec, data=data)
 
     def to_yaml(self) -> str:
-        """The resolved manifest as YAML, which resolves to the same lock again."""
+        """Return the resolved manifest as YAML; it resolves to the same lock."""
         from scalable.manifest.yaml_writer import to_yaml
 
         return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:
-        """Say where in the file a finding belongs.
+        """Find the place of a finding in the file.
 
         Parameters
         ----------
         diagnostic
-            A finding with a path; where the path is not written, its nearest ancestor is taken.
+            Finding with a path. If the file does not have the path, its nearest ancestor is used.
 
         Returns
         -------
         Diagnostic
-            The same with file, line, column and excerpt. One that has a line is not changed.
+            The finding with file, line, column and excerpt; unchanged if it already has a line.
         """
         if diagnostic.line is not None:
             return diagnostic
@@ -98,20 +98,20 @@ class ResolvedManifest:
 def resolved(
     view: Table, checked: Checked, target: str, *, source: Source, directory: pathlib.Path
 ) -> ResolvedManifest:
-    """Make the resolved manifest of a view that has no faults.
+    """Create the resolved manifest from a view without faults.
 
     Parameters
     ----------
     view
-        The document with the target's overlay merged in.
+        Document with the target's overlay merged in.
     checked
-        Its parts.
+        Parts of the view.
     target
-        Name of the chosen target.
+        Name of the target.
     source
-        What places refer to.
+        Text that places refer to.
     directory
-        Where relative paths start.
+        Directory where relative paths start.
     """
     data = _data(checked, target)
     spec = _spec(checked, target, directory)
@@ -142,7 +142,7 @@ def _written(record: Any) -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Write 4.0 as 4: the two mean the same wherever a number is due."""
+    """Replace 4.0 by 4, so that both have the same lock."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What an unquoted scalar means: the core schema of YAML 1.2 (yaml.org/spec/1.2.2, 10.3.2).
+"""Types of unquoted scalars by the core schema of YAML 1.2 (yaml.org/spec/1.2.2, 10.3.2).
 
-Not the rules of YAML 1.1, by which ``no`` is a boolean and ``12:00:00`` is 43200.
+The rules of YAML 1.1, where ``no`` is a boolean and ``12:00:00`` is 43200, are not used.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NUMBER_STARTS = frozenset("+-.0123456789")
-# Nobody writes a longer number, and Python refuses to read one of thousands of digits.
+# Python refuses to read a number of thousands of digits; a longer one is text.
 _LONGEST_NUMBER = 100
 
 
 def resolve_plain(text: str) -> str | int | float | bool | None:
-    """Type an unquoted scalar.
+    """Return the value of an unquoted scalar.
 
     Parameters
     ----------
     text
-        As it stands in the file.
+        Text of the scalar in the file.
 
     Returns
     -------
     str or int or float or bool or None
-        Text wherever no rule of the core schema applies.
+        The value; the text itself if no rule of the core schema applies.
     """
     if text in _WORDS:
         return _WORDS[text]

@@ -1,4 +1,4 @@
-"""What the parts of a manifest may hold; descriptions appear in the JSON Schema and in hints."""
+"""Models of the parts of a manifest; their descriptions appear in the JSON Schema and in hints."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
     "project": "The project.",
     "targets": "Named places to run, each a provider with its options.",
-    "components": "Named resource profiles; the name is the tag that calls are routed by.",
-    "tasks": "Named kinds of calls, each bound to a component.",
-    "overlays": "Named partial manifests; the one that a target names is merged into the rest.",
-    "managers": "Worker managers that feed one cluster together: a list of targets with limits.",
+    "components": "Named resource profiles; the name is the tag that routes calls.",
+    "tasks": "Named kinds of calls, each with the component that runs it.",
+    "overlays": "Named partial manifests; a target's overlay is merged into the manifest.",
+    "managers": "Worker managers that serve one cluster: a list of targets with limits.",
 }
 REQUIRED_SECTIONS = ("version", "project", "targets", "components")
 OVERLAY_SECTIONS = ("project", "targets", "components", "tasks", "managers")
 
 
 class Bounds(Record):
-    """Smallest and largest number of workers."""
+    """Minimum and maximum number of workers."""
 
-    minimum: NonNegativeInt = Field(default=0, description="Fewest workers.")
-    maximum: NonNegativeInt | None = Field(default=None, description="Most workers.")
+    minimum: NonNegativeInt = Field(default=0, description="Minimum number of workers.")
+    maximum: NonNegativeInt | None = Field(default=None, description="Maximum number of workers.")
 
     @model_validator(mode="after")
     def _in_order(self) -> Bounds:
         if self.maximum is not None and self.minimum > self.maximum:
             raise PydanticCustomError(
                 "bounds",
-                "minimum {minimum} is more than maximum {maximum}",
+                "minimum {minimum} exceeds maximum {maximum}",
                 {"minimum": self.minimum, "maximum": self.maximum},
             )
         return self
@@ -89,31 +89,29 @@ class Project(Record):
     """The project."""
 
     name: Text = Field(description="Name of the project; part of run and cluster names.")
-    default_storage: Text | None = Field(
-        default=None, description="Where results go: a directory or a URL."
-    )
+    default_storage: Text | None = Field(default=None, description="Directory or URL for results.")
     local_cache: Text | None = Field(
-        default=None, description="Directory for results that may be used again."
+        default=None, description="Directory for results that can be reused."
     )
 
 
 class Component(Record):
-    """A resource profile; every key may be left out."""
+    """A resource profile; every key is optional."""
 
     image: Text | None = Field(default=None, description="Container image of the workers.")
     runtime: ComponentRuntime | None = Field(
         default=None,
-        description="Container runtime, where it is not the target's; or host, to mount the "
-        "machine's Python into the image.",
+        description="Container runtime, by default the target's; host mounts the machine's "
+        "Python into the image.",
     )
     cpus: PositiveFloat = Field(default=1, description="Cores that one worker reserves.")
     memory: Memory | None = Field(
         default=None, description="Memory that one worker reserves, such as 20G."
     )
-    gpus: NonNegativeInt = Field(default=0, description="Devices that one worker reserves.")
-    slots: PositiveInt = Field(default=1, description="Calls that a worker runs at once.")
+    gpus: NonNegativeInt = Field(default=0, description="GPUs that one worker reserves.")
+    slots: PositiveInt = Field(default=1, description="Number of calls that a worker runs at once.")
     mounts: TextMap = Field(default={}, description="Path on the host: path in the container.")
-    env: Environment = Field(default={}, description="Environment of the workers.")
+    env: Environment = Field(default={}, description="Environment variables of the workers.")
     preload_script: Text | None = Field(
         default=None, description="Script that runs before a worker starts."
     )
@@ -121,19 +119,19 @@ class Component(Record):
         default=None, description="Number of workers, or a map of minimum and maximum."
     )
     tags: tuple[Text, ...] = Field(
-        default=(), description="Labels for grouping in reports; calls are not routed by them."
+        default=(), description="Labels that group components in reports; they route no calls."
     )
 
 
 class Task(Record):
-    """A named kind of call, with what is expected of it."""
+    """A named kind of call, with estimates of its number, time and memory."""
 
-    component: Text = Field(description="The component whose workers run it.")
+    component: Text = Field(description="Component whose workers run the calls.")
     cache: bool = Field(default=False, description="Whether results may be kept between runs.")
     outputs: Outputs = Field(
-        default=(), description="What it produces: a list of names, or a map of name to path."
+        default=(), description="Outputs: a list of names, or a map of name to path."
     )
-    count: PositiveInt | None = Field(default=None, description="How many calls are expected.")
+    count: PositiveInt | None = Field(default=None, description="Expected number of calls.")
     duration: Duration | None = Field(
         default=None, description="Expected time of one call, such as 90s or 1h30m."
     )
@@ -141,43 +139,47 @@ class Task(Record):
         default=None, description="Expected peak memory of one call, such as 2G."
     )
     after: tuple[Text, ...] = Field(
-        default=(), description="Tasks that must have ended before this one starts."
+        default=(), description="Tasks that must end before this one starts."
     )
 
 
 class Target(Record):
-    """What every target may hold, whatever its provider."""
+    """Options that every target may have, for all providers."""
 
-    provider: Text = Field(description="The provider: the kind of place.")
+    provider: Text = Field(description="Name of the provider.")
     overlay: Text | None = Field(
-        default=None, description="The overlay that is merged in for this target."
+        default=None, description="Overlay that is merged in for this target."
     )
     adaptive: Bounds | None = Field(
-        default=None, description="Let the number of workers follow the work, in all pools."
+        default=None,
+        description="Minimum and maximum number of workers in all pools; it follows the work.",
     )
     idle_timeout: Duration | None = Field(
-        default=None, description="End the cluster when it had no work for so long."
+        default=None, description="Time without work after which the cluster ends, such as 30min."
     )
     time_to_live: Duration | None = Field(
-        default=None, description="End the cluster when it is so old."
+        default=None, description="Age at which the cluster ends, such as 8h."
     )
     manager_grace: Duration | None = Field(
         default=None,
-        description="Let idle workers go whose manager has been silent for so long: 30min.",
+        description="Time without a sign of a manager after which its idle workers end.",
     )
     spill_after: Duration | None = Field(
-        default=None, description="Pass on to the next manager what was not delivered for so long."
+        default=None,
+        description="Time after which workers that did not start are asked of the next manager.",
     )
     price_per_core_hour: NonNegativeFloat | None = Field(
-        default=None, description="What one core costs for one hour."
+        default=None, description="Price of one core for one hour."
     )
 
 
 class Manager(Record):
-    """A worker manager that feeds the cluster."""
+    """A worker manager that starts workers for the cluster."""
 
-    target: Text = Field(description="The target that it provisions on.")
-    priority: int = Field(default=0, strict=True, description="Lower numbers are filled first.")
+    target: Text = Field(description="Target where the manager starts workers.")
+    priority: int = Field(
+        default=0, strict=True, description="Order of managers; lower numbers are used first."
+    )
     limits: dict[str, NonNegativeInt] = Field(
-        default={}, description="Component: most workers that this manager may provision."
+        default={}, description="Component: maximum number of workers that this manager starts."
     )

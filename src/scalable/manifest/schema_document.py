@@ -1,8 +1,7 @@
-"""The JSON Schema of the whole manifest, from the same models that check it.
+"""The JSON Schema of the manifest, made from the models that check it.
 
-A document that loads also validates against the schema. What the schema cannot say is left to
-loading: references between parts, counts that are in order, quotes around numbers that a variable
-stands for, and what an overlay makes of the rest.
+Every document that loads also validates against the schema. Only loading checks references, the
+order of bounds, the types of variables' values, and the document with an overlay merged in.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from scalable.manifest.tree import TAG_PATTERN
 Schema = dict[str, Any]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-#: A value that is wholly one variable, and text that holds one.
+#: A value that consists of one variable, and text that contains one.
 _VARIABLE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^{}]*)?\}$"}
 _WITH_VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _NULL = {"type": "null"}
 
 
 def json_schema(option_models: OptionModels) -> Schema:
-    """Describe the manifest (JSON Schema, draft 2020-12).
+    """Return the JSON Schema of the manifest (draft 2020-12).
 
     Parameters
     ----------
     option_models
-        Name of each provider -> model of its options; None for one that accepts any option.
+        Name of each provider -> model of its options; None if the provider accepts any option.
 
     Returns
     -------
     dict
-        Plain JSON values.
+        The schema as plain JSON values.
     """
     defs = _definitions(option_models)
     sections = {
@@ -102,7 +101,7 @@ def _definitions(option_models: OptionModels) -> Schema:
 
 
 def _target(common: Schema, own: Schema | None) -> Schema:
-    """Everything that a target of one provider may hold."""
+    """Return the schema of one provider's targets."""
     if own is None:
         return {"type": "object", "properties": common["properties"]}
     return {
@@ -114,7 +113,7 @@ def _target(common: Schema, own: Schema | None) -> Schema:
 
 
 def _any_target(common: Schema, option_models: Mapping[str, Any], *, partial: bool) -> Schema:
-    """A target, with one branch for each provider."""
+    """Return the schema of a target, with one branch for each provider."""
     names = [{"enum": sorted(option_models)}, _WITH_VARIABLE]
     names += [{"type": "string", "pattern": _any_case(name)} for name in option_models]
     described = {"description": common["properties"]["provider"].get("description", "")}
@@ -163,7 +162,7 @@ def _components(*, minimum: int, name: str = "component") -> Schema:
 
 
 def _relaxed(schema: Schema) -> Schema:
-    """Allow what the file may write beside the value itself: nothing, or a variable."""
+    """Return a schema that also allows an empty value, or a variable."""
     relaxed = {key: _relaxed_part(key, value) for key, value in schema.items() if key != "title"}
     required = schema.get("required", ())
     for key, value in relaxed.get("properties", {}).items():
@@ -191,7 +190,7 @@ def _relaxed_part(key: str, value: Any) -> Any:
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """One or the other, with what an editor shows kept outside."""
+    """Return a schema for either of two, with the texts for editors at its top."""
     shown: Schema = {
         key: schema[key] for key in ("description", "default", "examples") if key in schema
     }
@@ -209,7 +208,7 @@ def _open(values: Schema) -> Schema:
 
 
 def _any_case(name: str) -> str:
-    """A pattern for a name in whatever case."""
+    """Return a pattern of a name that ignores case."""
     letters = (f"[{c.lower()}{c.upper()}]" if c.isalpha() else f"[{c}]" for c in name)
     return rf"^\s*{''.join(letters)}\s*$"
 

@@ -1,4 +1,4 @@
-"""What ``scalable init`` writes."""
+"""The files that ``scalable init`` writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ version: 1
 project:
   name: {name}
 
-# Where it may run. Choose with --target or SCALABLE_TARGET.
+# Places to run. Choose one with --target or SCALABLE_TARGET.
 targets:
   local:
     provider: local
@@ -28,7 +28,7 @@ targets:
     walltime: 01:00:00
     n_workers: 10
 
-# What workers are like. The name is the tag: client.submit(..., tag="model").
+# Kinds of workers. The name is the tag of calls: client.submit(..., tag="model").
 components:
   model:
     cpus: 1
@@ -40,7 +40,7 @@ components:
     cpus: 1
     memory: 1G
 
-# What is called, and what to expect of it; plans share workers out by this.
+# Kinds of calls, with estimates of their number and cost. Plans divide the workers by them.
 tasks:
   simulate:
     component: model
@@ -89,12 +89,12 @@ if __name__ == "__main__":
 
 
 def starter_manifest(project_name: str) -> str:
-    """A commented manifest that validates.
+    """Return a commented manifest that validates.
 
     Parameters
     ----------
     project_name
-        Name of the project; quoted where YAML would take it for something else.
+        Name of the project; it is quoted if YAML would not read it as text.
     """
     name = project_name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name.lower() in (
@@ -107,5 +107,5 @@ def starter_manifest(project_name: str) -> str:
 
 
 def starter_workflow() -> str:
-    """A workflow that runs with the manifest of :func:`starter_manifest`."""
+    """Return a workflow that runs with the manifest of :func:`starter_manifest`."""
     return _WORKFLOW

@@ -1,7 +1,7 @@
-"""TOML text -> tree.
+"""Reader of TOML text, which returns a tree.
 
-``tomllib`` reads the values and refuses what is no TOML; it tells nothing about places. A second
-walk over the text, which may count on its being valid, finds where each key and value stands.
+``tomllib`` reads the values and rejects invalid TOML, but does not report places. A second pass
+over the text, which is then known to be valid, finds the place of each key and value.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def read_toml(text: str, faults: Faults) -> Node | None:
     Parameters
     ----------
     text
-        The document.
+        Text of the document.
     faults
-        Receives what is wrong with it.
+        Receiver of the faults.
 
     Returns
     -------
     Node or None
-        None where the text cannot be read.
+        The tree; None if the text cannot be read.
     """
     start = Place(1, 1)
     # tomllib takes time quadratic in the length of a dotted key.
     if any(part.count(".") > MAX_DEPTH for part in _KEY_ENDS.split(text)):
-        message = f"a line holds more than {MAX_DEPTH} dots"
-        faults.add(E_SYNTAX, (), start, message, "nest less, or break the text into lines")
+        message = f"a line has more than {MAX_DEPTH} dots"
+        faults.add(E_SYNTAX, (), start, message, "use fewer levels, or split the text into lines")
         return None
     try:
         data = tomllib.loads(text)
@@ -56,9 +56,10 @@ def read_toml(text: str, faults: Faults) -> Node | None:
     except tomllib.TOMLDecodeError as error:
         _file_syntax_error(error, faults)
     except RecursionError:
-        faults.add(E_SYNTAX, (), start, "nested too deep to be read", "flatten it")
+        faults.add(E_SYNTAX, (), start, "the manifest is nested too deeply", "use fewer levels")
     except UnfitValueError as error:
-        faults.add(E_SYNTAX, error.path, start, str(error), "split the manifest, or flatten it")
+        hint = "split the manifest, or use fewer levels"
+        faults.add(E_SYNTAX, error.path, start, str(error), hint)
     return None
 
 
@@ -70,12 +71,12 @@ def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
     if message.startswith(_TWICE):
         faults.add(E_DUPLICATE_KEY, (), place, message, "keep one of the two")
     else:
-        hint = "text needs quotes, and each key a value"
+        hint = "put text in quotes, and give each key a value"
         faults.add(E_SYNTAX, (), place, f"not valid TOML: {message}", hint)
 
 
 class _Walk:
-    """Where everything stands in a valid document."""
+    """The places of the keys and values in a valid document."""
 
     def __init__(self, text: str) -> None:
         start = Place(1, 1)
@@ -145,14 +146,14 @@ class _Walk:
             self.written[path] = Written(key, place, self._bare())
 
     def _closed(self, bracket: str) -> bool:
-        """Step over separators; True when the list or table is at its end."""
+        """Skip separators, and return whether the list or table ends here."""
         self._skip_lines()
         while self._take(","):
             self._skip_lines()
         return self._take(bracket) or self._tokens[self._at][0] == "end"
 
     def _bare(self) -> str:
-        """Text of a number, date or boolean, which may hold dots."""
+        """Return the text of a number, date or boolean, which may contain dots."""
         text = ""
         while (kind_text := self._tokens[self._at])[0] == "bare" or kind_text[1] == ".":
             text += kind_text[1]

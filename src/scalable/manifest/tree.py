@@ -1,7 +1,7 @@
-"""The document as a tree that remembers where each value was written.
+"""The document as a tree whose nodes know their places in the file.
 
-Trees are immutable and share what they have in common: merging an overlay copies only the maps on
-the way to what it changes.
+Trees are immutable and share nodes: merging an overlay copies only the maps above the changed
+values.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 Path: TypeAlias = tuple[str | int, ...]
 
-#: Deeper nesting and more values than these are refused, aliases counted as often as they stand.
+#: Limits of nesting and of the number of values; an alias counts each time that it is used.
 MAX_DEPTH = 100
 MAX_NODES = 100_000
-#: Tags name Dask resources, jobs and pods, and stand in `tag=n` on a command line.
+#: Tags are part of the names of Dask resources, jobs and pods, and of `tag=n` on command lines.
 TAG_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 
@@ -34,16 +34,15 @@ class Scalar:
     Attributes
     ----------
     value
-        As the format's rules type it.
+        Value by the rules of the file's format.
     written
-        The text in the file, so that ``00123`` can stay what it is where text is due.
+        Text in the file, so that ``00123`` can be read as text where text is expected.
     place
-        None where the manifest is not a file.
+        Place in the file; None if the manifest is not a file.
     plain
-        True where a value that is wholly one variable is typed anew after expansion.
+        Whether the value gets a new type after expansion if it consists of one variable.
     broken
-        True where the value is not known because a fault was reported for it; whoever checks the
-        tree passes over it.
+        Whether the value is unknown because a fault was reported for it; checks ignore it.
     """
 
     value: str | int | float | bool | None
@@ -69,7 +68,7 @@ class Table:
     place: Place | None = None
 
     def get(self, key: str) -> Entry | None:
-        """The entry of a key, or None."""
+        """Return the entry of a key, or None."""
         return self.entries.get(key)
 
 
@@ -85,24 +84,24 @@ class Entry:
 
     @property
     def place(self) -> Place | None:
-        """Where to point: at a scalar itself, at the key of anything longer or empty."""
+        """Place to report: the value of a scalar, the key of any other or empty value."""
         if isinstance(self.node, Scalar) and (self.node.written or not self.node.plain):
             return self.node.place
         return self.key_place or self.node.place
 
     @property
     def is_null(self) -> bool:
-        """Whether the key has no value, which counts as leaving it out."""
+        """Whether the key has no value, which means the same as no key."""
         return is_null(self.node)
 
 
 def is_null(node: Node) -> bool:
-    """Whether a node is an empty value; one that is not known is none."""
+    """Return whether a node is an empty value; a broken one is not empty."""
     return isinstance(node, Scalar) and node.value is None and not node.broken
 
 
 def children(node: Node) -> list[tuple[str | int, Entry]]:
-    """What a node holds, by key or position."""
+    """Return the children of a node with their keys or positions."""
     if isinstance(node, Table):
         return list(node.entries.items())
     if isinstance(node, Sequence):
@@ -111,7 +110,7 @@ def children(node: Node) -> list[tuple[str | int, Entry]]:
 
 
 def child(node: Node, part: str | int) -> Entry | None:
-    """One step down the tree, or None where it leads nowhere."""
+    """Return the child of a node at a key or position, or None."""
     if isinstance(node, Table) and isinstance(part, str):
         return node.get(part)
     if isinstance(node, Sequence) and isinstance(part, int) and part < len(node.items):
@@ -126,9 +125,9 @@ def nearest(start: Entry, path: Path) -> tuple[Entry, int]:
     Returns
     -------
     Entry
-        The last that was found.
+        The last entry on the path.
     int
-        How many parts of the path led to it.
+        Number of parts of the path that exist.
     """
     for depth, part in enumerate(path):
         step = child(start.node, part)
@@ -139,7 +138,7 @@ def nearest(start: Entry, path: Path) -> tuple[Entry, int]:
 
 
 def merge(base: Node, over: Node) -> Node:
-    """Lay one tree over another: maps merge, everything else is replaced."""
+    """Merge one tree into another: maps are merged, everything else is replaced."""
     if not isinstance(base, Table) or not isinstance(over, Table):
         return over
     entries = dict(base.entries)
@@ -153,7 +152,7 @@ def merge(base: Node, over: Node) -> Node:
 
 
 def text_of(entry: Entry | None) -> str | None:
-    """A scalar as text, as it was written; None for anything else and for what is not known."""
+    """Return the text of a scalar; None for a broken scalar, and for any other node."""
     if entry is None or not isinstance(entry.node, Scalar) or entry.node.broken:
         return None
     value = entry.node.value
@@ -163,7 +162,7 @@ def text_of(entry: Entry | None) -> str | None:
 
 
 def plain_value(node: Node) -> Any:
-    """The tree as plain Python values, without keys that have no value or no known one."""
+    """Return a tree as plain Python values, without keys whose value is empty or broken."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
@@ -176,5 +175,5 @@ def plain_value(node: Node) -> Any:
 
 
 def is_broken(node: Node) -> bool:
-    """Whether a node stands for a value that is not known."""
+    """Return whether a node stands for an unknown value."""
     return isinstance(node, Scalar) and node.broken

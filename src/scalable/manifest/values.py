@@ -1,4 +1,4 @@
-"""Plain Python values -> tree."""
+"""Conversion of plain Python values into a tree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scalable.manifest.tree import (
 
 @dataclass(frozen=True)
 class Written:
-    """Where a key and its value stand, and the value's own text where it has no quotes."""
+    """The places of a key and its value, and the value's text if it has no quotes."""
 
     key: Place
     value: Place
@@ -31,7 +31,7 @@ class Written:
 
 
 class UnfitValueError(ValueError):
-    """A value that no manifest can hold; ``path`` says where it is."""
+    """A value that a manifest cannot have, at ``path``."""
 
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(message)
@@ -39,19 +39,19 @@ class UnfitValueError(ValueError):
 
 
 def tree_of(data: Mapping[Any, Any], written: Mapping[Path, Written] | None = None) -> Node:
-    """Make a tree of values that another reader, or the caller's own code, has made.
+    """Convert plain values into a tree.
 
     Parameters
     ----------
     data
         Maps, lists and scalars. Paths and dates become text.
     written
-        Path -> where it stands.
+        Path -> places of its key and value.
 
     Raises
     ------
     UnfitValueError
-        For values of other types, keys that are not text, and more or deeper values than are read.
+        If a value has another type, a key is not text, or there are too many values or levels.
     """
     return _Growth(written or {}).node(data, ())
 
@@ -64,9 +64,9 @@ class _Growth:
     def node(self, value: Any, path: Path) -> Node:
         self._count += 1
         if self._count > MAX_NODES:
-            raise UnfitValueError(f"holds more than {MAX_NODES:,} values", ())
+            raise UnfitValueError(f"the manifest has more than {MAX_NODES:,} values", ())
         if len(path) > MAX_DEPTH:
-            raise UnfitValueError(f"nested more than {MAX_DEPTH} levels deep", ())
+            raise UnfitValueError(f"the manifest has more than {MAX_DEPTH} levels", ())
         written = self._written.get(path)
         place = written.value if written else None
         if isinstance(value, Mapping):
@@ -84,13 +84,13 @@ class _Growth:
 
 def _key(key: Any, path: Path) -> str:
     if not isinstance(key, str):
-        raise UnfitValueError(f"a key must be text, and {key!r} is not", path)
+        raise UnfitValueError(f"a key must be text, not {key!r}", path)
     return key
 
 
 def _scalar(value: Any, path: Path, place: Place | None, text: str | None) -> Scalar:
     if isinstance(value, dt.date | dt.time):
-        # TOML has types for these; a walltime of 12:00:00 is meant as text.
+        # TOML has types for these; a walltime of 12:00:00 means the text.
         written = text or value.isoformat()
         return Scalar(written, written, place, plain=False)
     if isinstance(value, os.PathLike):
@@ -101,4 +101,4 @@ def _scalar(value: Any, path: Path, place: Place | None, text: str | None) -> Sc
         return Scalar(value, text or str(value).lower(), place)
     if isinstance(value, int | float | str):
         return Scalar(value, text or str(value), place)
-    raise UnfitValueError(f"a {type(value).__name__} cannot stand in a manifest", path)
+    raise UnfitValueError(f"a manifest cannot have a value of type {type(value).__name__}", path)

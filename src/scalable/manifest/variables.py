@@ -1,6 +1,6 @@
 """Expansion of ``${NAME}`` and ``${NAME:-default}`` in values.
 
-Keys are left alone, and so is a bare ``$NAME``; ``$${NAME}`` stands for a literal ``${NAME}``.
+Keys are not expanded, nor is ``$NAME`` without braces; ``$${NAME}`` is a literal ``${NAME}``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from scalable.manifest.scalars import resolve_plain
 from scalable.manifest.tree import Entry, Node, Path, Place, Scalar, Sequence, Table
 
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
-_HOW = "write ${NAME} or ${NAME:-default}; $${...} stays as it is"
+_HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"
 
-#: Receives path, place, message, hint, and whether a variable without value is the reason.
+#: Arguments: path, place, message, hint, and whether the fault is a variable that is not set.
 Report = Callable[[Path, Place | None, str, str, bool], None]
 
 
@@ -25,7 +25,7 @@ class _Expansion:
     report: Report
 
     def node(self, node: Node, path: Path) -> Node:
-        """The node itself where nothing in it changes."""
+        """Return the expanded node; the node itself if it has no variables."""
         if isinstance(node, Scalar):
             return self._scalar(node, path) if "${" in node.written else node
         if isinstance(node, Sequence):
@@ -61,7 +61,7 @@ class _Expansion:
                 self.report(path, node.place, message, hint, True)
             else:
                 shown = node.written[match.start() : match.start() + 40].split("\n")[0]
-                self.report(path, node.place, f"{shown!r} is no variable", _HOW, False)
+                self.report(path, node.place, f"{shown!r} is not a variable", _HOW, False)
             failed = True
             return ""
 
@@ -74,21 +74,22 @@ class _Expansion:
 
 
 def _is_text(value: str) -> bool:
-    """False where the environment holds bytes that are not UTF-8."""
+    """Return False for a variable of the environment that is not UTF-8."""
     return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def expand(node: Node, environ: Mapping[str, str], report: Report) -> Node:
-    """Put the values of variables into a tree.
+    """Replace the variables in a tree by their values.
 
     Parameters
     ----------
     node
-        The whole document.
+        Tree of the document.
     environ
         Name -> value.
     report
-        Called for each variable that has no value, and each ``${`` that is none.
+        Function that is called for each variable without a value, and for each ``${`` that does
+        not start a variable.
 
     Returns
     -------

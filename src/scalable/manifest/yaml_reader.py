@@ -1,7 +1,7 @@
-"""YAML text -> tree.
+"""Reader of YAML text, which returns a tree.
 
-Built from the parser's events rather than from PyYAML's nodes: nesting costs no recursion, aliases
-can be counted before they are followed, and quoted scalars stay apart from plain ones.
+It reads the parser's events and not PyYAML's nodes: nesting needs no recursion, aliases are counted
+before they are followed, and quoted scalars can be told from plain ones.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
 class _UnreadableError(Exception):
-    """Reading cannot go on; the fault has been filed."""
+    """The document cannot be read further; the fault was reported."""
 
 
 @dataclass
 class _Open:
-    """A map or list whose end has not come yet."""
+    """A map or list whose end was not read yet."""
 
     place: Place
     anchor: str | None
@@ -44,7 +44,7 @@ class _Open:
     entries: dict[str, Entry] = field(default_factory=dict)
     items: list[Node] = field(default_factory=list)
     merged: list[Node] = field(default_factory=list)
-    #: The key that waits for its value; (None, place) where the key itself was refused.
+    #: Key whose value comes next; (None, place) if the key itself was rejected.
     key: tuple[str | None, Place] | None = None
 
 
@@ -54,17 +54,17 @@ def read_yaml(text: str, faults: Faults, *, quoted_is_plain: bool = False) -> No
     Parameters
     ----------
     text
-        The document.
+        Text of the document.
     faults
-        Receives what is wrong with it.
+        Receiver of the faults.
     quoted_is_plain
-        True for JSON, which has no unquoted text: a quoted string that is wholly one variable is
-        then typed after expansion.
+        True for JSON, which has no unquoted text: a quoted string that consists of one variable
+        then gets its type after expansion.
 
     Returns
     -------
     Node or None
-        None where the text cannot be read at all, and where it holds nothing.
+        The tree; None if the text cannot be read or is empty.
     """
     builder = _Builder(faults, quoted_is_plain=quoted_is_plain)
     try:
@@ -91,7 +91,7 @@ def _file_syntax_error(error: yaml.YAMLError, text: str, faults: Faults) -> None
     context = getattr(error, "context", None)
     line = faults.source.lines[place.line - 1] if place.line <= len(faults.source.lines) else ""
     if "${" in line and ("{" in line.replace("${", "") or "[" in line):
-        hint = "inside {...} and [...] a variable must be quoted, or stand on a line of its own"
+        hint = "inside {...} and [...] put a variable in quotes, or use one line for each value"
     elif "\t" in line[: place.column]:
         hint = "indent with spaces, not tabs"
     else:
@@ -111,7 +111,7 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Grow the tree by one event of the parser."""
+        """Add one event of the parser to the tree."""
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
@@ -124,7 +124,7 @@ class _Builder:
             self._documents += 1
             if self._documents > 1:
                 hint = "keep one document; use overlays for variants"
-                self._stop(_place(event), "a second document starts here", hint)
+                self._stop(_place(event), "the file has a second document, from here on", hint)
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         place = _place(event)
@@ -144,7 +144,8 @@ class _Builder:
         if event.tag is not None:
             self._refuse_tag(event.tag, place)
         if len(self._open) >= MAX_DEPTH:
-            self._stop(place, f"nested more than {MAX_DEPTH} levels deep", "flatten it")
+            message = f"the manifest has more than {MAX_DEPTH} levels"
+            self._stop(place, message, "use fewer levels")
         is_map = isinstance(event, yaml.MappingStartEvent)
         self._open.append(_Open(place, event.anchor, is_map, self._count))
         self._grow(1, place)
@@ -167,8 +168,8 @@ class _Builder:
         place = _place(event)
         known = self._anchors.get(event.anchor or "")
         if known is None:
-            message = f"the alias *{event.anchor} has no finished anchor &{event.anchor} before it"
-            self._stop(place, message, "define the anchor further up, outside of this value")
+            message = f"the alias *{event.anchor} has no anchor &{event.anchor} before it"
+            self._stop(place, message, "define the anchor above this line and outside this value")
         self._grow(known[1], place)
         self._attach(known[0])
 
@@ -188,12 +189,12 @@ class _Builder:
     def _key(self, node: Node) -> tuple[str | None, Place]:
         place = node.place or Place(1, 1)
         if not isinstance(node, Scalar):
-            self._fault(place, "a key must be text, not a list or a map", "write a plain name")
+            self._fault(place, "a key must be text, not a list or a map", "write a name")
             return None, place
         if not isinstance(node.value, str):
             shown = node.written or "nothing"
-            message = f"a key must be text, and {shown} is not"
-            self._fault(place, message, f'put it into quotes: "{node.written}"')
+            message = f"a key must be text, not {shown}"
+            self._fault(place, message, f'put it in quotes: "{node.written}"')
         return node.written, place
 
     def _entry(self, parent: _Open, key: str | None, place: Place, node: Node) -> None:
@@ -207,7 +208,7 @@ class _Builder:
             parent.entries[key] = Entry(place, node)
             return
         was = first.key_place.line if first.key_place else "?"
-        message = f"the key {key!r} is here twice; first on line {was}"
+        message = f"duplicate key {key!r}; the first is on line {was}"
         self._faults.add(E_DUPLICATE_KEY, self._path(), place, message, "keep one of the two")
 
     def _merge(self, parent: _Open, place: Place, node: Node) -> None:
@@ -218,19 +219,19 @@ class _Builder:
             self._fault(place, "<< takes a map or a list of maps", "write `<<: *anchor`")
 
     def _path(self) -> Path:
-        """Path of the value that is being read; of its map while a key is."""
+        """Return the path of the value that is read, or of the map whose key is read."""
         parts = [(o.key[0] if o.key else None) if o.is_map else len(o.items) for o in self._open]
         return tuple(part for part in parts if part is not None)
 
     def _grow(self, nodes: int, place: Place) -> None:
         self._count += nodes
         if self._count > MAX_NODES:
-            message = f"holds more than {MAX_NODES:,} values, aliases written out"
-            self._stop(place, message, "split the manifest, or drop the anchors that multiply")
+            message = f"the manifest has more than {MAX_NODES:,} values, each alias counted in full"
+            self._stop(place, message, "split the manifest, or use fewer aliases")
 
     def _refuse_tag(self, tag: str, place: Place) -> None:
         shown = tag.replace("tag:yaml.org,2002:", "!!")
-        self._fault(place, f"the tag {shown} is not supported", "leave the tag out")
+        self._fault(place, f"the tag {shown} is not supported", "remove the tag")
 
     def _fault(self, place: Place, message: str, hint: str) -> None:
         self._faults.add(E_SYNTAX, self._path(), place, message, hint)

@@ -1,4 +1,4 @@
-"""Plain values -> the YAML text of a manifest."""
+"""Writer of a manifest's plain values as YAML text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def to_yaml(data: Mapping[str, Any]) -> str:
     Parameters
     ----------
     data
-        The manifest as plain values; text in them is taken literally, ``${`` too.
+        Plain values of the manifest; ``${`` in their texts is literal.
     """
     return yaml.dump(_escaped(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _escaped(value: Any) -> Any:
-    """Keep a literal ``${`` from being read as a variable."""
+    """Escape each ``${``, so that it is not read as a variable."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
@@ -31,7 +31,7 @@ def _escaped(value: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what YAML 1.1 would take for something else than text, and what 1.2 would."""
+    """A YAML writer that quotes each text that YAML 1.1 or 1.2 would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True

@@ -168,7 +168,7 @@ def test_max_workers(diagnose, value):
         6,
         "targets.t.max_workers",
     )
-    assert found.message == "max_workers must be a positive integer"
+    assert found.message.startswith("max_workers must be a positive integer, not ")
     assert found.hint
 
 
@@ -222,7 +222,7 @@ def test_every_bad_value_is_a_bad_option_with_its_path(diagnose, text):
         (component("zzz: 1"), "known: image, runtime, cpus"),
         (local("max_worker: 1"), "did you mean 'max_workers'?"),
         (local("adaptve: {}"), "did you mean 'adaptive'?"),
-        (local("overlay: o"), "there is none to choose from"),
+        (local("overlay: o"), "none is defined"),
         (target("    provider: Slrum\n"), "did you mean 'slurm'?"),
         (local("containers: dokcer"), "did you mean 'docker'?"),
         (local("threads_per_worker: '2'"), "write 2 without quotes"),

@@ -115,7 +115,7 @@ def test_an_unset_variable_is_named_and_brings_no_further_faults(diagnose):
 def test_a_variable_in_flow_style_is_explained(diagnose):
     (found,) = diagnose("version: 1\nproject: {name: ${NAME:-p}}\n")
     assert (found.code, found.line) == ("E_SYNTAX", 2)
-    assert "quoted" in found.hint
+    assert "in quotes" in found.hint
 
 
 TWO_TARGETS = """\
