@@ -5,13 +5,15 @@ import time
 from scalable.liveness import identify_process
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord
+from scalable.spec.clusters import PoolStatus
 
 ID = "0f0e0d0c-1111-4222-8333-444455556666"
 ADDRESS = "tls://127.0.0.1:4711"
 
 
 def pool(wanted, running, launching=0, failed=0, **more):
-    return dict(wanted=wanted, running=running, launching=launching, failed=failed, **more)
+    counts = {"wanted": wanted, "running": running, "launching": launching, "failed": failed}
+    return PoolStatus(**counts, **more).to_dict()
 
 
 STATUS = {

@@ -84,7 +84,7 @@ def test_a_guess_is_called_one(invoke, project):
         (["--policy", "safe"], 3, "needs an objective"),
         (["--objective", "balance", "--deadline", "80s"], 3, "shortest possible time is 1 m 48 s"),
         (["--objective", "balance", "--budget", "0.01"], 3, "cheapest plan costs"),
-        (["--front"], 64, "--front needs an --objective"),
+        (["--front"], 64, "--front needs --objective"),
     ],
 )
 def test_what_cannot_be_served(arguments, code, words, invoke, working):

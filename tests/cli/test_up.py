@@ -44,12 +44,13 @@ Tasks:
   reduce -> analysis
 
 Why:
-  - simulate: 10 calls of 1 m 00 s in pool model, by the manifest.
-  - reduce: 1 call of 30.0 s in pool analysis, by the manifest.
-  - Confidence of a run that takes 0.8 to 1.25 times as long as predicted: no earlier prediction can
-    be held against its run, and forecasts count for 17% by the calls they rest on.
-  - The cost of 660 worker-seconds counts workers while their pool has work; if all stay until the
-    end it is 990 worker-seconds. `adaptive` on the target lets idle ones go.
+  - simulate: 10 calls of 1 m 00 s in pool model, according to the manifest.
+  - reduce: 1 call of 30.0 s in pool analysis, according to the manifest.
+  - Confidence that the run takes 0.8 to 1.25 times the predicted time is low: no call of simulate
+    was measured.
+  - The cost of 660 worker-seconds counts workers only while their pool has work; it is 990
+    worker-seconds if all workers stay until the end. Set `adaptive` on the target to release idle
+    workers.
 
 Ends:   after 30 m 00 s without work
 """

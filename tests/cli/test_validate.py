@@ -69,7 +69,7 @@ def test_what_the_provider_and_the_bounds_say_is_reported_too(invoke, project):
     result = invoke("validate", "--target", "local")
     assert result.code == 2
     assert "scalable.yaml:7:18: error E_BAD_OPTION: max_workers 1 is less than" in result.out
-    assert "hint: the least workable value is 3" in result.out
+    assert "hint: the smallest value that works is 3" in result.out
     # Both local targets say so of the component: it is said once.
     assert result.out.count("preload_script needs a process of its own") == 1
     assert invoke("validate").out.count("hint: set processes: true on target 'local'") == 1

@@ -491,8 +491,8 @@ def test_counts_that_cannot_hold_are_refused_with_their_place(manifest):
     report = session.validate()
     (error,) = report.errors
     assert (error.code, error.dotted_path) == ("E_BAD_OPTION", "targets.local.max_workers")
-    assert (error.line, error.hint) == (8, "the least workable value is 10")
-    with pytest.raises(ManifestError, match="least workable value is 10"):
+    assert (error.line, error.hint) == (8, "the smallest value that works is 10")
+    with pytest.raises(ManifestError, match="smallest value that works is 10"):
         session.start()
     assert not (manifest.parent / ".scalable").exists()
 
