@@ -1,6 +1,6 @@
-"""When work ends on workers of which some are still starting. Pure.
+"""End of known work on connected and starting workers. Pure.
 
-Work is taken as a fluid that free workers share; only the longest call is taken as a whole.
+The model treats work as a fluid that the free workers share; only the longest call is indivisible.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Arrivals of workers, and of work, are merged into so many groups: enough for one look.
+#: Maximum number of groups into which arrivals of workers, and of work, are merged; enough for one
+#: decision.
 GROUPS = 8
 
 
 class Portion(NamedTuple):
-    """Work that becomes ready together: in how many seconds, worker-seconds, and longest call."""
+    """Work that becomes ready together: seconds until then, worker-seconds, and longest call."""
 
     ready_s: float
     work_s: float
@@ -23,30 +24,30 @@ class Portion(NamedTuple):
 
 @dataclass(frozen=True)
 class Capacity:
-    """Workers over time.
+    """Number of workers over time.
 
     Attributes
     ----------
     steps
-        (seconds from now, workers that join then), the soonest first.
+        Pairs (seconds from now, workers that join then), the soonest first.
     """
 
     steps: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(cls, connected: int, arriving: Sequence[float], more: int, startup_s: float) -> Capacity:
-        """Workers that are there, those that arrive in so many seconds, and others asked for now.
+        """Return the capacity of connected workers, starting ones, and ones requested now.
 
         Parameters
         ----------
         connected
-            Workers that are there.
+            Number of connected workers.
         arriving
-            For each worker on its way, in how many seconds it is expected.
+            Seconds until each starting worker is expected to connect.
         more
-            Workers that would be asked for now.
+            Number of workers that would be requested now.
         startup_s
-            Seconds until those are there.
+            Seconds until the workers requested now connect.
         """
         steps = [(0.0, float(connected))] if connected else []
         steps += _merged(sorted(arriving))
@@ -55,14 +56,14 @@ class Capacity:
         return cls(tuple(sorted(steps)))
 
     def done_s(self, work_s: float, since_s: float = 0.0) -> float:
-        """When work that is ready since then is done, in seconds from now; inf without workers.
+        """Return the seconds from now until work is done; inf without workers.
 
         Parameters
         ----------
         work_s
             Worker-seconds.
         since_s
-            When it is ready, in seconds from now.
+            Seconds from now until the work is ready.
         """
         left, at, workers = work_s, since_s, 0.0
         for start, count in self.steps:
@@ -80,28 +81,29 @@ class Capacity:
     def queue_s(
         self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
-        """How long calls wait, those that are queued and those that come until none waits.
+        """Return the total waiting time of a stream's calls, and the time when none waits any more.
 
-        A worker that joins starts one at once, and every worker one for each that ends; calls are
-        taken as a fluid.
+        Counted are the queued calls and those that arrive until the queue is empty. A worker that
+        joins starts a call at once, and every worker starts one for each call that ends; the model
+        treats calls as a fluid.
 
         Parameters
         ----------
         calls
-            That are queued, as a number of workers that they fill.
+            Queued calls, as the number of workers that they fill.
         call_s
             Seconds of a call.
         busy
-            Of the workers that are there, how many run calls.
+            Number of connected workers that run calls.
         rate
-            Calls that come for each second, in so many seconds; later than the last worker the
-            rate stays what it is then.
+            Function from seconds from now to the calls that arrive per second then. After the last
+            worker has joined, the rate is taken to stay constant.
 
         Returns
         -------
         tuple
-            Seconds of all calls together, and when none waits any more, in seconds from now; inf
-            where more come than the workers can run.
+            Total waiting seconds of all calls, and seconds from now until none waits; both inf if
+            more calls arrive than the workers can run.
         """
         queue, at, workers, waited = calls, 0.0, 0.0, 0.0
         for start, count in self.steps:
@@ -119,21 +121,21 @@ class Capacity:
 
 
 def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
-    """Seconds waited and the queue, after so long a time in which it grows (shrinks) so fast."""
+    """Return the seconds waited and the queue after a time of constant growth (or shrinkage)."""
     if queue + grows * seconds >= 0:
         return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
     return waited + queue**2 / -grows / 2, 0.0
 
 
 def _merged(times: Sequence[float]) -> list[tuple[float, float]]:
-    """(time, count) of at most :data:`GROUPS` groups of neighbours."""
+    """Return pairs (mean time, count) of at most :data:`GROUPS` groups of neighbouring times."""
     size = max(1, -(-len(times) // GROUPS))
     chunks = (times[i : i + size] for i in range(0, len(times), size))
     return [(sum(chunk) / len(chunk), float(len(chunk))) for chunk in chunks]
 
 
 def merged(portions: Iterable[Portion]) -> list[Portion]:
-    """At most :data:`GROUPS` portions, the soonest first; those of one group are ready together."""
+    """Merge portions with similar times into at most :data:`GROUPS`, the soonest first."""
     ordered = sorted(portions)
     size = max(1, -(-len(ordered) // GROUPS))
     chunks = (ordered[i : i + size] for i in range(0, len(ordered), size))
@@ -148,17 +150,17 @@ def merged(portions: Iterable[Portion]) -> list[Portion]:
 
 
 def finish_s(capacity: Capacity, portions: Sequence[Portion]) -> float:
-    """When all the work is done, in seconds from now.
+    """Return the seconds from now until all the work is done.
 
-    Whatever is ready from some moment on has to be done after that moment: the latest of the ends
-    that this gives for each moment.
+    The work that becomes ready from some moment on is done after that moment. Each moment so gives
+    an earliest end; the result is the latest of them.
 
     Parameters
     ----------
     capacity
-        The workers.
+        Number of workers over time.
     portions
-        The work, the soonest first.
+        Work, the soonest first.
     """
     latest, after = 0.0, 0.0
     first = capacity.steps[0][0] if capacity.steps else float("inf")

@@ -1,6 +1,6 @@
-"""When pending calls will have ended, and how far that can be relied on. Pure.
+"""Prediction of the end of pending calls, with its reliability. Pure.
 
-What is not known of a call is drawn from those that ended lately; calls go, in their order, to the
+Unknown running times are drawn from those of recently ended calls. Each call, in order, goes to the
 worker that is free first.
 """
 
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from statistics import median, stdev
 from typing import NamedTuple
 
-#: A prediction holds where what comes lies between these times of it.
+#: A prediction holds if the actual time divided by the predicted time is in this range.
 BAND = (0.8, 1.25)
-#: So many calls are placed one by one; what is before them is spread evenly over the workers.
+#: Number of calls that are placed one by one; those before them are spread evenly over the workers.
 PLACED_CALLS = 1000
-#: Placements of calls that one prediction may cost.
+#: Maximum number of placements of calls for one prediction.
 PLACEMENTS = 6_000
-#: Standard deviation of the logarithms of running times where nothing is known, and how many ended
-#: calls that assumption is worth.
+#: Standard deviation of the logarithms of running times if nothing is known, and the weight of that
+#: assumption as a number of ended calls.
 ASSUMED_SPREAD, ASSUMED_WEIGHT = 0.6, 1.0
-#: The same of running times that the caller states.
+#: Standard deviation of the logarithms of running times that the caller states.
 STATED_SPREAD = 0.5
-#: As many predictions as have come true or not until they weigh as much as the calculation.
+#: Number of judged predictions that weighs as much as the calculated probability.
 CALCULATION_WEIGHT = 5.0
 
 
@@ -36,11 +36,11 @@ class Pending:
     Attributes
     ----------
     stated
-        For each call, its running time in seconds, or None where nobody says.
+        Running time of each call in seconds, None if the caller gives none.
     ended
         Running times of calls that ended lately, in seconds.
     workers
-        How many share the calls.
+        Number of workers that share the calls.
     """
 
     stated: Sequence[float | None]
@@ -49,34 +49,34 @@ class Pending:
 
     @property
     def known(self) -> bool:
-        """Whether anything can be said of when they end."""
+        """Whether the end of the calls can be predicted."""
         return not self.stated or (self.workers > 0 and bool(self.samples or all_known(self)))
 
     @property
     def samples(self) -> Sequence[float]:
-        """Running times that unknown ones are taken from."""
+        """Running times from which unknown ones are drawn."""
         return self.ended or [d for d in self.stated if d is not None]
 
 
 def all_known(pending: Pending) -> bool:
-    """Whether every call says how long it takes."""
+    """Return whether the running time of every call is stated."""
     return None not in pending.stated
 
 
 class Prediction(NamedTuple):
-    """Seconds, and the probability that they hold."""
+    """Predicted seconds, and the probability that the prediction holds."""
 
     seconds: float | None
     confidence: float
 
 
 def predict(pools: Sequence[Pending]) -> Prediction:
-    """When the last of the pending calls ends.
+    """Predict the end of the last pending call.
 
     Parameters
     ----------
     pools
-        The pools, each with its pending calls.
+        Pending calls of each pool.
     """
     busy = [pool for pool in pools if pool.stated]
     if not busy:
@@ -97,13 +97,13 @@ def predict(pools: Sequence[Pending]) -> Prediction:
 
 
 def _draw(pool: Pending, source: random.Random) -> float:
-    """Seconds until a pool's calls have ended, with unknown running times drawn."""
+    """Return the seconds until a pool's calls have ended, with unknown running times drawn."""
     samples = pool.samples
     return _placed([source.choice(samples) if d is None else d for d in pool.stated], pool.workers)
 
 
 def _doubtful(pool: Pending, source: random.Random) -> float:
-    """The same, with what is not known of the running times: their mean, and their spread."""
+    """Return the same seconds with random errors of the running times: of their mean and spread."""
     spread, seen = _spread(pool.ended), len(pool.ended)
     missing = math.sqrt(max(0.0, spread**2 - _observed_spread(pool.ended) ** 2))
     stated = min(spread, STATED_SPREAD)
@@ -120,19 +120,19 @@ def _doubtful(pool: Pending, source: random.Random) -> float:
 
 
 def _observed_spread(ended: Sequence[float]) -> float:
-    """Standard deviation of the logarithms."""
+    """Return the standard deviation of the logarithms of running times."""
     return stdev([math.log(max(d, 1e-6)) for d in ended]) if len(ended) > 1 else 0.0
 
 
 def _spread(ended: Sequence[float]) -> float:
-    """The same, leaning on the assumed one where few calls have ended."""
+    """Return the same deviation, closer to the assumed one the fewer calls have ended."""
     count = max(0, len(ended) - 1)
     total = ASSUMED_WEIGHT * ASSUMED_SPREAD**2 + count * _observed_spread(ended) ** 2
     return math.sqrt(total / (ASSUMED_WEIGHT + count))
 
 
 def _placed(lengths: Sequence[float], workers: int) -> float:
-    """Seconds until calls have ended that go, in their order, to who is free first."""
+    """Return the seconds until all calls have ended; each goes to the worker that is free first."""
     early, late = lengths[:-PLACED_CALLS], lengths[-PLACED_CALLS:]
     free = [sum(early) / workers] * min(workers, len(late))
     for length in late:
@@ -142,7 +142,7 @@ def _placed(lengths: Sequence[float], workers: int) -> float:
 
 @dataclass
 class Reliability:
-    """How many predictions came true; those that new work overtook count for nothing."""
+    """Share of predictions that held; predictions before new work arrived are not counted."""
 
     held: int = 0
     judged: int = 0
@@ -150,12 +150,12 @@ class Reliability:
     _seen: tuple[float, int] = field(default=(0.0, 0), init=False)
 
     def look(self, pending: int, now: float) -> None:
-        """Take note of how many calls are pending.
+        """Record the number of pending calls.
 
         Parameters
         ----------
         pending
-            Calls of all pools.
+            Number of pending calls of all pools.
         now
             Monotonic seconds.
         """
@@ -164,7 +164,7 @@ class Reliability:
             self._open = None
         elif pending == 0 and self._open is not None:
             since, predicted = self._open
-            # The last call ended between two looks.
+            # The last call ended between this call of the method and the one before.
             actual = (last + now) / 2 - since
             self.judged += 1
             self.held += BAND[0] * predicted <= actual <= BAND[1] * predicted
@@ -172,11 +172,11 @@ class Reliability:
         self._seen = now, pending
 
     def note(self, predicted: float | None, now: float) -> None:
-        """Remember a prediction, until it is seen whether it comes true."""
+        """Keep a prediction until the pending calls have ended."""
         if predicted and self._open is None:
             self._open = now, predicted
 
     def adjusted(self, confidence: float) -> float:
-        """A calculated probability, weighed against how often predictions came true."""
+        """Return a calculated probability corrected by the share of predictions that held."""
         total = CALCULATION_WEIGHT * confidence + self.held
         return total / (CALCULATION_WEIGHT + self.judged)

@@ -1,4 +1,4 @@
-"""What is known of a pool's work at one look. Pure."""
+"""Known work of a pool at one moment. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 @dataclass(frozen=True)
 class Load:
-    """What a look at a pool tells. Work in worker-seconds."""
+    """Known work of a pool, in worker-seconds."""
 
-    #: That is ready or will be before a worker that is asked for now, and seconds of what follows.
+    #: Work that is ready, or will be before a worker requested now connects; seconds of later work.
     portions: tuple[Portion, ...]
     rest_s: float
-    #: Calls that run or could run, and those that wait for a worker.
+    #: Number of calls that run or could run, and number of calls that wait for a worker.
     ready: int
     queued: int
-    #: Of these calls and those that become ready before a worker could be there.
+    #: Number of ready calls and of calls that become ready before a worker requested now connects.
     useful: int
     work_s: float
-    #: When it ends with as many workers as are of use, in seconds from now.
+    #: Seconds from now until the work ends with as many workers as it can use.
     end_s: float
-    #: Mean seconds of a call, and of one that is queued.
+    #: Mean seconds of a call, and of a queued call.
     call_s: float
     queued_s: float
 
 
 def load_of(view: PoolView, model: TaskModel) -> Load:
-    """The known work of a pool."""
+    """Return the known work of a pool."""
     portions: list[Portion] = []
     kinds = {*view.running, *view.queued}
     means = {kind: _mean_s(model, kind, view.running.get(kind, ())) for kind in kinds}
@@ -78,11 +78,11 @@ def load_of(view: PoolView, model: TaskModel) -> Load:
 
 
 def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
-    """Mean seconds of a kind's calls; those that run count, but are no proof of far longer ones.
+    """Return the mean seconds of a kind's calls; the estimate from running calls is limited.
 
-    Time on test assumes that calls end at random moments. Where all take alike, and many started
-    together, it says far too much until the first ends: nothing shows that they take longer than
-    twice what they have run for.
+    Time on test assumes that calls end at random moments. If all calls take equally long and many
+    started together, the estimate is far too high until the first one ends. The limit is twice the
+    longest time that a call has run.
     """
     plain = model.mean_s(kind)
     if not running:
@@ -91,6 +91,6 @@ def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
 
 
 def delays_s(view: PoolView) -> list[float]:
-    """In how many seconds each worker on its way is expected, the soonest first."""
+    """Return the seconds until each starting worker is expected to connect, the soonest first."""
     late = 0.1 * view.startup_s
     return sorted(max(view.startup_s - since, late) for since in view.arriving)

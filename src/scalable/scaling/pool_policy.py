@@ -1,4 +1,4 @@
-"""What a policy is told of one pool, and what it answers. The same live and in the simulator."""
+"""Input and result of a policy for one pool, the same for live pools and in the simulator."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 @dataclass(frozen=True)
 class PoolView:
-    """One pool at one moment. Lengths of time in seconds.
+    """State of one pool at one moment. Lengths of time are in seconds.
 
     Attributes
     ----------
     now
         Monotonic time.
     minimum, maximum
-        Bounds of the count of workers; ``maximum`` None means without.
+        Bounds of the worker count; ``maximum`` None means no maximum.
     slots
-        Calls that one worker runs at once.
+        Number of calls that one worker runs at once.
     wanted
-        Workers that are wanted now.
+        Number of workers that are wanted now.
     busy, idle
-        Connected workers that are not leaving: those that run or hold calls, and the others.
+        Numbers of connected workers that are not leaving: with and without calls.
     arriving
-        For each worker that was asked for and has not connected, how long ago that was.
+        Time since each worker that has not connected yet was requested.
     queued
-        Kind -> ready calls that do not run yet.
+        Kind -> number of ready calls that do not run yet.
     running
-        Kind -> for each running call, how long it has run for.
+        Kind -> time that each running call has run.
     coming
-        Calls that wait for others: in how long they are expected to be ready, their kind, and how
-        many; the soonest first.
+        Calls that wait for others, as (expected time until they are ready, kind, number), the
+        soonest first.
     submitted
-        Calls that the pool was given so far, ended ones included.
+        Number of all calls that the pool has received, ended ones included.
     graph
-        Whether the calls that are known are taken to be all: what comes later follows from them. An
-        open stream of calls otherwise.
+        Whether the known calls are taken to be all calls. Otherwise they are an open stream: more
+        calls may arrive at any time.
     startup_s
-        How long a worker takes from being asked for until it connects, as learned.
+        Learned time from the request of a worker until it connects.
     billed_startup_s
-        How much of that is paid for.
+        Part of the start-up time that is billed.
     billed_least_s
-        A worker is paid for at least so long.
+        Minimum time for which a worker is billed.
     """
 
     now: float
@@ -67,7 +67,7 @@ class PoolView:
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """How many workers a pool is to have, why, and when the known calls will have ended."""
+    """Decided worker count of a pool, its reason, and the seconds until the known calls end."""
 
     workers: int
     reason: str
@@ -75,17 +75,18 @@ class PoolDecision:
 
 
 class PoolPolicy(Protocol):
-    """Decides for one pool; one object for each pool, it may remember what it saw."""
+    """Policy for the worker count of one pool; one object for each pool, which may keep state."""
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """How many workers, in all, the pool is to have from now on.
+        """Return the total number of workers that the pool should have from now on.
 
-        Never less than ``view.busy``, except above ``view.maximum``; busy workers are not removed.
+        The count is at least ``view.busy``, unless ``view.maximum`` is less: busy workers are not
+        removed.
 
         Parameters
         ----------
         view
-            The pool.
+            State of the pool.
         model
-            What its calls take; it has seen those that ended.
+            Model of the running times of its calls; it has observed the ended ones.
         """

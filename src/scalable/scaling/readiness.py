@@ -1,4 +1,4 @@
-"""When the calls of a graph that wait for others will be ready. Pure, and bounded in cost."""
+"""Expected times at which the blocked calls of a graph become ready. Pure, with bounded cost."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from scalable.scaling.task_model import Kind, TaskModel
 
-#: No more waiting calls than this are looked at, those next to be ready first.
+#: Maximum number of blocked calls that are examined, those that become ready first.
 LARGEST_LOOK = 10_000
-#: Calls of a kind that become ready within so much of each other, relative to how far ahead that
-#: is, are one entry.
+#: Relative width of the time intervals from now; calls of a kind that become ready in the same
+#: interval are one entry.
 RESOLUTION = 0.1
 
 #: Component -> (seconds from now, kind, count), the soonest first; see ``PoolView.coming``.
@@ -24,7 +24,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 class Slots(NamedTuple):
-    """Where a component's calls run: how many at once, and when the first can, in seconds."""
+    """Slots of a component: number of calls at once, and seconds until the first slot exists."""
 
     width: int
     begin_s: float = 0.0
@@ -32,17 +32,17 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphView(Generic[Id]):
-    """The calls of a graph that have not ended; ids are of the caller's choosing.
+    """Calls of a graph that have not ended; the caller chooses the ids.
 
     Attributes
     ----------
     running
-        Id -> kind and seconds that the call has run for.
+        Id -> kind of the call, and seconds that it has run.
     queued
-        Id -> kind of a ready call that does not run yet, in the order in which they will.
+        Id -> kind of a ready call that does not run yet, in the order of execution.
     blocked
-        Id -> kind of a call, and the calls that it waits for. Those that are nowhere in this view
-        are taken to have ended.
+        Id -> kind of the call, and ids of the calls that it waits for. Ids that are not in this
+        view are taken to be ended calls.
     """
 
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
@@ -56,25 +56,24 @@ def coming(
     slots: Mapping[str, Slots] | None = None,
     limit: int = LARGEST_LOOK,
 ) -> Coming:
-    """When the calls that wait for others are expected to be ready.
+    """Return the times at which blocked calls are expected to become ready.
 
-    A call is ready when the last one that it waits for has ended. What waits for a call whose
-    running time is only guessed is left out: nobody should be paid on a guess.
+    A call is ready when the last call that it waits for has ended. Calls that wait for one with a
+    guessed running time are left out: workers should not be paid because of a guess.
 
-    Calls that are queued, or become ready while others are queued, start behind what is queued in
-    their pool now; among themselves they do not wait, so that far ahead the times are early rather
-    than late.
+    Calls that become ready while others are queued start after the calls that are queued in their
+    pool now. They do not wait for each other, so distant times are early rather than late.
 
     Parameters
     ----------
     graph
-        The calls.
+        Calls of the graph.
     model
-        What they take.
+        Model of their running times.
     slots
-        Component -> where its calls run; without, there is always a free slot.
+        Component -> its slots; a component without an entry always has a free slot.
     limit
-        So many waiting calls are looked at; what waits for calls beyond is left out.
+        Maximum number of blocked calls to examine; calls that wait for further ones are left out.
     """
     means: dict[Kind, float] = {}
     known: dict[Kind, bool] = {}
@@ -114,9 +113,9 @@ def coming(
 
 @dataclass
 class _Group(Generic[Id]):
-    """Calls that wait for the very same calls: one object says for which.
+    """Calls that wait for the same calls, which one shared object lists.
 
-    So a stage of many calls after another one is looked at once, and not once for each call.
+    A stage of many calls that follow another stage is so examined once, not once for each call.
     """
 
     calls: list[Id] = field(default_factory=list)
@@ -127,7 +126,7 @@ class _Group(Generic[Id]):
 def _waiting(
     graph: GraphView[Id], ends: Mapping[Id, float]
 ) -> tuple[list[_Group[Id]], dict[Id, list[_Group[Id]]]]:
-    """Groups of blocked calls, and which of them wait for a blocked call."""
+    """Return the groups of blocked calls, and the groups that wait for each blocked call."""
     groups: dict[int, _Group[Id]] = {}
     dependents: dict[Id, list[_Group[Id]]] = defaultdict(list)
     for call, (_, others) in graph.blocked.items():
@@ -151,7 +150,7 @@ def _under_way(
     length_s: Callable[[Kind], float],
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
-    """When calls that run or are queued end, and when each component has started all of them."""
+    """Return the ends of running and queued calls, and the last start of each component."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():

@@ -1,4 +1,4 @@
-"""Shares out among pools what all of them may have together. Pure."""
+"""Division of a common maximum of workers among pools. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """What one pool asks for.
+    """Claim of one pool to workers.
 
     Attributes
     ----------
     least
-        Workers that are not taken from it: its minimum, and those that are busy.
+        Number of workers that the pool keeps in any case: the larger of its
+        minimum and its busy workers.
     wished
-        Workers that it should have.
+        Number of workers that the pool should have.
     work_s
-        Worker-seconds that it has to do.
+        Pending work of the pool in worker-seconds.
     """
 
     least: int
@@ -25,17 +26,18 @@ class Claim(NamedTuple):
 
 
 def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
-    """Pool -> workers, together no more than the maximum unless the least are more already.
+    """Divide a maximum among pools and return pool -> workers.
 
-    Every pool gets its least, then one that has none and wishes some, then the one with the most
-    work for each worker; ties go in the order of the claims.
+    Every pool gets its ``least``, even if their sum exceeds the maximum. Each further worker goes
+    to a pool that has none and wishes some, otherwise to the pool with the most work per worker.
+    Ties go in the order of the claims.
 
     Parameters
     ----------
     maximum
-        Workers of all pools together.
+        Maximum number of workers of all pools together.
     claims
-        Pool -> what it asks for.
+        Pool -> its claim.
     """
     counts = {tag: claim.least for tag, claim in claims.items()}
     left = maximum - sum(counts.values())

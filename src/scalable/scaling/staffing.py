@@ -1,7 +1,8 @@
-"""How many workers a stream of calls needs whose next calls are not known. Pure.
+"""Worker counts for a stream of calls whose next calls are not known. Pure.
 
-Queueing theory gives how long calls wait (Erlang 1917); what idle time is worth follows from the
-gaps that were seen, as in the ski-rental problem (Karlin et al. 1990, with the gaps' own law).
+Waiting times follow from queueing theory (Erlang 1917). The time for which an idle worker is kept
+follows from the observed gaps, as in the ski-rental problem (Karlin et al. 1990) with the gaps' own
+distribution.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import fmean, median
 
-#: Arrivals are counted in bins of so many seconds, wider where calls come more rarely.
+#: Initial width in seconds of the bins in which arrivals are counted; wider for rare calls.
 BIN_S = 15.0
 KEPT_BINS = 48
-#: Fewer bins, or fewer bins in which any call came, tell nothing of a rate.
+#: Minimum number of bins, and of bins with a call, for an estimate of the rate.
 LEAST_BINS = 4
 LEAST_FILLED = 3
-#: Bins are widened until so many of them have calls.
+#: Bins are widened until this number of them have calls.
 ENOUGH_FILLED = 8
-#: No bin counts for more than so many times the usual one that has any: a burst is no rate.
+#: Maximum count of a bin relative to the median of the bins with calls: a burst is not a rate.
 LARGEST_BIN = 3.0
 KEPT_GAPS = 50
 
 
 class ArrivalRate:
-    """Calls that come for each second, from how many had come at several moments.
+    """Estimate of the calls that arrive per second, from their total number at several moments.
 
-    A straight line through the latest bins. Its slope is believed as far as it stands out from what
-    chance does to the counts of a steady stream, which is Poisson's.
+    The estimate is a straight line through the latest bins. Its slope is reduced by the share that
+    chance explains, as the counts of a steady stream follow Poisson's distribution.
     """
 
     def __init__(self) -> None:
@@ -39,14 +40,14 @@ class ArrivalRate:
         self._line: tuple[float, float] = (0.0, 0.0)
 
     def see(self, now: float, submitted: int) -> None:
-        """Take note of how many calls have come by now."""
+        """Record the total number of calls that have arrived by now."""
         if self._start is None:
-            # What is there at the first look came at once.
+            # The arrival times of earlier calls are not known.
             self._start, self._counted = now, submitted
             return
         fitted = False
         while now - self._start >= self._width:
-            # What came since the last look is in the first bin that ended since.
+            # Calls since the previous record belong to the first bin that ended since.
             self._bins.append(submitted - self._counted)
             self._counted = submitted
             self._start += self._width
@@ -60,7 +61,7 @@ class ArrivalRate:
             self._line = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
-        """Calls for each second at the end of the last bin, and how that changes each second."""
+        """Return the calls per second at the end of the last bin, and their change per second."""
         count = len(self._bins)
         filled = [n for n in self._bins if n]
         if count < LEAST_BINS or len(filled) < LEAST_FILLED:
@@ -76,20 +77,20 @@ class ArrivalRate:
         return max(0.0, level) / self._width, slope / self._width**2
 
     def at(self, ahead_s: float) -> float:
-        """Calls for each second in so many seconds; 0 while too little was seen."""
+        """Return the calls per second in ``ahead_s`` seconds; 0 without enough observations."""
         level, slope = self._line
         return max(0.0, level + slope * ahead_s)
 
 
 def waiting_share(workers: int, load: float) -> float:
-    """Share of calls that wait (Erlang's C), by its recursion over B.
+    """Return the share of calls that wait: Erlang's C, computed by the recursion for Erlang's B.
 
     Parameters
     ----------
     workers
-        Above ``load``.
+        Number of workers, above ``load``.
     load
-        Calls for each second times seconds of a call.
+        Calls per second times seconds of a call.
     """
     blocked = 1.0
     for count in range(1, workers + 1):
@@ -100,21 +101,22 @@ def waiting_share(workers: int, load: float) -> float:
 def standing_workers(
     rate: float, length_s: float, startup_s: float, billed_s: float, weight: float
 ) -> int:
-    """Workers to keep for a stream: 0 where it is better to ask for one for each call.
+    """Return the number of workers to keep for a stream; 0 if one worker per call is better.
 
-    Minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a call: with ``n`` workers it waits
-    as Erlang says and costs ``n / rate``; without, it waits for a start and pays for it.
+    The result minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a call. With ``n``
+    workers a call waits according to Erlang's formula and costs ``n / rate``. Without workers it
+    waits for the start of one and pays for it.
 
     Parameters
     ----------
     rate
-        Calls for each second.
+        Calls per second.
     length_s
         Seconds of a call.
     startup_s, billed_s
-        Seconds of a start, and how many of them are paid for.
+        Seconds of a worker's start, and the billed part of them.
     weight
-        What time is worth, 0 to 1.
+        Weight of time against cost, 0 to 1.
     """
     load = rate * length_s
     if load <= 0:
@@ -135,18 +137,18 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
 
 
 def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
-    """How long the last idle worker of a stream is kept, in seconds.
+    """Return the seconds for which the last idle worker of a stream is kept.
 
-    What would have been best for the gaps that were seen. Where that is to stay through all of
-    them, as where none was seen, until idling has cost what a start does: never more than twice
-    what would have been best.
+    The result is the time with the lowest total cost for the observed gaps. If that time covers
+    all gaps, or there are none, the worker is kept until idling has cost as much as a start: the
+    cost is then at most twice the lowest possible one.
 
     Parameters
     ----------
     gaps
-        Lengths of past times without any call, in seconds.
+        Lengths of past gaps between calls, in seconds.
     start_worth_s
-        Seconds of idling that cost as much as letting the worker go and starting another one.
+        Seconds of idling that cost as much as releasing the worker and starting another one.
     """
     best, least, below = 0.0, start_worth_s * len(gaps), 0.0
     for place, gap in enumerate(sorted(gaps), 1):
@@ -159,16 +161,16 @@ def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
 
 
 def served_s(call_s: float, calls: float, startup_s: float) -> float:
-    """How much less calls that come together wait where one worker is there, in seconds of all.
+    """Return the total waiting seconds that one existing worker saves calls that arrive together.
 
     Parameters
     ----------
     call_s
         Mean seconds of a call.
     calls
-        How many come together.
+        Number of calls that arrive together.
     startup_s
-        Seconds of a start.
+        Seconds of a worker's start.
     """
     served = min(max(1.0, calls), math.ceil(startup_s / call_s))
     return served * (startup_s - call_s * (served - 1) / 2)

@@ -1,7 +1,8 @@
-"""What calls take: learned from those that ended, and from those that still run. Pure.
+"""Model of the running time and memory of calls, learned from ended and running ones. Pure.
 
-A kind of call is its component, its task name and the size of its input. Kinds with few samples
-lean on what is above them: a size on its task, a task on earlier runs, the manifest, its component.
+A kind of call is its component, its task name and the size of its input. An estimate from few
+samples is combined with that of the level above: of a size with its task, of a task with earlier
+runs, the manifest and its component.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from typing import NamedTuple
 from scalable.quantiles import quantile
 from scalable.spec import Forecast, ForecastSource
 
-#: Seconds that a call is taken to run where nothing at all is known.
+#: Assumed running time of a call in seconds if nothing is known.
 UNKNOWN_DURATION_S = 10.0
-#: Earlier runs weigh as much as so many calls of this run, at most.
+#: Maximum weight of earlier runs, as a number of calls of this run.
 LARGEST_HISTORY_WEIGHT = 20
-#: From so many samples on quantiles are those of the sample; below, those of a lognormal law.
+#: Minimum number of samples for sample quantiles; fewer samples get those of a lognormal law.
 ENOUGH_SAMPLES = 20
-#: Few samples that agree are no proof of no spread: least standard deviation of logarithms.
+#: Minimum standard deviation of logarithms: a few similar samples do not prove a small spread.
 LEAST_SPREAD = 0.3
-#: The spread that is assumed with fewer than three samples.
+#: Assumed standard deviation of logarithms with fewer than three samples.
 ASSUMED_SPREAD = 1.0
-#: How many running times of a kind are kept, the latest ones.
+#: Number of the latest running times that are kept for each kind.
 KEPT_SAMPLES = 1000
 
 
 class Kind(NamedTuple):
-    """A kind of call; ``bucket`` None means of any size."""
+    """Kind of call; ``bucket`` None means any size."""
 
     component: str
     task: str = ""
@@ -38,7 +39,7 @@ class Kind(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A call that ended: seconds, peak memory in bytes, and bytes of its input."""
+    """Measurement of an ended call: its kind, seconds, and peak memory in bytes."""
 
     kind: Kind
     duration_s: float
@@ -46,31 +47,31 @@ class Sample(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """What the manifest says of a task: seconds and bytes of one call, each or None."""
+    """Manifest's values for one call of a task: seconds and bytes, each None if not given."""
 
     duration_s: float | None = None
     memory: int | None = None
 
 
 def size_bucket(nbytes: float | None) -> int | None:
-    """The bucket of an input's size; each holds sizes up to four times its least.
+    """Return the bucket of an input's size; sizes in one bucket differ by a factor below four.
 
     Parameters
     ----------
     nbytes
-        Bytes, or None where the size is not known; nothing and unknown share no bucket.
+        Bytes, or None if the size is not known; empty inputs and unknown sizes differ.
     """
     return None if nbytes is None else int(nbytes).bit_length() // 2
 
 
 @dataclass
 class _Record:
-    """Calls of one kind: from earlier runs and of this one."""
+    """Calls of one kind, from earlier runs and from this one."""
 
     earlier: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
-    #: Sums over all calls of this run, also of those whose running time is not kept.
+    #: Sums over all calls of this run, including those whose running time is not kept.
     count: int = 0
     total_s: float = 0.0
 
@@ -91,16 +92,16 @@ class _Record:
 
 
 class TaskModel:
-    """Predicts running times and peak memory of calls.
+    """Prediction of the running times and peak memory of calls.
 
     Parameters
     ----------
     expectations
-        (component, task) -> what the manifest expects of a call.
+        (component, task) -> the manifest's values for a call.
     history
-        Calls of earlier runs; failed ones tell nothing and should be left out.
+        Calls of earlier runs; failed ones should be left out.
     unknown_s
-        Seconds that a call is taken to run where nothing is known.
+        Assumed running time of a call in seconds if nothing is known.
     """
 
     def __init__(
@@ -126,29 +127,30 @@ class TaskModel:
             self._records.setdefault(kind, _Record()).add(sample, earlier=earlier)
 
     def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:
-        """Mean running time of a kind's calls in seconds, with those that still run counted.
+        """Return the mean running time of a kind's calls in seconds, including running calls.
 
-        Total time on test over the number of ended calls, with a conjugate gamma prior: the
-        estimator of an exponential law's mean under censoring (Epstein and Sobel 1953).
+        The estimate is the total time on test divided by the number of ended calls, with a
+        conjugate gamma prior: the estimator of the mean of an exponential distribution under
+        censoring (Epstein and Sobel 1953).
 
         Parameters
         ----------
         kind
-            Of the calls.
+            Kind of the calls.
         running
-            Seconds that each running call of the kind has run for.
+            Seconds that each running call of the kind has run.
         """
         mean, weight = self._prior(kind)
         record = self._records.get(kind, _Record())
         return (weight * mean + record.total_s + sum(running)) / (weight + record.count)
 
     def knows(self, kind: Kind) -> bool:
-        """Whether the running time of a task's calls is more than a guess: expected, or seen."""
+        """Return whether the running time of a task is given by the manifest or observed."""
         expected = self._expectations.get((kind.component, kind.task), Expectation())
         return expected.duration_s is not None or Kind(kind.component, kind.task) in self._records
 
     def _prior(self, kind: Kind) -> tuple[float, float]:
-        """What is known without the calls of this run: a mean, and the calls that it is worth."""
+        """Return the mean without the calls of this run, and its weight as a number of calls."""
         record = self._records.get(kind)
         above = self._above(kind)
         if record is None or not record.earlier:
@@ -158,7 +160,7 @@ class TaskModel:
         return mean, float(min(count, LARGEST_HISTORY_WEIGHT))
 
     def _above(self, kind: Kind) -> float:
-        """The mean of what a kind leans on, in seconds."""
+        """Return the mean running time at the level above a kind, in seconds."""
         if kind.bucket is not None:
             return self.mean_s(Kind(kind.component, kind.task))
         if kind.task:
@@ -171,10 +173,10 @@ class TaskModel:
         return fmean(known) if known else self.unknown_s
 
     def _usual_s(self, component: str) -> float:
-        """What a task of a component takes of which nothing is known, in seconds.
+        """Return the assumed running time of an unknown task of a component, in seconds.
 
-        The geometric mean of its other tasks and of the guess for any: lengths of tasks differ by
-        orders of magnitude, and one long task does not make the others long.
+        The result is the geometric mean of the component's known tasks and the general assumption:
+        running times differ by orders of magnitude, and one long task does not make others long.
         """
         tasks = [
             fmean(record.durations)
@@ -186,14 +188,14 @@ class TaskModel:
         return geometric_mean(max(mean, 1e-3) for mean in (*tasks, self.unknown_s))
 
     def residual_s(self, kind: Kind, elapsed_s: float) -> float:
-        """How much longer a call is going to run, in seconds.
+        """Return the expected remaining running time of a call in seconds.
 
         Parameters
         ----------
         kind
-            Of the call.
+            Kind of the call.
         elapsed_s
-            Seconds that it has run for.
+            Seconds that the call has run.
         """
         record = self._records.get(kind)
         longer = [d for d in record.durations if d > elapsed_s] if record is not None else []
@@ -203,7 +205,7 @@ class TaskModel:
         return max(mean - elapsed_s, 0.3 * mean, 0.5 * elapsed_s if elapsed_s > mean else 0.0)
 
     def forecast(self, kind: Kind) -> Forecast:
-        """What a call of this kind will take; see :class:`scalable.spec.Forecast`."""
+        """Return the forecast for a call of this kind; see :class:`scalable.spec.Forecast`."""
         expected = self._expectations.get((kind.component, kind.task), Expectation())
         record = self._best_record(kind)
         durations = [] if record is None else record.durations
@@ -223,9 +225,9 @@ class TaskModel:
         )
 
     def _best_record(self, kind: Kind) -> _Record | None:
-        """The closest level with three samples, or the closest that has any.
+        """Return the record of the closest level with three samples, or else with any samples.
 
-        A component's other tasks say nothing of a task that the manifest describes.
+        Other tasks of the component are not used for a task that the manifest describes.
         """
         described = (kind.component, kind.task) in self._expectations
         levels = [k for k in _levels(kind) if k.task == kind.task or not described]
@@ -235,12 +237,12 @@ class TaskModel:
 
 
 def _levels(kind: Kind) -> tuple[Kind, ...]:
-    """A kind and those above it, the closest first."""
+    """Return a kind and the kinds above it, the closest first."""
     return (kind, Kind(kind.component, kind.task), Kind(kind.component))
 
 
 def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
-    """Mean and quantiles (0.5, 0.8, 0.95) of some running times in seconds."""
+    """Return the mean and the quantiles (0.5, 0.8, 0.95) of running times in seconds."""
     ordered = sorted(durations)
     count = len(ordered)
     if count >= ENOUGH_SAMPLES:
@@ -252,24 +254,24 @@ def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _lognormal(median: float, spread: float, count: int) -> tuple[float, float, float, float]:
-    """A typical value, thrice: as mean, and quantiles that the next of ``count`` samples keeps."""
+    """Return the median twice (also as the mean), and quantiles 0.8 and 0.95 of the next sample."""
     widened = spread * math.sqrt(1 + 1 / count)
     q80, q95 = (median * math.exp(t_quantile(q, count - 1) * widened) for q in (0.8, 0.95))
     return median, median, q80, q95
 
 
 def t_quantile(q: float, freedom: int) -> float:
-    """A quantile of Student's law, by its expansion around the normal law.
+    """Return a quantile of Student's distribution, by its expansion around the normal one.
 
-    Within 2 % from three degrees of freedom on; below, the normal law's (Abramowitz and Stegun
-    1964, 26.7.5).
+    The error is within 2 % for at least three degrees of freedom (Abramowitz and Stegun 1964,
+    26.7.5). For fewer, the quantile of the normal distribution is returned.
 
     Parameters
     ----------
     q
-        From 0 to 1, both excluded.
+        Probability between 0 and 1, both excluded.
     freedom
-        Degrees of freedom.
+        Number of degrees of freedom.
     """
     z = NormalDist().inv_cdf(q)
     if freedom < 3:

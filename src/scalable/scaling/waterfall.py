@@ -1,6 +1,6 @@
-"""Shares wanted counts among worker managers: the first tier is filled first, and so on down.
+"""Allocation of wanted workers to worker managers in the order of their priorities.
 
-Pure: it is told what time it is.
+Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: A tier that failed again and again is tried again after at most so long, in seconds.
+#: Maximum seconds until a tier that failed repeatedly is tried again.
 LONGEST_BACKOFF_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Tier:
-    """What a policy has to know of one manager.
+    """State of one manager, as an allocation policy needs it.
 
     Attributes
     ----------
     manager
-        Its id.
+        Id of the manager.
     priority
-        Lower numbers are filled first; ties go by id.
+        Rank of the manager: lower numbers are filled first, ties by id.
     limits
-        Tag -> most workers of it.
+        Tag -> maximum number of workers.
     tags
-        What it can provision.
+        Tags that the manager can provision.
     running
-        Tag -> workers that it has delivered.
+        Tag -> number of delivered workers.
     failed
-        Tag -> why its pool was given up.
+        Tag -> reason why the manager has given up the pool.
     present
-        Whether it can be asked for anything; otherwise it keeps what runs.
+        Whether the manager accepts requests; otherwise it keeps its running workers.
     """
 
     manager: str
@@ -45,33 +45,33 @@ class Tier:
 
 
 class AllocationPolicy(Protocol):
-    """Decides how many workers each manager is asked for."""
+    """Policy for the number of workers that are requested from each manager."""
 
     def allot(
         self, wanted: Mapping[str, int], tiers: Sequence[Tier], now: float
     ) -> dict[str, dict[str, int]]:
-        """Manager -> tag -> count.
+        """Return manager -> tag -> count.
 
         Parameters
         ----------
         wanted
-            Tag -> workers in all.
+            Tag -> total number of workers.
         tiers
-            The managers.
+            States of the managers.
         now
-            Monotonic seconds.
+            Current time in monotonic seconds.
         """
 
 
 @dataclass
 class _Breaker:
-    """Whether one tier delivers workers of one tag."""
+    """Circuit breaker for the workers of one tag from one tier."""
 
     passed_over: bool = False
     short_since: float | None = None
     best: int = 0
     retry_at: float = 0.0
-    #: Since when one worker is asked for as a trial, and how many were wanted in all then.
+    #: Start of a trial request for one worker, and total number of wanted workers at that time.
     probe: tuple[float, int] | None = None
     backoff_s: float = 0.0
 
@@ -85,16 +85,16 @@ class _Breaker:
 
 
 class Waterfall:
-    """Fills managers by priority and drains them in reverse.
+    """Policy that fills managers by priority and drains them in reverse order.
 
-    What a manager has, or was asked for and is about to deliver, stays with it while it is wanted:
-    another one that attaches, whatever its priority, gets what is wanted beyond that.
+    A manager keeps the workers that it has, or is about to deliver, as long as they are wanted. A
+    manager that attaches later, whatever its priority, gets only the workers wanted beyond these.
 
-    A tier that has not delivered what it was asked for within ``spill_after_s`` is passed over: it
-    keeps what it has delivered, and the next tier is asked for the rest. After a back-off, where
-    more is wanted than runs, it is asked for one worker beside what the next tiers get; once that
-    is there, it is relied on again. The last tier that is relied on is never passed over for being
-    slow: nobody else could do better.
+    A tier that does not deliver the requested workers within ``spill_after_s`` is passed over: it
+    keeps its delivered workers, and the next tier gets the request for the others. After a
+    back-off, if more workers are wanted than run, one worker is requested from the tier as a trial,
+    in addition to the requests to the next tiers. Once that worker has connected, the tier is used
+    again. The last usable tier is never passed over for being slow: no other tier could replace it.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Waterfall:
     def allot(
         self, wanted: Mapping[str, int], tiers: Sequence[Tier], now: float
     ) -> dict[str, dict[str, int]]:
-        """Manager -> tag -> count; see :class:`AllocationPolicy`."""
+        """Return manager -> tag -> count; see :class:`AllocationPolicy`."""
         self._forget({(tier.manager, tag) for tier in tiers for tag in tier.tags})
         shares: dict[str, dict[str, int]] = {tier.manager: {} for tier in tiers}
         for tag, count in wanted.items():
@@ -123,7 +123,7 @@ class Waterfall:
         return shares
 
     def _forget(self, known: set[tuple[str, str]]) -> None:
-        """A manager that left and comes back has nothing on its way."""
+        """Remove the state of tiers that have left; if they return, no workers are on their way."""
         for key in self._asked.keys() - known:
             del self._asked[key]
             self._breakers.pop(key, None)
@@ -140,7 +140,7 @@ class Waterfall:
             breaker = breakers.get(tier.manager)
             if breaker is not None and breaker.passed_over:
                 if room > 0 and self._probes(breaker, count, missing, now):
-                    shares[tier.manager] += 1  # beside what the next ones are asked for
+                    shares[tier.manager] += 1  # in addition to the requests to the next tiers
                 else:
                     breaker.probe = None
             elif (more := min(left, room)) > 0:
@@ -152,10 +152,10 @@ class Waterfall:
 
     @staticmethod
     def _probes(breaker: _Breaker, count: int, missing: int, now: float) -> bool:
-        """Whether a tier that is passed over is tried; a trial goes on while as much is wanted.
+        """Return whether a passed-over tier is on trial; a trial ends if fewer workers are wanted.
 
-        Also where the next tiers have delivered meanwhile: a quick one would end each trial of a
-        slow one.
+        It lasts even if the next tiers have delivered all workers meanwhile: otherwise a quick tier
+        would end each trial of a slow one.
         """
         if breaker.probe is not None and count >= breaker.probe[1]:
             return True
@@ -167,7 +167,7 @@ class Waterfall:
     def _kept(
         self, tag: str, count: int, able: Sequence[Tier], breakers: Mapping[str, _Breaker]
     ) -> dict[str, int]:
-        """What each tier keeps of what it has, or is about to deliver; the last give back first."""
+        """Return the workers that each tier keeps; the last tiers release workers first."""
         kept: dict[str, int] = {}
         left = count
         for tier in able:
@@ -187,7 +187,7 @@ class Waterfall:
     def _look(
         self, tag: str, count: int, present: Sequence[Tier], now: float
     ) -> dict[str, _Breaker]:
-        """The breakers of the tiers that can be asked, after a look at each; none for one alone."""
+        """Return the updated breakers of the present tiers; a single tier has none."""
         keys = {tier.manager: (tier.manager, tag) for tier in present}
         if len(present) < 2:
             for key in keys.values():
@@ -206,9 +206,9 @@ class Waterfall:
     def _judge(
         self, tag: str, count: int, tier: Tier, breaker: _Breaker, now: float, *, spills: bool
     ) -> None:
-        """Take note of what a tier has delivered, and of whether it can be relied on.
+        """Record the workers that a tier has delivered, and open or close its breaker.
 
-        ``spills`` says whether there is another one that is relied on.
+        ``spills`` states whether another tier is usable.
         """
         running, asked = tier.running.get(tag, 0), self._asked.get((tier.manager, tag), 0)
         delivered, breaker.best = running > breaker.best, running
@@ -232,6 +232,6 @@ class Waterfall:
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Tag -> wanted workers that no manager is asked for, because of limits; empty where none."""
+    """Return tag -> wanted workers that exceed the limits of all managers, without zero entries."""
     asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}
