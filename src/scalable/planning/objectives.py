@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,8 @@ from scalable.planning.network import Network
 from scalable.planning.request import PlanRequest
 from scalable.planning.trimming import fewest, trim
 from scalable.units import format_amount, format_duration
+
+logger = logging.getLogger("scalable.planning")
 
 #: Factor by which policy "safe" increases the predicted work.
 HEADROOM = 1.2
@@ -191,6 +194,11 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         point = balanced(_affordable(problem, around, request.budget))
     chosen = sorted({*(p.workers for p in every), point.workers}, key=sum)
     front = _front(problem, [*slower, *chosen])
+    logger.debug(
+        "%s (policy %s): %s workers of %s, %.4g s, cost %.4g; %d of %d points within the budget",
+        *(request.objective, request.policy, point.workers, problem.predicted.tags),
+        *(point.time_s, point.cost, len(within), len(every)),
+    )
     return Choice(point, front, least_s, in_time)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -12,6 +13,8 @@ from typing import Any
 
 from scalable.scaling.completion import Pending, Reliability, predict
 from scalable.scaling.decisions import ScaleDecision
+
+logger = logging.getLogger("scalable.scaling")
 
 #: Seconds that the known work should take, unless its longest call takes longer; a shorter time is
 #: not worth starting workers for. Dask's Adaptive has the same target.
@@ -168,6 +171,8 @@ class AdaptiveScaler:
             active_workers={load.tag: load.active for load in loads},
         )
         self.decision_history.append(decision)
+        if decision.has_changes:
+            logger.debug("changes of pools %s: %s", decision.changes, decision.reasoning)
         return decision
 
     def _loads(

@@ -6,6 +6,7 @@ start-up time, and releases idle workers once keeping them costs more than start
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from scalable.scaling.pool_load import Load, delays_s, load_of
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
 from scalable.scaling.task_model import TaskModel
+
+logger = logging.getLogger("scalable.scaling")
 
 PoolObjective = Literal["cost", "balance", "time"]
 #: Weight of time against cost, 0 to 1.
@@ -117,6 +120,16 @@ class PoolScaler:
                     count = total
             count, reason = self._fewer(view, count, total, reason)
         count, reason = _bounded(view, count, reason)
+        if count != total:
+            logger.debug(
+                "workers: %d busy, %d idle and %d starting, %d queued calls -> %d workers: %s",
+                view.busy,
+                view.idle,
+                len(on_way),
+                load.queued,
+                count,
+                reason,
+            )
         return PoolDecision(count, reason, self._predicted_s(view, load, count, on_way))
 
     def _left_of_graph(

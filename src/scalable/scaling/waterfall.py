@@ -5,9 +5,12 @@ Pure: the caller passes the time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+logger = logging.getLogger("scalable.scaling")
 
 #: Maximum seconds until a tier that failed repeatedly is tried again.
 LONGEST_BACKOFF_S = 3600.0
@@ -194,6 +197,7 @@ class Waterfall:
                 self._breakers.pop(key, None)
             return {}
         breakers = {m: self._breakers.setdefault(key, _Breaker()) for m, key in keys.items()}
+        before = {manager: breaker.passed_over for manager, breaker in breakers.items()}
         healthy = [tier for tier in present if tag not in tier.failed]
         for tier in present:
             others = (breakers[t.manager] for t in healthy if t is not tier)
@@ -201,6 +205,10 @@ class Waterfall:
             self._judge(tag, count, tier, breakers[tier.manager], now, spills=spills)
         if healthy and all(breakers[tier.manager].passed_over for tier in healthy):
             breakers[healthy[0].manager].close()
+        for manager, breaker in breakers.items():
+            if breaker.passed_over != before[manager]:
+                state = "passed over" if breaker.passed_over else "used again"
+                logger.debug("pool %r of %d workers: manager %r is %s", tag, count, manager, state)
         return breakers
 
     def _judge(

@@ -107,24 +107,9 @@ class RunDirectory:
             write_json(path / PLAN_FILE, plan)
             descriptors = _open_streams(path)
             # Last, because a directory with this file is a run.
-            write_json(
-                path / RUN_FILE,
-                {
-                    "run_id": path.name,
-                    "project": project,
-                    "target": target,
-                    "provider": provider,
-                    "status": "running",
-                    "started_at": _iso(started_at),
-                    "ended_at": None,
-                    **identify_process(),
-                    "version": _version(),
-                    "failed_tasks": 0,
-                    "workers_by_tag": plan.get("scale_plan", {}).get("workers_by_tag", {}),
-                    "exit_code": None,
-                    "error": None,
-                },
-            )
+            names = {"project": project, "target": target, "provider": provider}
+            counts = plan.get("scale_plan", {}).get("workers_by_tag", {})
+            write_json(path / RUN_FILE, _new_run(path.name, names, started_at, counts))
         except OSError as error:
             raise RunError(
                 f"cannot record a run in {parent}: {error}",
@@ -263,6 +248,25 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     # The status comes first: the summary can be recreated from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
+
+
+def _new_run(
+    run_id: str, names: Mapping[str, str], started_at: datetime, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the content of the run file of a run that starts now."""
+    return {
+        "run_id": run_id,
+        **names,
+        "status": "running",
+        "started_at": _iso(started_at),
+        "ended_at": None,
+        **identify_process(),
+        "version": _version(),
+        "failed_tasks": 0,
+        "workers_by_tag": counts,
+        "exit_code": None,
+        "error": None,
+    }
 
 
 def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
