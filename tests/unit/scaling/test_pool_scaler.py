@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from scalable.scaling.policy import PoolScaler
@@ -226,3 +228,13 @@ def test_a_steady_stream_keeps_workers_where_starting_takes_long() -> None:
 def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         PoolScaler(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_changed_count_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "scalable.scaling")
+    scaler = PoolScaler()
+    decide(scaler, PoolView(0.0))
+    assert caplog.messages == []
+    decision = scaler.decide(PoolView(1.0, queued={RUN: 1}, submitted=1), model())
+    (message,) = caplog.messages
+    assert message.endswith(f"1 queued calls -> 1 workers: {decision.reason}")

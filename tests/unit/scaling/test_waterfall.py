@@ -1,5 +1,6 @@
 """How wanted counts are shared among managers."""
 
+import logging
 from dataclasses import replace
 from itertools import pairwise
 
@@ -179,3 +180,11 @@ def test_a_tag_goes_to_those_who_have_it():
     other = Tier("other", priority=0, tags=frozenset({"b"}))
     allotted = Waterfall().allot({"a": 2, "b": 1, "c": 1}, [HPC, other], 0)
     assert allotted == {"hpc": {"a": 2}, "other": {"b": 1}}
+
+
+def test_a_tier_that_is_passed_over_is_logged_once(caplog):
+    caplog.set_level(logging.DEBUG, "scalable.scaling")
+    policy = Waterfall(10)
+    for now in (0, 11, 12):
+        shares(policy, 4, now, running(HPC, 0), CLOUD)
+    assert caplog.messages == ["pool 'a' of 4 workers: manager 'hpc' is passed over"]
