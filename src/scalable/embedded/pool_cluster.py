@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from distributed import Security
 from distributed.core import Status
-from distributed.deploy.cluster import Cluster
-from distributed.deploy.spec import SpecCluster
 from distributed.utils import NoOpAwaitable
 
 from scalable.embedded.manager import EmbeddedManager, controller_of
@@ -17,6 +15,12 @@ from scalable.embedded.scheduler_entry import secured_entry
 from scalable.errors import ClusterError
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.pools import Pool
+from scalable.protocol.dask_seams.spec_cluster import (
+    ManagedSpecCluster,
+    memory_per_worker,
+    seams,
+    threads_per_worker,
+)
 from scalable.protocol.events import Event
 from scalable.protocol.pools import UNTAGGED, only_tag, wanted_counts
 from scalable.scaling.decisions import ScaleDecision
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from scalable.scheduler.adaptation import PoolAdaptive
 
 
-class PoolCluster(SpecCluster):
+class PoolCluster(ManagedSpecCluster):
     """Pools of tagged workers on one scheduler.
 
     It has the surface of Dask's ``SpecCluster``, whose docstring's examples run on it. A lost
@@ -81,6 +85,7 @@ class PoolCluster(SpecCluster):
         start_timeout: float = 120.0,
         **kwargs: Any,
     ) -> None:
+        seams.check()
         self.manager = EmbeddedManager(self.provider_name, self.starting, start_timeout)
         self.incarnation = self.manager.incarnation
         self.inventory, self.demand = self.manager.inventory, self.manager.demand
@@ -108,15 +113,10 @@ class PoolCluster(SpecCluster):
     def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
         self.inventory.wanted.spec = dict(entries)
 
-    @property
-    def workers(self) -> dict[UnitName, Any]:
-        """Name -> object of each unit that exists (a Worker, a Nanny), or a record of the unit."""
+    def existing_units(self) -> dict[UnitName, Any]:
+        """Return name -> object of each unit that exists, or a record of the unit."""
         objects = self.manager.entries.objects
         return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
-
-    @workers.setter
-    def workers(self, _: Mapping[UnitName, Any]) -> None:
-        pass  # SpecCluster sets an empty dictionary here when it is made
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
@@ -251,19 +251,20 @@ class PoolCluster(SpecCluster):
 
     def _at_least(self, n: int, memory: str | None, cores: int | None) -> int:
         if memory is not None:
-            n = max(n, -(-parse_bytes(memory) // self._memory_per_worker()))
+            n = max(n, -(-parse_bytes(memory) // memory_per_worker(self)))
         if cores is not None:
-            n = max(n, -(-cores // self._threads_per_worker()))
+            n = max(n, -(-cores // threads_per_worker(self)))
         return n
 
     @property
-    def _supports_scaling(self) -> bool:  # type: ignore[override]
+    def can_grow(self) -> bool:
+        """Whether a pool has a template for further units."""
         return any(pool.template is not None for pool in self.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
         """Empty and end these units, or those that brought these workers."""
         self.manager.discard(workers)
-        await self._correct_state()
+        await self.corrected()
 
     def adapt(  # type: ignore[override]
         self,
@@ -329,7 +330,7 @@ class PoolCluster(SpecCluster):
         ProviderError
             When a place refuses a unit permanently.
         """
-        return self.sync(self._correct_state_internal)
+        return self.sync(self.correct_now)
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -342,20 +343,17 @@ class PoolCluster(SpecCluster):
             if self.status == Status.created:
                 await self._start()
             await self.scheduler
-            await self._correct_state()
+            await self.corrected()
             return self
 
         return aligned().__await__()
 
-    async def _correct_state_internal(self) -> None:
-        self._correct_state_waiting = None
-        if self.status != Status.running:
-            return
+    async def bring_in_line(self) -> None:
+        """Request the units that are due, and stop those that are no longer wanted."""
         await self.manager.align()
 
-    def _update_worker_status(self, op: str, msg: Any) -> None:
-        # SpecCluster's version closes and forgets; the reconciler replaces.
-        Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
+    def workers_changed(self) -> None:
+        """Reconcile at once: a worker joined or left the scheduler."""
         self.manager.reconciler.wake()
 
     async def _close(self) -> None:

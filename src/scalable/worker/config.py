@@ -14,6 +14,8 @@ from pathlib import Path
 import dask
 from distributed import Security
 
+from scalable.protocol.addresses import LOOPBACK
+
 logger = logging.getLogger("scalable.worker")
 
 #: Variable with the path of the scratch directory that was made for a worker before its start.
@@ -67,7 +69,7 @@ class WorkerConfig:
     nthreads: int = 1
     resources: Mapping[str, float] = field(default_factory=dict)
     memory_limit: int = 0
-    host: str = "127.0.0.1"
+    host: str = LOOPBACK
     local_directory: str = ""
     preload: tuple[str, ...] = ()
     sys_path: tuple[str, ...] = ()

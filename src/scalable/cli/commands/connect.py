@@ -26,6 +26,7 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
     from scalable.lifecycle.connecting import snippet
     from scalable.lifecycle.control import refuse_gone
+    from scalable.protocol.addresses import LOOPBACK
     from scalable.records import AccessFile, find, write_access_file
 
     directory = find(name)
@@ -40,7 +41,7 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
         write_access_file(file, directory)
     except OSError as error:
         raise click.FileError(str(file), hint=error.strerror) from error
-    if "//127.0.0.1:" in address:
+    if f"//{LOOPBACK}:" in address:
         output.warn(
             f"{address} is reached on this machine alone: for others, give the target an interface"
         )

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from scalable.errors import ProviderError
@@ -28,6 +29,8 @@ logger = logging.getLogger("scalable.providers.slurm")
 Result = TypeVar("Result")
 
 COMMAND_TIMEOUT_S = 30.0
+#: Number of commands that run at the same time; further ones wait for their turn.
+COMMANDS_AT_ONCE = 8
 #: Elements that one scancel names: the length of a command line is bounded.
 CANCEL_BATCH = 500
 DEFAULT_MAX_ARRAY_SIZE = 1001
@@ -46,7 +49,9 @@ def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
 
 
 class Slurm:
-    """The commands of Slurm's client, as the user who runs them.
+    """The commands of Slurm's client, run as the present user.
+
+    They have threads of their own, so that a Slurm that does not answer holds up nothing else.
 
     Parameters
     ----------
@@ -56,13 +61,14 @@ class Slurm:
     Attributes
     ----------
     commands
-        How many commands were run.
+        Number of commands that were run.
     """
 
     def __init__(self, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.commands = 0
         self._timeout_s = timeout_s
         self._user = getpass.getuser()
+        self._threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="slurm-command")
 
     async def submit(
         self, script: str, *, array: str | None, comment: str, test_only: bool = False
@@ -78,7 +84,7 @@ class Slurm:
         comment
             Comment that squeue shows.
         test_only
-            Whether Slurm is only asked if it would accept the script; the id is 0 then.
+            Whether Slurm only checks that it would accept the script; the id is 0 then.
         """
         arguments = ["sbatch", "--parsable", f"--comment={comment}"]
         if array is not None:
@@ -146,21 +152,22 @@ class Slurm:
         name = arguments[0]
         if shutil.which(name) is None:
             raise ProviderError(f"{name} is not on the PATH", hint="is this a login node?")
+        run = partial(
+            subprocess.run,
+            list(arguments),
+            input=standard_input,
+            stdin=None if standard_input is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # one odd byte in another job's name must not blind the poll
+            env=environment,
+            timeout=self._timeout_s,
+            check=False,
+        )
         self.commands += 1
         logger.debug("running %s", arguments)
         try:
-            done = await asyncio.to_thread(
-                subprocess.run,
-                list(arguments),
-                input=standard_input,
-                stdin=None if standard_input is not None else subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",  # one odd byte in another job's name must not blind the poll
-                env=environment,
-                timeout=self._timeout_s,
-                check=False,
-            )
+            done = await asyncio.get_running_loop().run_in_executor(self._threads, run)
         except subprocess.TimeoutExpired:
             raise ProviderError(
                 f"{name} did not answer within {self._timeout_s:g} s", transient=True

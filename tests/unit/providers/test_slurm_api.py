@@ -1,0 +1,68 @@
+"""Slurm's commands hold up nothing else while Slurm does not answer."""
+
+import asyncio
+import sys
+import threading
+
+import pytest
+
+from scalable.errors import ProviderError
+from scalable.providers.slurm import api
+from scalable.providers.slurm.api import COMMANDS_AT_ONCE, Slurm
+
+HUNG_S = 30.0
+#: More commands than asyncio's pool of threads ever has threads.
+COMMANDS = 40
+
+
+@pytest.fixture
+def hung(monkeypatch):
+    """Commands that end when the test ends; an event is set by the first one."""
+    begun, release = threading.Event(), threading.Event()
+    running = []
+
+    def run(arguments, **_):
+        running.append(arguments)
+        begun.set()
+        release.wait(HUNG_S)
+        raise api.subprocess.TimeoutExpired(arguments, 0)
+
+    monkeypatch.setattr(api.shutil, "which", lambda name: sys.executable)
+    monkeypatch.setattr(api.subprocess, "run", run)
+    yield begun, release, running
+    release.set()
+
+
+def test_other_work_in_threads_goes_on_while_slurm_hangs(hung):
+    begun, release, running = hung
+
+    async def main():
+        slurm = Slurm()
+        asked = [asyncio.create_task(slurm.queue()) for _ in range(COMMANDS)]
+        await asyncio.to_thread(begun.wait, HUNG_S)
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(lambda: "done"), HUNG_S / 3)
+        finally:
+            assert len(running) <= COMMANDS_AT_ONCE
+            release.set()
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+            assert all(isinstance(answer, ProviderError) for answer in answers)
+
+    assert asyncio.run(main()) == "done"
+
+
+def test_two_clients_of_slurm_do_not_wait_for_each_other(hung):
+    _, release, running = hung
+
+    async def main():
+        first, second = Slurm(), Slurm()
+        asked = [asyncio.create_task(first.queue()) for _ in range(COMMANDS)]
+        while len(running) < COMMANDS_AT_ONCE:
+            await asyncio.sleep(0.01)
+        asked.append(asyncio.create_task(second.partitions()))
+        while "partition" not in running[-1]:
+            await asyncio.sleep(0.01)
+        release.set()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    asyncio.run(main())
