@@ -344,10 +344,15 @@ def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventual
 @pytest.mark.parametrize(
     ("old", "new", "place", "words"),
     [
-        ("queue: batch", "queue: nowhere", "targets.hpc.queue", "there are: batch, short, tight"),
-        ('"00:20:00"', '"8-00:00:00"', "targets.hpc.walltime", "its limit is 7-00:00:00"),
-        ("memory: 2G", "memory: 900G", "components.model.memory", "the largest has"),
-        ("cpus: 4", "cpus: 400", "components.model.cpus", "the largest has 64"),
+        (
+            "queue: batch",
+            "queue: nowhere",
+            "targets.hpc.queue",
+            "known partitions: batch, short, tight",
+        ),
+        ('"00:20:00"', '"8-00:00:00"', "targets.hpc.walltime", "the limit is 7-00:00:00"),
+        ("memory: 2G", "memory: 900G", "components.model.memory", "the largest node has"),
+        ("cpus: 4", "cpus: 400", "components.model.cpus", "the largest node has 64"),
         ("interface: lo", "interface: ib7", "targets.hpc.interface", "there are:.*lo"),
         ("cpus: 4", "mounts: {/no/such/place: /x}", "components.model.mounts", "no /no/such/place"),
     ],

@@ -1,11 +1,11 @@
-"""How a command runs inside apptainer, docker or podman, and how its container is removed.
+"""Command lines that run a program inside apptainer, docker or podman.
 
-Rendering is pure (`request`, `render`); what is read from this machine is apart: which runtimes are
-installed (`choose`), whether image and mounts are there (`check`), where this Python lies
-(`host_python`), which versions are installed (`versions`).
+Rendering is pure (`request`, `render`). Other modules read from this machine: the installed
+runtimes (`choose`), image and mounts (`check`), the paths of this Python (`host_python`), and the
+installed versions (`versions`).
 
-Not in here: starting and watching the process that the rendered command makes, which is the
-providers' business, and what a worker is told, which is the cluster's.
+Not in here: starting and watching the rendered command (the providers), and the configuration of
+workers (``worker``).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Is everything there that a container needs, before many are asked for."""
+"""Checks of a container's image, mounts and Python before workers are started in it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAID_LINES = 5
 
 Run: TypeAlias = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
 
-# For an image without this package: its standard library must do.
+# The image may lack this package, so only the standard library is used.
 _REPORT = """
 import json, platform, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -36,12 +36,12 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and keep what it says.
+    """Run a command to its end and return its exit code and output.
 
     Raises
     ------
     ProviderError
-        When it cannot be started, or has not ended after ``timeout_s`` seconds.
+        When the command cannot be started, or has not ended after ``timeout_s`` seconds.
     """
     try:
         return subprocess.run(
@@ -62,35 +62,35 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
-    """See that an image is there; one that is not is fetched once, so that workers find it.
+    """Make sure that an image is on this machine; fetch a missing one once for all workers.
 
     Parameters
     ----------
     request
-        The container.
+        Container.
     run
-        Runs a command within a number of seconds.
+        Function that runs a command within a number of seconds.
 
     Raises
     ------
     ProviderError
-        When a file does not exist, or a reference is neither on this machine nor can be fetched,
-        with the runtime's words.
+        When a file does not exist, or a reference is not on this machine and cannot be fetched;
+        the message quotes the runtime.
     """
     runtime, reference = request.runtime, request.reference
     if runtime == "apptainer":
         if request.image_file is None:
-            # Fetched and converted into the cache, where each worker finds it.
+            # Converts the image into the cache that all workers use.
             _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
         elif not Path(request.image_file).exists():
             raise ProviderError(
-                f"there is no image {request.image_file}",
+                f"image {request.image_file} does not exist",
                 hint="build it with apptainer build, or write a reference such as "
                 "docker://ghcr.io/site/model:1",
             )
     elif request.image_file is not None:
         raise ProviderError(
-            f"image {request.image_file} is a file for apptainer, and {runtime} is to run it",
+            f"image {request.image_file} is a file, which {runtime} cannot run; only apptainer can",
             hint="ask for the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
         )
     elif run([runtime, "image", "inspect", reference], INSPECT_S).returncode:
@@ -98,7 +98,7 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str]) -> list[str]:
-    """Say what is wrong with mounts.
+    """Return the faults of mounts.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def check_mounts(mounts: Mapping[str, str]) -> list[str]:
     Returns
     -------
     list of str
-        A sentence for each fault; empty where all can be mounted on this machine.
+        One sentence for each fault; empty if this machine can mount everything.
     """
     faults = []
     for outside, inside in mounts.items():
@@ -123,10 +123,10 @@ def check_mounts(mounts: Mapping[str, str]) -> list[str]:
 
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
-    """Start the container once and ask its Python what is installed.
+    """Start the container once and return the versions that its Python has installed.
 
-    Everything that would end each worker at once shows here: a runtime that may not run, a mount
-    that is refused, an image without Python.
+    A fault that would end every worker shows here: a runtime without permission, a refused mount,
+    an image without Python.
 
     Raises
     ------
@@ -140,8 +140,8 @@ def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Version
     except (ValueError, LookupError, TypeError):
         raise ProviderError(
             f"Python does not start in image {request.image!r}: {_said(answer)}",
-            hint="an image needs python3 with scalable and distributed; or mount this machine's "
-            "with runtime: host",
+            hint="install python3, scalable and distributed in the image, or use this machine's "
+            "Python with runtime: host",
         ) from None
 
 
@@ -155,7 +155,7 @@ def _require(request: ContainerRequest, answer: subprocess.CompletedProcess[str]
 
 
 def _said(answer: subprocess.CompletedProcess[str]) -> str:
-    """The last words of a command."""
+    """Return the last lines of a command's output, or its exit code."""
     lines = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-SAID_LINES:]
     return "; ".join(line.strip() for line in lines) or f"exit code {answer.returncode}"
 

@@ -1,4 +1,4 @@
-"""Which container runtime a component runs in."""
+"""The choice of a component's container runtime."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Callable
 from scalable.containers.request import Runtime
 from scalable.errors import ProviderError
 
-#: In the order in which ``auto`` looks: the one that clusters have, then the one that needs no
-#: daemon.
+#: Runtimes in the order in which ``auto`` tries them: the usual one of clusters first, then the
+#: one without a daemon.
 RUNTIMES: tuple[Runtime, ...] = ("apptainer", "podman", "docker")
 
-#: What a component may write under ``runtime`` that is not the name of a runtime: it wants the
-#: host's Python inside.
+#: Value of a component's ``runtime`` that asks for the host's Python inside any runtime.
 HOST = "host"
 
 
@@ -27,13 +26,13 @@ def choose_runtime(
     Parameters
     ----------
     asked
-        What the target says: ``none``, ``auto`` or a name. ``none`` wins over the component, so
+        Value of the target: ``none``, ``auto`` or a name. ``none`` overrides the component, so
         that a manifest made for a cluster runs on a laptop without containers.
     component_runtime
-        What the component says, which wins over the target otherwise; None or ``host`` leaves the
+        Value of the component, which otherwise overrides the target; None or ``host`` leaves the
         choice to the target.
     which
-        Finds a program on PATH, as :func:`shutil.which` does.
+        Function that finds a program on PATH, such as :func:`shutil.which`.
 
     Returns
     -------
@@ -43,7 +42,7 @@ def choose_runtime(
     Raises
     ------
     ProviderError
-        When what is asked for is not installed, or unknown.
+        When the runtime is unknown or not installed.
     """
     wanted = asked if component_runtime in (None, HOST) else component_runtime
     if "none" in (asked, wanted):
@@ -57,15 +56,15 @@ def choose_runtime(
     here = f"installed: {', '.join(installed)}" if installed else "none is installed"
     if wanted == "auto":
         raise ProviderError(
-            f"no container runtime is on PATH: looked for {', '.join(RUNTIMES)}",
-            hint="install one or load its module, or ask for none",
+            f"no container runtime is on PATH; supported: {', '.join(RUNTIMES)}",
+            hint="install one or load its module, or write none",
         )
     if wanted not in RUNTIMES:
         raise ProviderError(
-            f"there is no container runtime {wanted!r} ({here})",
+            f"container runtime {wanted!r} is unknown ({here})",
             hint=f"write one of: {', '.join(RUNTIMES)}, auto, none",
         )
     raise ProviderError(
         f"container runtime {wanted!r} is not on PATH ({here})",
-        hint="install it or load its module, or ask for auto or none",
+        hint="install it or load its module, or write auto or none",
     )

@@ -1,4 +1,4 @@
-"""The container that a component's workers run in."""
+"""The container of a component's workers."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def request_for(
     mounts: Mapping[str, str],
     which: Callable[[str], str | None] = shutil.which,
 ) -> ContainerRequest | None:
-    """What a component's workers ask of a container runtime; None to run without.
+    """Return the container of a component's workers; None to run without a container.
 
     Parameters
     ----------
     component
-        Its image, runtime and mounts.
+        Component with its image, runtime and mounts.
     asked
-        What the target says: ``none``, ``auto`` or the name of a runtime.
+        Value of the target: ``none``, ``auto`` or the name of a runtime.
     unit
-        Unique name of what runs in it.
+        Unique name of the unit that runs in it.
     environment
         Variables of the worker.
     mounts
-        Host path -> container path, beside the component's own.
+        Host path -> container path, in addition to those of the component.
     which
-        Finds a program on PATH.
+        Function that finds a program on PATH.
 
     Raises
     ------
@@ -62,23 +62,24 @@ def request_for(
         env=environment,
         gpus=component.gpus,
         host_python=read_host_python() if component.runtime == HOST else None,
-        # A docker daemon makes files that belong to root otherwise.
+        # Otherwise files that a docker container writes belong to root.
         user=f"{os.getuid()}:{os.getgid()}" if runtime == "docker" and os.getuid() else None,
     )
 
 
 def prove(request: ContainerRequest) -> None:
-    """Start a container once, so that what would end each worker shows before there are any.
+    """Start a container once, so that a fault shows before every worker has it.
 
     Raises
     ------
     ProviderError
-        When the image is missing, its Python does not start, or has other versions than ours.
+        When the image is missing, its Python does not start, or its versions differ from ours.
     """
     check_image(request)
     mismatch = describe_mismatch(read_versions(), probe_versions(request))
     if mismatch is not None:
         raise ProviderError(
             f"image {request.image!r} does not fit: {mismatch}",
-            hint="install the same versions there, or mount this machine's with runtime: host",
+            hint="install the same versions in the image, or use this machine's Python with "
+            "runtime: host",
         )

@@ -1,4 +1,4 @@
-"""Which paths of this machine a container needs in order to run this machine's Python."""
+"""The paths of this machine that a container mounts to run this machine's Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-#: Directories that an image fills itself: mounted over, they would hide what it is there for.
+#: Directories of the image that no mount may hide.
 SYSTEM_DIRECTORIES = (
     *("/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/var"),
     *("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local/bin", "/usr/local/lib"),
@@ -20,14 +20,14 @@ LINKS = 16
 
 @dataclass(frozen=True)
 class HostPython:
-    """A Python of the host, as a container gets to see it.
+    """A Python of the host, as a container sees it.
 
     Attributes
     ----------
     executable
-        Its interpreter: the same path outside and inside.
+        Interpreter; the path is the same outside and inside.
     paths
-        What is mounted, read-only, each at the path that it has outside.
+        Paths to mount read-only, each at its own path.
     """
 
     executable: str
@@ -36,14 +36,14 @@ class HostPython:
 
 @dataclass(frozen=True)
 class PythonLayout:
-    """Where a Python and its packages lie. All paths are absolute and exist.
+    """The paths of a Python and its packages. All are absolute and exist.
 
     Attributes
     ----------
     executables
-        The interpreter first, then what it links to, link by link.
+        Interpreter, and the targets of its symbolic links in order.
     prefixes
-        Roots of the environment and of the installation that it was made from.
+        Roots of the environment and of the installation that it is based on.
     libraries
         Its standard library and its shared library, where they are not below a prefix.
     search_path
@@ -61,11 +61,10 @@ class PythonLayout:
 
 
 def host_python_of(layout: PythonLayout) -> HostPython:
-    """Decide what must be mounted for a Python. Pure.
+    """Return the paths to mount for a Python. Pure.
 
-    Roots are mounted whole, except where that would hide a protected directory: of a Python in
-    ``/usr`` come its interpreter, its standard library and its packages, and the image's ``/usr``
-    stays.
+    Roots are mounted whole unless that would hide a protected directory. For a Python in ``/usr``
+    the interpreter, the standard library and the packages are mounted, and ``/usr`` is not.
     """
     roots = [
         str(PurePath(path).parent.parent)
@@ -88,7 +87,7 @@ def host_python_of(layout: PythonLayout) -> HostPython:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Leave out what lies below another path."""
+    """Return the paths that are not below another one."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda path: PurePath(path).parts):
         if not kept or not PurePath(path).is_relative_to(kept[-1]):
@@ -97,12 +96,12 @@ def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_host_python() -> HostPython:
-    """The Python that runs this, with its packages."""
+    """Return the Python of this process, with its packages."""
     return host_python_of(read_layout())
 
 
 def read_layout() -> PythonLayout:
-    """Where the Python that runs this lies."""
+    """Return the paths of the Python of this process."""
     library = sysconfig.get_config_var("INSTSONAME")
     folder = sysconfig.get_config_var("LIBDIR")
     source = Path(__file__).parents[2]
@@ -121,8 +120,8 @@ def read_layout() -> PythonLayout:
                 f"{folder}/{library}" if folder and library else "",
             )
         ),
-        # Entries that .pth files add are on the search path already; the empty one is wherever we
-        # happen to be.
+        # sys.path already has the entries of .pth files; its empty entry, the current directory,
+        # is left out.
         search_path=_existing((*sys.path, str(source))),
         protected=(*SYSTEM_DIRECTORIES, tempfile.gettempdir(), str(Path.home())),
     )
@@ -137,7 +136,7 @@ def _is(path: str) -> bool:
 
 
 def _links(executable: str) -> list[str]:
-    """A program and what it links to, link by link; each link must be there inside too."""
+    """Return a program and the targets of its links in order; all must exist inside too."""
     chain = [executable]
     while Path(chain[-1]).is_symlink() and len(chain) < LINKS:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()

@@ -10,17 +10,17 @@ from pathlib import PurePath
 
 from scalable.containers.request import ContainerRequest
 
-#: How long a container may take to end by itself before it is killed, in seconds.
+#: Seconds that a container has to end by itself before it is killed.
 STOP_S = 3
 
-#: Chooses among the GPUs that are visible; Slurm sets it for a job.
+#: Variable that selects the visible GPUs; Slurm sets it for a job.
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def render_command(request: ContainerRequest, command: Sequence[str]) -> list[str]:
-    """The command line that runs a command in a container.
+    """Return the command line that runs a command in a container.
 
-    It stays in the foreground, hands on its standard input and SIGTERM, and returns the command's
+    It stays in the foreground, forwards its standard input and SIGTERM, and returns the command's
     exit code.
 
     Parameters
@@ -33,7 +33,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
     Returns
     -------
     list of str
-        For :class:`subprocess.Popen`; nothing in it goes through a shell.
+        Arguments for :class:`subprocess.Popen`, without a shell.
     """
     if request.runtime == "apptainer":
         return _apptainer(request, command)
@@ -42,7 +42,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
 
 
 def render_removal(request: ContainerRequest) -> list[str] | None:
-    """The command line that ends a container and removes it; it is no error if there is none.
+    """Return the command line that ends and removes a container; a missing one is no error.
 
     Returns
     -------
@@ -62,11 +62,11 @@ def render_batch(
     inherit: Sequence[str] = (),
     grace_s: int = STOP_S,
 ) -> str:
-    """The last lines of a batch script: run a command in a container and exit as it does.
+    """Return the last lines of a batch script: run a command in a container, exit with its code.
 
-    A container of docker or podman is no child of the job, and would outlive it: the script waits,
-    and on SIGTERM stops the container and removes it. Each job appends its number to the
-    container's name, since the elements of an array share the script.
+    A container of docker or podman is not a child of the job and would outlive it. The script
+    waits for it, and on SIGTERM stops and removes it. Each job appends its number to the
+    container's name, because the elements of an array share the script.
 
     Parameters
     ----------
@@ -75,15 +75,15 @@ def render_batch(
     command
         Program inside, and its arguments.
     inherit
-        Names of variables that the container gets from the job where they are set there. With
-        ``gpus`` CUDA_VISIBLE_DEVICES always is one of them.
+        Names of the job's variables that are passed to the container if they are set. With
+        ``gpus`` CUDA_VISIBLE_DEVICES is added.
     grace_s
         Seconds that the command has after SIGTERM.
 
     Returns
     -------
     str
-        Text for bash or sh, also under ``set -eu``. Nothing after it is reached.
+        Text for bash or sh, also under ``set -eu``; it ends with an exit.
     """
     names = list(dict.fromkeys([*inherit, *([GPU_VARIABLE] if request.gpus else [])]))
     if request.runtime == "apptainer":
@@ -100,9 +100,9 @@ def render_batch(
     )
 
 
-# The trap is set before the container is started, and does nothing until its client is known: a
-# signal at any moment finds either. While the image is still being fetched there is no container
-# to stop, and the client ends only when it is killed.
+# The trap is set before the container is started, so that no signal is missed; until the client
+# is known it only sets "stopping". While the image is being fetched there is no container to stop,
+# and only a kill ends the client.
 _WATCHED = """\
 container={name}-"${{SLURM_JOB_ID:-$$}}"
 client=
@@ -123,7 +123,7 @@ trap end_container TERM INT
 client=$!
 [ -z "$stopping" ] || end_container
 wait "$client" && code=0 || code=$?
-# A wait that the trap cut short says nothing of the command.
+# A wait that the trap interrupted did not return the code of the command.
 [ -z "$stopping" ] || {{ wait "$client" && code=0 || code=$?; }}
 {runtime} rm --force "$container" >/dev/null 2>&1 || :
 exit "$code"
@@ -131,9 +131,9 @@ exit "$code"
 
 
 def _apptainer(request: ContainerRequest, command: Sequence[str]) -> list[str]:
-    # Through the environment a value arrives as it is; --env would split it at commas, and without
-    # --no-eval a shell would expand it. A clean environment keeps the modules that are loaded
-    # outside (PYTHONPATH, LD_PRELOAD) out of the image's Python, as the other runtimes do.
+    # Values are passed through the environment, because --env splits them at commas. Without
+    # --no-eval a shell would expand them. --cleanenv keeps PYTHONPATH, LD_PRELOAD and the like of
+    # this machine out of the image, as the other runtimes do.
     variables = [f"APPTAINERENV_{name}={value}" for name, value in request.env.items()]
     return [
         *(["env", *variables] if variables else []),
@@ -148,24 +148,24 @@ def _apptainer(request: ContainerRequest, command: Sequence[str]) -> list[str]:
 
 
 def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]:
-    """What follows ``docker run`` and ``podman run``: options, image and command."""
+    """Return the arguments of ``docker run`` and ``podman run``: options, image and command."""
     program, *arguments = [*request.entry, *command]
     all_gpus = (
         ("--gpus", "all") if request.runtime == "docker" else ("--device", "nvidia.com/gpu=all")
     )
     return [
         "--rm",
-        # Without an init the command has process id 1, which no signal from inside can end.
+        # Without an init the command has process id 1, which ignores signals from inside.
         "--init",
         *("--network", "host"),
-        # Its output goes to whoever started it; the runtime need not keep it a second time.
+        # The process that started the container reads its output; the runtime need not keep it.
         *("--log-driver", "none"),
         *(all_gpus if request.gpus else ()),
         *(["--user", request.user] if request.user else []),
         *_mount_options(request),
         *(word for item in request.env.items() for word in ("--env", "=".join(item))),
         *(["--workdir", request.workdir] if request.workdir else []),
-        # As with apptainer, the image's own entry point has no say.
+        # As with apptainer, the image's own entry point is not used.
         *("--entrypoint", program),
         request.reference,
         *arguments,
@@ -173,7 +173,7 @@ def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]
 
 
 def _mount_options(request: ContainerRequest) -> list[str]:
-    """Mounts, the outer ones first: one that comes later would cover what lies below it."""
+    """Return the options for mounts; outer paths come first, as a later mount hides inner ones."""
     mounts = [(inside, outside, False) for outside, inside in request.mounts.items()]
     if request.host_python is not None:
         mounts += [
@@ -186,12 +186,12 @@ def _mount_options(request: ContainerRequest) -> list[str]:
 
 
 def _provides(outside: str, inside: str, path: str) -> bool:
-    """Whether a mount puts a path of the host where the host has it, or something else there."""
+    """Return whether a mount covers a path, or provides it at the same place as on the host."""
     return inside == path or (outside == inside and PurePath(path).is_relative_to(inside))
 
 
 def _mount(inside: str, outside: str, read_only: bool) -> str:
-    """One bind mount: a line of CSV to all three, so that commas and quotes survive."""
+    """Return one bind mount as a line of CSV, which all runtimes read with commas and quotes."""
     line = io.StringIO()
     fields = ["type=bind", f"source={outside}", f"target={inside}", *(["ro"] if read_only else [])]
     csv.writer(line, lineterminator="\n").writerow(fields)

@@ -1,4 +1,4 @@
-"""What is asked of a container runtime."""
+"""The description of a container for a container runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scalable.containers.host_python import HostPython
 
 Runtime: TypeAlias = Literal["apptainer", "docker", "podman"]
 
-#: The interpreter of an image that brings its own.
+#: Interpreter of an image that has its own Python.
 IMAGE_PYTHON = "python3"
 
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 @dataclass(frozen=True)
 class ContainerRequest:
-    """One container: what runs where, and what it sees of the host.
+    """One container: its runtime, image and view of the host.
 
     Attributes
     ----------
@@ -30,24 +30,24 @@ class ContainerRequest:
     image
         Path of an Apptainer image, or a reference in a registry.
     name
-        Unique on the machine; the container is removed by it. See :func:`container_name`.
+        Name of the container, unique on the machine; see :func:`container_name`.
     mounts
         Absolute path on the host -> absolute path in the container, writable.
     env
-        Environment in the container; nothing else of the host's is passed on. Values show in the
-        list of processes, so that secrets have no place here.
+        Environment in the container; no other variable of the host is passed on. Values show in
+        the list of processes, so that secrets must not be among them.
     gpus
-        More than 0 makes the machine's NVIDIA GPUs visible.
+        Number of GPUs; with more than 0 all NVIDIA GPUs of the machine are visible.
     workdir
-        Directory in the container to start in; None for the image's, or for apptainer's choice.
+        Directory in the container to start in; None for the choice of image or runtime.
     host_python
-        This machine's Python, to be mounted read-only; None where the image has its own.
+        Python of this machine, mounted read-only; None if the image has its own.
     entry
-        Program of the image, with arguments, that is given the command and starts it; empty to
-        start the command itself. The image's own entry point is never used.
+        Program of the image, with arguments, that gets the command as further arguments and
+        starts it; empty to start the command directly. The image's own entry point is not used.
     user
-        ``uid:gid`` to run as, for docker, whose daemon otherwise makes files that belong to root;
-        None for the runtime's choice.
+        ``uid:gid`` to run as; None for the runtime's choice. Under docker written files would
+        otherwise belong to root.
     """
 
     runtime: Runtime
@@ -71,21 +71,21 @@ class ContainerRequest:
 
     @property
     def python(self) -> str:
-        """The interpreter inside: the host's where it is mounted, the image's otherwise."""
+        """Interpreter inside the container: the mounted one of the host, or the image's."""
         return IMAGE_PYTHON if self.host_python is None else self.host_python.executable
 
     @property
     def image_file(self) -> str | None:
-        """Path of the image where it is a file or directory, None where it is a reference."""
+        """Path of an image that is a file or directory; None for a reference."""
         path = self.image.startswith(("/", "./", "../")) or self.image.endswith(".sif")
         return self.image if path and not _SCHEME.match(self.image) else None
 
     @property
     def reference(self) -> str:
-        """The image as the runtime wants it written.
+        """Image in the notation of the runtime.
 
-        ``ghcr.io/site/model:1`` and ``docker://ghcr.io/site/model:1`` are the same image for each
-        runtime, so that one manifest serves a laptop and a cluster.
+        Every runtime accepts both ``ghcr.io/site/model:1`` and ``docker://ghcr.io/site/model:1``,
+        so that one manifest serves a laptop and a cluster.
         """
         if self.runtime != "apptainer":
             return self.image.removeprefix("docker://")
@@ -95,7 +95,7 @@ class ContainerRequest:
 
 
 def container_name(unit: str) -> str:
-    """Name of a container for a unit.
+    """Return the name of a unit's container.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ def container_name(unit: str) -> str:
     Returns
     -------
     str
-        ``scalable-`` and the unit's name; where characters had to go, a checksum keeps it unique.
+        ``scalable-`` and the unit's name; a checksum keeps it unique where characters were
+        replaced.
     """
     cleaned = re.sub(r"[^a-zA-Z0-9_.-]", "-", unit)
     mark = "" if cleaned == unit else f"-{zlib.crc32(unit.encode()):08x}"

@@ -1,4 +1,4 @@
-"""Whether two Pythons can exchange work."""
+"""Comparison of the versions at both ends of a connection."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-#: Packages that both ends of a connection must have alike.
+#: Packages whose versions must agree at both ends of a connection.
 PACKAGES = ("scalable", "distributed", "dask", "cloudpickle", "msgpack")
 
 
 @dataclass(frozen=True)
 class Versions:
-    """What a Python has installed.
+    """The versions of a Python and its packages.
 
     Attributes
     ----------
     python
-        Its own version, such as ``3.12.4``.
+        Version of Python, such as ``3.12.4``.
     packages
-        Package -> version, None where it is not installed. What is left out is not known.
+        Package -> version, or None if it is not installed; unknown ones are left out.
     """
 
     python: str
@@ -28,24 +28,24 @@ class Versions:
 
 
 def read_versions() -> Versions:
-    """Versions of this Python; no package is imported for it."""
+    """Return the versions of this Python; no package is imported."""
     return Versions(platform.python_version(), {name: _installed(name) for name in PACKAGES})
 
 
 def describe_mismatch(host: Versions, worker: Versions) -> str | None:
-    """Say where a worker's versions differ from ours by more than a patch.
+    """Return the versions that differ between a worker and this process by more than a patch.
 
     Parameters
     ----------
     host
         Versions of the process that sends the calls.
     worker
-        Versions of the worker. A package that one side does not know of is not compared.
+        Versions of the worker. A package that is unknown on one side is not compared.
 
     Returns
     -------
     str or None
-        A sentence that names each difference, or None where there is none.
+        Sentence that names each difference; None without one.
     """
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
@@ -61,8 +61,8 @@ def describe_mismatch(host: Versions, worker: Versions) -> str | None:
     if not different:
         return None
     return (
-        f"the worker's versions do not fit: {', '.join(different)}; what one side pickles, the "
-        "other may not be able to read"
+        f"the worker's versions differ: {', '.join(different)}; one side may not be able to "
+        "unpickle the data of the other"
     )
 
 

@@ -71,7 +71,7 @@ def test_apptainers_references_are_fetched_into_its_cache(request_for, stand_ins
 
 
 def test_a_file_for_apptainer_is_not_handed_to_another(request_for):
-    with pytest.raises(ProviderError, match=r"model.sif is a file for apptainer"):
+    with pytest.raises(ProviderError, match=r"model.sif is a file, which .* cannot run"):
         check_image(request_for("podman", image="/images/model.sif"))
 
 

@@ -35,7 +35,7 @@ def test_the_component_wins_over_the_target_and_none_over_both(asked, component,
 @pytest.mark.parametrize(
     ("asked", "which", "message", "hint"),
     [
-        ("auto", installed(), "looked for apptainer, podman, docker", "ask for none"),
+        ("auto", installed(), "supported: apptainer, podman, docker", "write none"),
         ("docker", installed("podman"), "'docker' is not on PATH .installed: podman.", "auto"),
         ("docker", installed(), "'docker' is not on PATH .none is installed.", "install it"),
         ("rkt", EVERYTHING, "no container runtime 'rkt'", "apptainer, podman, docker, auto"),

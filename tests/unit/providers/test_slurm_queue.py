@@ -217,7 +217,7 @@ def test_ends(state, reason, sentence):
         ),
         ("ReqNodeNotAvail(Unavailable:node1)", "ReqNodeNotAvail(Unavailable:node1)"),
         ("PartitionConfig", "PartitionConfig"),
-        ("", "Slurm has not looked at it yet"),
+        ("", "Slurm has not considered it yet"),
     ],
 )
 def test_reasons(reason, sentence):

@@ -1,4 +1,4 @@
-"""Compares a request with what a live Slurm says of itself. Pure."""
+"""Comparison of a request with the partitions and nodes of a live Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MIB = 2**20
 def findings(
     spec: DeploymentSpec, partitions: Sequence[Record], nodes: Sequence[Record]
 ) -> list[Diagnostic]:
-    """What this Slurm cannot give.
+    """Return the parts of a request that this Slurm cannot provide.
 
     Parameters
     ----------
     spec
-        The request.
+        Request.
     partitions, nodes
-        As ``scontrol show partition`` and ``scontrol show node`` describe them.
+        Records of ``scontrol show partition`` and ``scontrol show node``.
     """
     target = ("targets", spec.target_name)
     partition = chosen_partition(spec.options.get("queue"), partitions)
@@ -31,7 +31,7 @@ def findings(
         known = ", ".join(sorted(p.get("PartitionName", "?") for p in partitions))
         queue = spec.options.get("queue")
         message = f"there is no partition {queue!r}" if queue else "there is no default partition"
-        return [_bad((*target, "queue"), message, f"there are: {known}")]
+        return [_bad((*target, "queue"), message, f"known partitions: {known}")]
     found = _walltime(spec, partition)
     name = partition["PartitionName"]
     here = [node for node in nodes if name in node.get("Partitions", "").split(",")]
@@ -46,7 +46,7 @@ def findings(
 
 
 def chosen_partition(queue: str | None, partitions: Sequence[Record]) -> Record | None:
-    """The partition of a name, the site's default without one; None where there is none."""
+    """Return the partition of a name, or the site's default; None if it does not exist."""
     for partition in partitions:
         named = partition.get("PartitionName")
         if (queue is None and partition.get("Default") == "YES") or named == queue:
@@ -62,8 +62,8 @@ def _walltime(spec: DeploymentSpec, partition: Record) -> list[Diagnostic]:
     return [
         _bad(
             ("targets", spec.target_name, "walltime"),
-            f"walltime {asked} is more than partition {name} allows",
-            f"its limit is {partition['MaxTime']}",
+            f"walltime {asked} exceeds the limit of partition {name}",
+            f"the limit is {partition['MaxTime']}",
         )
     ]
 
@@ -90,8 +90,8 @@ def _too_large(
 ) -> list[Diagnostic]:
     if asked <= most or not most or not math.isfinite(most):
         return []
-    message = f"{path[-1]} {show(asked)} is more than any node of partition {partition} has"
-    return [_bad(path, message, f"the largest has {show(most)}")]
+    message = f"{path[-1]} {show(asked)} exceeds every node of partition {partition}"
+    return [_bad(path, message, f"the largest node has {show(most)}")]
 
 
 def _bad(path: tuple[str, ...], message: str, hint: str) -> Diagnostic:

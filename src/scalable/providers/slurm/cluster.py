@@ -1,4 +1,4 @@
-"""The cluster whose workers are Slurm jobs, for sessions and for people who live in Python."""
+"""The embedded cluster whose workers are Slurm jobs, for sessions and for use from Python."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class SlurmCluster(PoolCluster):
     Parameters
     ----------
     queue, account, walltime, interface
-        Partition, account, time limit of a job (``"04:00:00"``), and the network interface that
-        scheduler and workers use; all may be left to the site's defaults.
+        Partition, account, time limit of a job (``"04:00:00"``), and network interface of
+        scheduler and workers; None for the site's defaults.
     name
-        Shown to people.
+        Name of the cluster, for people.
     log_dir
-        Directory for the logs of jobs, on a file system that the nodes share; by default they are
-        kept only while the cluster lives.
+        Directory for the logs of jobs, on a file system that the nodes share; by default logs are
+        removed with the cluster.
     workflow_dir
-        Where relative paths of components start; by default the current directory.
+        Directory that relative paths of components start from; by default the current one.
     asynchronous
         Whether it is used with ``await`` inside a running event loop.
     **options
@@ -71,7 +71,7 @@ class SlurmCluster(PoolCluster):
     ) -> None:
         named = {"queue": queue, "account": account, "walltime": walltime, "interface": interface}
         written = {key: value for key, value in (named | options).items() if value is not None}
-        # As JSON, because the strict model then takes lists for tuples.
+        # Through JSON, because the strict model then accepts lists for tuples.
         self.options = SlurmOptions.model_validate_json(json.dumps(written)).model_dump()
         self.slurm = Slurm()
         self._workflow_dir = Path(workflow_dir or Path.cwd())
@@ -89,7 +89,7 @@ class SlurmCluster(PoolCluster):
 
     # Components ---------------------------------------------------------------------------------
 
-    def add_container(  # noqa: PLR0913 - what people write by hand, by keyword
+    def add_container(  # noqa: PLR0913 - written by hand, by keyword
         self,
         tag: str,
         cpus: float = 1,
@@ -103,28 +103,29 @@ class SlurmCluster(PoolCluster):
         slots: int = 1,
         runtime: str | None = None,
     ) -> None:
-        """Describe the workers of a tag; none is started.
+        """Add the pool of a tag; it starts empty.
 
         Parameters
         ----------
         tag
-            What calls are routed by.
+            Name by which calls are routed.
         cpus, memory, gpus
-            What a job asks for; ``memory`` as in ``"20G"``.
+            Resources of one job; ``memory`` as in ``"20G"``.
         dirs
             Path on the host -> path in the container.
         image
-            Container image; without one the workers run on the node itself.
+            Container image; None to run the workers on the node itself.
         env, preload_script, slots, runtime
             As in a component of a manifest.
         """
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", tag):
             raise ClusterError(
-                f"{tag!r} is no tag: letters, digits, '_', '-' and '.' make the names of its jobs"
+                f"tag {tag!r} is not valid: it may contain letters, digits, '_', '-' and '.', and "
+                "begins with a letter, digit or '_'"
             )
         odd = [name for name in env or () if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
         if odd:
-            raise ClusterError(f"{odd[0]!r} is no name of an environment variable")
+            raise ClusterError(f"{odd[0]!r} is not a valid name of an environment variable")
         component = ComponentSpec(
             tag,
             image=image,
@@ -140,24 +141,24 @@ class SlurmCluster(PoolCluster):
         self.add_component(component)
 
     def add_component(self, component: ComponentSpec, *, task_s: float = 0.0) -> None:
-        """Make the pool of a component known; it starts empty.
+        """Add the pool of a component; it starts empty.
 
         Parameters
         ----------
         component
-            Its resource profile.
+            Resource profile of the workers.
         task_s
-            Expected running time of its longest call in seconds; 0 to go by what ran.
+            Expected running time of its longest call in seconds; 0 to measure it.
         """
         self.add_pools([self._jobs.pool(component, task_s=task_s)])
 
     def add_components(self, spec: DeploymentSpec) -> None:
-        """Make the pools of a request known; they start empty."""
+        """Add the pools of a request; they start empty."""
         self.add_pools(self._jobs.pools(spec))
 
     @property
     def _jobs(self) -> Jobs:
-        # Not before the first component: the scheduler has to listen.
+        # Made with the first component, because the scheduler's address is known by then.
         if self._made is None:
             site = embedded_site(self, Path(self._log_dir) if self._log_dir else None)
             self._directory = site.directory
@@ -170,7 +171,7 @@ class SlurmCluster(PoolCluster):
             try:
                 await self._made.launcher.cancel_unanswered()
             except ProviderError as error:
-                logger.warning("jobs may be left in the queue: %s", error)
+                logger.warning("cluster %s: jobs may be left in the queue: %s", self.name, error)
         directory, self._directory = self._directory, None
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
@@ -178,7 +179,7 @@ class SlurmCluster(PoolCluster):
     # Workers ------------------------------------------------------------------------------------
 
     def add_workers(self, n: int, tag: str) -> None:
-        """Ask for more workers of a tag; one job array for all of them.
+        """Request more workers of a tag, as one job array.
 
         Raises
         ------
@@ -196,29 +197,29 @@ class SlurmCluster(PoolCluster):
             raise
 
     def submit(self, *tags: str) -> None:
-        """Submit now what is wanted.
+        """Submit the jobs that are wanted, and wait for Slurm's answer.
 
         Parameters
         ----------
         *tags
-            Pools whose jobs are asked about.
+            Pools whose refusal is raised.
 
         Raises
         ------
         ProviderError
-            When Slurm refuses their jobs for good, in its own words.
+            When Slurm refuses their jobs permanently; the message is Slurm's.
         """
         self.align()
-        # The refusal may have come just before, when the pools were looked at for another reason.
+        # An earlier pass of the reconciler may have received the refusal.
         for tag in tags:
             reason = self.pools[tag].reason
             if reason is not None:
                 raise ProviderError(reason)
 
     def remove_workers(self, n: int, tag: str) -> None:
-        """Give workers of a tag back: those that wait first, then idle ones, then busy ones.
+        """Remove workers of a tag: waiting jobs first, then idle workers, then busy ones.
 
-        Busy ones finish what runs, and hand over their results.
+        Busy workers finish their running calls and hand over their results.
         """
         before = self._count(n, tag)
         self.scale(tag, max(0, before - n))
@@ -228,13 +229,15 @@ class SlurmCluster(PoolCluster):
             known = ", ".join(repr(t) for t in self.pools) or "none; call add_container first"
             raise ClusterError(f"unknown tag {tag!r}; known tags: {known}")
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise ClusterError(f"{n!r} is no number of workers")
+            raise ClusterError(
+                f"the number of workers is {n!r}; it must be an integer of at least 0"
+            )
         return self.pools[tag].wanted
 
     def job_of(self, worker: str) -> str | None:
-        """Id of the job element that a worker is, such as ``12_3``; None where it has none."""
+        """Return the id of a worker's job element, such as ``12_3``; None without a job."""
         return None if self._made is None else self._made.launcher.job_of(worker)
 
     def scripts(self) -> Mapping[str, str]:
-        """Tag -> the batch script of its jobs."""
+        """Return tag -> batch script of its jobs."""
         return {} if self._made is None else self._made.scripts()

@@ -1,8 +1,9 @@
-"""What a Slurm runs of detached clusters, and its end."""
+"""Discovery and deletion of the jobs of detached clusters."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import time
@@ -17,21 +18,23 @@ from scalable.providers.slurm.api import Slurm, wait_for
 from scalable.providers.slurm.names import cluster_of, kind_of, said_by
 from scalable.providers.slurm.queue import Element, JobState
 
-#: Whoever lists clusters does not wait longer.
+logger = logging.getLogger("scalable.providers.slurm")
+
+#: Seconds that a list of clusters waits for Slurm.
 DISCOVER_TIMEOUT_S = 4.0
 DELETE_TIMEOUT_S = 90.0
 BACKOFF = 1.5
-#: What Slurm's commands say on a machine that belongs to no Slurm.
+#: Message of Slurm's commands on a machine that belongs to no Slurm.
 NOT_CONFIGURED = "Could not establish a configuration source"
 
 
 def discover() -> list[dict[str, Any]]:
-    """One row for each cluster of this user's state directory that has a job in the queue.
+    """Return a row for each cluster of this user's state directory that has a job in the queue.
 
     Raises
     ------
     ProviderError
-        When Slurm is here, and does not answer.
+        When Slurm is configured on this machine and does not answer.
     """
     if shutil.which("squeue") is None:
         return []
@@ -40,13 +43,13 @@ def discover() -> list[dict[str, Any]]:
         queue = wait_for(Slurm(DISCOVER_TIMEOUT_S).queue())
     except ProviderError as error:
         if NOT_CONFIGURED in error.message:
-            return []  # its programs are installed, and lead nowhere
+            return []  # its programs are installed without a configuration
         raise
     for element in queue:
         cluster_id = cluster_of(element.name)
         if cluster_id is None or element.state is JobState.ENDED:
             continue
-        # Those of another state directory, or of another machine's manager, are not ours to judge.
+        # Jobs of another state directory belong to a manager that this process cannot see.
         directory = Path(str(said_by(element).get("directory", "")))
         if directory.is_relative_to(settings.state_dir() / "clusters" / cluster_id):
             rows.setdefault(cluster_id, Counter())[element.name] += 1
@@ -62,12 +65,12 @@ def _words(counted: tuple[str, int]) -> str:
 
 
 def states(cluster_id: str) -> dict[str, str]:
-    """What a cluster's scheduler and managers do that are jobs: ``pending`` or ``running``.
+    """Return the states of those programs of a cluster that are jobs.
 
     Returns
     -------
     dict
-        ``scheduler``, or the id of a manager -> state.
+        ``scheduler``, or the id of a manager -> ``pending`` or ``running``.
     """
     words = {JobState.WAITING: "pending", JobState.THERE: "running"}
     found = wait_for(_alive(Slurm(), cluster_id))
@@ -76,17 +79,17 @@ def states(cluster_id: str) -> dict[str, str]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """Cancel every job of a cluster, other than the one we run in, and wait until they are gone.
+    """Cancel the jobs of a cluster and wait until they have left; the caller's own job is kept.
 
     Parameters
     ----------
     cluster_id
-        Its UUID.
+        UUID of the cluster.
 
     Returns
     -------
     list of str
-        What was cancelled.
+        Descriptions of the cancelled jobs.
 
     Raises
     ------
@@ -105,6 +108,7 @@ async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
             # By its id, an array is cancelled with all of its elements.
             fresh = {e.job: f"job {e.job} ({e.name})" for e in found if e.job not in cancelled}
             if fresh:
+                logger.debug("cluster %s: cancelling %s", cluster_id, list(fresh.values()))
                 await slurm.cancel([str(job) for job in fresh])
                 cancelled |= fresh
             if not found:
@@ -114,7 +118,11 @@ async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
                 raise
         if time.monotonic() > deadline:
             shown = ", ".join(cancelled.values())
-            raise ProviderError(f"jobs of cluster {cluster_id} do not end: {shown}")
+            raise ProviderError(
+                f"jobs of cluster {cluster_id} were cancelled and have not ended after "
+                f"{DELETE_TIMEOUT_S:g} s: {shown}",
+                hint="look at them with squeue; a node may not answer",
+            )
         await asyncio.sleep(pause)
         pause = min(5.0, pause * BACKOFF)
 
@@ -125,5 +133,5 @@ async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
 
 
 def _is_ours(element: Element) -> bool:
-    """Whether it is the job of this process: a scheduler that clears away after itself."""
+    """Return whether this process runs in the job: a scheduler that clears away after itself."""
     return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"

@@ -1,8 +1,9 @@
-"""What a worker manager needs for one Slurm: launcher, files of configuration, templates."""
+"""Pools whose workers are Slurm jobs: launcher, configuration files and job templates."""
 
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -27,25 +28,28 @@ from scalable.units import parse_port_range
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
 from scalable.worker.process_worker import ProcessWorker
 
+logger = logging.getLogger("scalable.providers.slurm")
+
 
 class Jobs:
-    """Makes pools whose workers are jobs, for one manager.
+    """The pools of one manager whose workers are Slurm jobs.
 
     Parameters
     ----------
     slurm
         Slurm's commands.
     site
-        Where the workers belong; its directory is on a file system that the nodes share.
+        Manager and scheduler of the workers; its directory is on a file system that the nodes
+        share.
     options
         Options of the target.
     workflow_dir
-        Where relative paths of components start.
+        Directory that relative paths of components start from.
 
     Attributes
     ----------
     launcher
-        Of all its pools.
+        Launcher of all the pools.
     """
 
     def __init__(
@@ -58,7 +62,7 @@ class Jobs:
         self.launcher = SlurmLauncher(slurm, self._pools, site.directory)
 
     def pools(self, spec: DeploymentSpec) -> list[Pool]:
-        """The pools of all components of a request; none has a worker yet.
+        """Return the pools of all components of a request; they start empty.
 
         Raises
         ------
@@ -72,14 +76,14 @@ class Jobs:
         return made
 
     def pool(self, component: ComponentSpec, *, task_s: float = 0.0) -> Pool:
-        """The pool of a component; what its workers need is written down.
+        """Return the pool of a component, and write the configuration of its workers.
 
         Parameters
         ----------
         component
-            Its resource profile.
+            Resource profile of the workers.
         task_s
-            Expected running time of its longest call in seconds; 0 to go by what ran.
+            Expected running time of its longest call in seconds; 0 to measure it.
         """
         site, tag, logs = self._site, component.name, self._logs()
         request = JobRequest(
@@ -92,7 +96,10 @@ class Jobs:
         )
         container = container_of(request)
         if container is not None and shutil.which(container.runtime):
-            prove(container)  # before a hundred jobs find out; elsewhere only the nodes can
+            # One start shows a fault before every job has it; without the runtime on this machine
+            # only the nodes can start the container.
+            logger.debug("pool %r: starting its container once", tag)
+            prove(container)
         template = job_template(request, prefix=f"{tag}-{site.incarnation}-", logs=logs)
         self._pools[tag] = JobPool(
             name=template.name,
@@ -115,7 +122,7 @@ class Jobs:
 
     def _config(self, component: ComponentSpec) -> WorkerConfig:
         site = self._site
-        # An image without our Python has modules of its own; of ours it sees the workflow's.
+        # An image with its own Python has its own modules and gets only those of the workflow.
         alone = component.image is not None and component.runtime != "host"
         return WorkerConfig(
             scheduler=site.scheduler,
@@ -136,22 +143,24 @@ class Jobs:
 
     def _logs(self) -> Path:
         private_directory(self._site.directory)
-        if not self._site.detached:  # nothing else tells whose directory it is
+        if not self._site.detached:  # an embedded cluster has no record that names the owner
             owner = json.dumps(identify_process())
             write_private(self._site.directory / OWNER, owner)
         logs = self._site.log_dir or self._site.directory / "logs"
         if "%" in str(logs) or "\n" in str(logs):
             raise ClusterError(
-                f"{str(logs)!r} cannot hold logs: Slurm would read its '%' as a pattern"
+                f"the log directory {str(logs)!r} contains '%' or a line break, which "
+                "Slurm does not take literally",
+                hint="choose another directory with the target's logs option",
             )
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         return logs.absolute()
 
     def scripts(self) -> dict[str, str]:
-        """Tag -> the batch script of its jobs."""
+        """Return tag -> batch script of its jobs."""
         return {tag: pool.script(0) for tag, pool in self._pools.items()}
 
 
 def _ports(written: str | None) -> str:
-    """A range of ports as Dask takes it."""
+    """Return a range of ports in Dask's notation."""
     return "" if written is None else "{}:{}".format(*parse_port_range(written))

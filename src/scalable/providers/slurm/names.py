@@ -1,11 +1,11 @@
-"""Names and comments of jobs, by which they are found again. Pure.
+"""Names and comments of jobs, which identify them in the queue. Pure.
 
-The name is ``scalable-<cluster>.<rest>``. It can be filtered for on the server, survives in
-accounting, and is enough to end what belongs to a cluster. The rest is ``<manager>-<tag>`` for
+The name is ``scalable-<cluster>.<rest>``. Slurm can filter by it, keeps it in its accounting, and
+it is enough to cancel every job of a cluster. The rest is ``<manager>-<tag>`` for
 workers, ``@scheduler`` or ``@manager-<manager>`` for the programs of a cluster that run as jobs.
 
-The comment says what the name cannot: which worker an element is, and to whose directory it
-belongs.
+The comment holds the rest: the names of the workers, and the directory of the manager that
+submitted the job.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _MANAGER = "@manager-"
 
 
 def pool_name(cluster_id: str, manager: str, tag: str) -> str:
-    """Name of the jobs of a pool."""
+    """Return the name of the jobs of a pool."""
     return f"scalable-{cluster_id}.{file_name(manager)}-{file_name(tag)}"
 
 
 def service_name(cluster_id: str, service: str) -> str:
-    """Name of the job that is a cluster's scheduler, or the manager of this id."""
+    """Return the name of the job that runs a cluster's scheduler, or the manager of this id."""
     rest = f"@{SCHEDULER}" if service == SCHEDULER else f"{_MANAGER}{file_name(service)}"
     return f"scalable-{cluster_id}.{rest}"
 
 
 def cluster_of(name: str) -> str | None:
-    """UUID of the cluster that a job belongs to, None for jobs of others."""
+    """Return the UUID of the cluster that a job belongs to; None for other jobs."""
     match = _NAME.fullmatch(name)
     return None if match is None else match[1]
 
 
 def kind_of(name: str) -> str | None:
-    """What a job of a cluster is: ``scheduler``, the id of a manager, or None for workers."""
+    """Return ``scheduler`` or the id of a manager for the job of a service; None for workers."""
     match = _NAME.fullmatch(name)
     if match is None or not match[2].startswith("@"):
         return None
@@ -50,24 +50,25 @@ def kind_of(name: str) -> str | None:
 
 
 def comment(name: str, directory: Path, **more: Any) -> str:
-    """What a job is to carry along.
+    """Return the comment of a job, as JSON.
 
     Parameters
     ----------
     name
         Name of the job.
     directory
-        Private directory of whoever submits it.
+        Private directory of the process that submits the job.
     **more
-        ``first`` and ``prefix`` of workers: the number of index 0, and what their names begin with;
-        ``service`` of others: ``scheduler``, or the id of a manager.
+        For workers ``first`` and ``prefix``: the number of the worker at index 0, and the
+        beginning of the workers' names. For services ``service``: ``scheduler``, or the id of a
+        manager.
     """
     said = {"scalable": name, "directory": str(directory), **more}
     return json.dumps(said, separators=(",", ":"))
 
 
 def said_by(element: Element) -> dict[str, Any]:
-    """What a job carries along; empty where the site uses the comment for itself."""
+    """Return the fields of a job's comment; empty where the site wrote another comment."""
     try:
         said = json.loads(element.comment)
     except ValueError:
@@ -76,12 +77,12 @@ def said_by(element: Element) -> dict[str, Any]:
 
 
 def number_of(element: Element) -> int:
-    """Number of the worker that an element becomes; only large ones need the comment."""
+    """Return the number of an element's worker: its index after the ``first`` of its comment."""
     first = said_by(element).get("first", 0)
     return (first if isinstance(first, int) else 0) + (element.index or 0)
 
 
 def worker_of(element: Element) -> str | None:
-    """Name of the worker that an element becomes, None where only its comment could say."""
+    """Return the name of an element's worker; None where its comment was replaced."""
     prefix = said_by(element).get("prefix")
     return f"{prefix}{number_of(element)}" if isinstance(prefix, str) else None

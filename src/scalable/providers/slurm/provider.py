@@ -1,4 +1,4 @@
-"""What the slurm provider decides."""
+"""The slurm provider."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class SlurmProvider:
-    """Runs each worker as a Slurm job; an embedded scheduler lives in the user's process."""
+    """Provider whose workers are Slurm jobs; an embedded scheduler is in the user's process."""
 
     name = "slurm"
     options_model = OptionsModel("scalable.providers.slurm.options", "SlurmOptions")
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check what needs no Slurm: expected durations against the walltime."""
+        """Compare the expected durations of tasks with the walltime; Slurm is not asked."""
         report = ValidationReport()
         if spec.walltime_s is None:
             return report
@@ -50,7 +50,7 @@ class SlurmProvider:
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare the request with the live Slurm: partition, limits, nodes, interface, mounts.
 
-        Nothing is submitted: in the end Slurm is asked whether it would accept each script.
+        Nothing is submitted: each script is passed to ``sbatch --test-only``.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class SlurmProvider:
         return check(spec, self.render_scripts(spec))
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
+        """Return tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
         directory = settings.state_dir() / "clusters" / "ID"
         logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
         scripts = {}
@@ -99,7 +99,7 @@ class SlurmProvider:
         return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """The pools of a manager: jobs of this Slurm. None is submitted.
+        """Return the pools of a manager, whose workers are Slurm jobs; they start empty.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class SlurmProvider:
         return Jobs(Slurm(), site, spec.options, _directory(spec)).pools(spec)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Clusters that have jobs in the queue; none where there is no Slurm."""
+        """Return the clusters that have jobs in the queue; none on a machine without Slurm."""
         from scalable.providers.slurm.discovery import discover
 
         return discover()
@@ -124,24 +124,24 @@ class SlurmProvider:
         return delete(cluster_id)
 
     def services(self, spec: DeploymentSpec | None = None) -> SlurmServices:
-        """What runs a cluster's scheduler and managers as jobs.
+        """Return the starter of a cluster's scheduler and managers as jobs.
 
         Parameters
         ----------
         spec
-            The request whose target they are submitted to; None to ask how they are.
+            Request whose target the jobs are submitted to; None to ask only for their states.
         """
         from scalable.providers.slurm.services import SlurmServices
 
         return SlurmServices({} if spec is None else spec.options)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Submit or give back jobs until the pools are as large as the plan says.
+        """Submit or cancel jobs until the pools have the sizes of the plan.
 
         Raises
         ------
         ProviderError
-            When Slurm refuses the jobs for good, in its own words.
+            When Slurm refuses the jobs permanently; the message is Slurm's.
         """
         cluster.scale(dict(plan.workers_by_tag))
         cluster.submit(*plan.workers_by_tag)
@@ -152,5 +152,5 @@ class SlurmProvider:
 
 
 def _directory(spec: DeploymentSpec) -> Path:
-    """Where relative paths of the manifest start."""
+    """Return the directory that relative paths of the manifest start from."""
     return Path.cwd() if spec.workflow_dir is None else Path(spec.workflow_dir)

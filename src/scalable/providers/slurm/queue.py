@@ -1,4 +1,4 @@
-"""Parsing of Slurm's output, and its words as sentences. Pure."""
+"""Parsers of Slurm's output, and sentences for its states and reasons. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES = {
     "FAILED": "it failed",
     "REVOKED": "another cluster took it",
 }
-#: Ends that say nothing about the calls that ran: somebody or something else ended the job.
+#: Ends that the calls of the job did not cause.
 FROM_OUTSIDE = frozenset(
     {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
 )
@@ -72,7 +72,7 @@ _REASONS = {
     "QOSUsageThreshold": "your QOS has been used too much",
 }
 
-#: What sbatch and squeue say when the same request may succeed later.
+#: Parts of the messages of sbatch and squeue after which the same request may succeed later.
 _TRANSIENT = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -98,7 +98,7 @@ _TRANSIENT = (
 
 
 class JobState(Enum):
-    """The states of a job that make a difference here."""
+    """The stages of a job: waiting, on a node, or ended."""
 
     WAITING = "waiting"
     THERE = "there"
@@ -112,22 +112,22 @@ class Element:
     Attributes
     ----------
     job
-        Id of the array. The id of an element alone is ambiguous: that of the element which started
-        last equals the array's.
+        Id of the array. An element's own id would be ambiguous: the last element to start has the
+        id of the array.
     index
         Index in the array, or None.
     name
         Name of the job.
     state
-        What matters of its state.
+        Stage of the job.
     reason
-        Why it waits or how it ended, in a sentence; empty for one that is there.
+        Reason why it waits, or the way in which it ended, in a sentence; empty on a node.
     left_s
-        Seconds until its walltime is over, None where that is unknown or without limit.
+        Seconds until its walltime is over; None if that is unknown or without limit.
     raw_state
-        As Slurm writes it.
+        State in Slurm's notation.
     comment
-        As Slurm writes it.
+        Comment of the job; empty without one.
     """
 
     job: int
@@ -184,14 +184,14 @@ def explain_reason(reason: str) -> str:
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
     if code in ("", "None"):
-        return "Slurm has not looked at it yet"
+        return "Slurm has not considered it yet"
     return f"{reason}: {sentence}" if sentence else reason
 
 
 def explain_end(state: str, reason: str = "") -> str:
-    """Return a sentence on how a job ended, from its state."""
+    """Return a sentence about the end of a job, from its state."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
-    # What it had waited for stays in the field, and says nothing of how it ended.
+    # The field keeps the reason for which the job had waited; only others explain its end.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
     detail = "" if silent and reason != "NodeDown" else f", {reason}"
     return f"{shown} ({state}{detail})"
@@ -221,6 +221,6 @@ def parse_config(text: str, key: str) -> str | None:
 
 
 def parse_record(line: str) -> dict[str, str]:
-    """The ``Key=Value`` pairs of one line of ``scontrol show ... --oneliner``."""
+    """Return the ``Key=Value`` pairs of one line of ``scontrol show ... --oneliner``."""
     pairs = (part.partition("=") for part in line.split())
     return {key: value for key, separator, value in pairs if separator}

@@ -13,18 +13,18 @@ from scalable.spec import ComponentSpec
 from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
-#: Stands for the worker's name in a command; no quoting changes it.
+#: Placeholder of the worker's name in a command; shell quoting leaves it unchanged.
 UNIT = "@UNIT@"
 
 
 @dataclass(frozen=True)
 class JobTemplate:
-    """What the jobs of one pool have in common.
+    """The settings that all jobs of one pool share.
 
     Attributes
     ----------
     name
-        Name of the job, see :mod:`scalable.providers.slurm.names`.
+        Name of the jobs, see :mod:`scalable.providers.slurm.names`.
     component
         Resource profile of a worker.
     options
@@ -32,11 +32,11 @@ class JobTemplate:
     environment
         Variables of the worker.
     log
-        Pattern for the log's path, with Slurm's ``%A`` and ``%a``.
+        Pattern of the log's path, with Slurm's ``%A`` and ``%a``.
     prefix
-        What the names of the pool's workers begin with; a number follows.
+        Beginning of the names of the pool's workers; a number follows.
     command
-        Shell text that becomes the worker, with :data:`UNIT` in place of its name.
+        Shell text that starts the worker, with :data:`UNIT` in place of its name.
     """
 
     name: str
@@ -59,8 +59,8 @@ def slurm_memory(memory_bytes: int) -> str:
     return f"{math.ceil(memory_bytes / MIB)}M"
 
 
-#: Options of a script -> the variables by which users give them a default. sbatch lets the
-#: variables win over the script.
+#: Option of a script -> environment variables with a user's default, which sbatch prefers to the
+#: option in the script.
 _OVERRIDDEN_BY = {
     "array": ("SBATCH_ARRAY_INX",),
     "job-name": ("SBATCH_JOB_NAME",),
@@ -79,22 +79,22 @@ _OVERRIDDEN_BY = {
 
 
 def overriding(script: str) -> set[str]:
-    """Variables of sbatch that would win over what a script says."""
+    """Return the variables that sbatch would prefer to the options of a script."""
     given = {"array", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
     return {name for option in given for name in _OVERRIDDEN_BY.get(option, ())}
 
 
 def quoted(value: str) -> str:
-    """A value as sbatch reads it in a script: in double quotes where it is more than one word."""
+    """Return a value as sbatch reads it in a script: in double quotes unless it is one word."""
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
     if "\n" in value or "\r" in value:
-        raise ValueError(f"{value!r} has several lines: it cannot stand in a batch script")
+        raise ValueError(f"{value!r} has several lines; a value in a batch script has one")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """The options of sbatch, one for each line of the script."""
+    """Return the options of sbatch, one for each line of the script."""
     component, options = template.component, template.options
     made = [
         f"--job-name={template.name}",
@@ -102,7 +102,7 @@ def directives(template: JobTemplate) -> list[str]:
         "--open-mode=append",
         "--ntasks=1",
         f"--cpus-per-task={max(1, math.ceil(component.cpus))}",
-        # A job that Slurm queues again would come back under a name that was replaced already.
+        # A job that Slurm requeues would start a worker that the reconciler has replaced.
         "--no-requeue",
     ]
     if component.memory_bytes is not None:
@@ -119,14 +119,14 @@ def directives(template: JobTemplate) -> list[str]:
 
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
-    """The whole script. It holds no secret: credentials are read from a file at run time.
+    """Return a batch script. It holds no secret: workers read credentials from a file.
 
     Parameters
     ----------
     template
-        What the jobs of the pool have in common.
+        Settings of the pool's jobs.
     first
-        Number of the worker whose index in the array is 0.
+        Number of the worker at index 0 of the array.
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
     lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
@@ -137,20 +137,20 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Shell text that puts the worker's name into ``UNIT``.
+    """Return shell text that sets ``UNIT`` to the worker's name.
 
     Parameters
     ----------
     prefix
-        What the names of the pool's workers begin with.
+        Beginning of the names of the pool's workers.
     first
-        Number of the worker whose index is 0.
+        Number of the worker at index 0.
     """
     return f'UNIT={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 
 
 def array_indices(indices: Sequence[int]) -> str:
-    """Indices as ``sbatch --array`` takes them, in runs: ``0-4,7``."""
+    """Return indices in the notation of ``sbatch --array``: ``0-4,7``."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][1] + 1:

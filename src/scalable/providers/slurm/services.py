@@ -1,7 +1,8 @@
-"""A cluster's scheduler and managers as jobs, for targets with ``scheduler: job``."""
+"""The scheduler and managers of a cluster as jobs, for targets with ``scheduler: job``."""
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,42 +16,44 @@ from scalable.providers.slurm.names import comment, service_name
 from scalable.providers.slurm.render import JobTemplate, batch_script
 from scalable.spec import ComponentSpec
 
-#: A scheduler takes about 10 KiB for each task that it knows.
+logger = logging.getLogger("scalable.providers.slurm")
+
+#: Memory of the job of a scheduler or manager; a scheduler takes about 10 KiB for each task.
 MEMORY = "2G"
-#: What an outer ``scalable run`` or cluster told this process is not meant for them.
+#: Variables that an outer ``scalable run`` or cluster set for this process and not for the jobs.
 OUTER = (settings.RUN_TARGET, settings.RUN_LIST, settings.CLUSTER)
 
 
 class SlurmServices:
-    """Runs the programs of a detached cluster as small jobs of their own.
+    """Starter of the programs of a detached cluster as small jobs.
 
     Parameters
     ----------
     options
-        Options of the target; only for starting.
+        Options of the target; only needed by :meth:`start`.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Submit the job of a program, unless it is in the queue already.
+        """Submit the job of a program.
 
         Parameters
         ----------
         directory
-            Of the cluster; its name is the cluster's UUID.
+            Directory of the cluster; its name is the cluster's UUID.
         service
             ``scheduler``, or the id of a manager.
         program
-            Its command line.
+            Command line of the program.
         log
-            Where its output goes.
+            File for its output.
 
         Raises
         ------
         ProviderError
-            When Slurm refuses it.
+            When Slurm refuses the job.
         """
         name = service_name(directory.name, service)
         command = f"unset {' '.join(OUTER)}\nexec {shlex.join(program)}"
@@ -63,14 +66,15 @@ class SlurmServices:
         )
         said = comment(name, directory, service=service)
         try:
-            wait_for(Slurm().submit(batch_script(template), array=None, comment=said))
+            job = wait_for(Slurm().submit(batch_script(template), array=None, comment=said))
+            logger.debug("job %d: submitted as %s", job, name)
         except ProviderError as error:
-            # The answer alone may be what is missing.
+            # Slurm may have taken the job although its answer was lost.
             if not error.transient or service not in self.state(directory.name):
                 raise
 
     def state(self, cluster_id: str) -> dict[str, str]:
-        """Which programs are there: ``scheduler`` or the id of a manager -> how they are.
+        """Return the states of the programs that are in the queue.
 
         Parameters
         ----------
@@ -80,7 +84,7 @@ class SlurmServices:
         Returns
         -------
         dict
-            ``pending`` or ``running``; those that are gone are left out.
+            ``scheduler``, or the id of a manager -> ``pending`` or ``running``.
 
         Raises
         ------
