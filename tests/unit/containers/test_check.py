@@ -53,7 +53,7 @@ def test_apptainers_files_are_looked_for_without_apptainer(
 ):
     run_on()
     image = tmp_path / "model.sif"
-    with pytest.raises(ProviderError, match=f"no image {image}"):
+    with pytest.raises(ProviderError, match=f"image {image} does not exist"):
         check_image(request_for("apptainer", image=str(image)))
     image.touch()
     check_image(request_for("apptainer", image=str(image)))

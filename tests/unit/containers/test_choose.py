@@ -38,7 +38,12 @@ def test_the_component_wins_over_the_target_and_none_over_both(asked, component,
         ("auto", installed(), "supported: apptainer, podman, docker", "write none"),
         ("docker", installed("podman"), "'docker' is not on PATH .installed: podman.", "auto"),
         ("docker", installed(), "'docker' is not on PATH .none is installed.", "install it"),
-        ("rkt", EVERYTHING, "no container runtime 'rkt'", "apptainer, podman, docker, auto"),
+        (
+            "rkt",
+            EVERYTHING,
+            "container runtime 'rkt' is unknown",
+            "apptainer, podman, docker, auto",
+        ),
     ],
 )
 def test_what_is_missing_is_said_with_what_is_there(asked, which, message, hint):
