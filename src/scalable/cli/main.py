@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -38,6 +39,9 @@ VERBS = (
     "schema",
 )
 INTERRUPTED = 130
+#: Number of new objects after which the garbage collector looks for cycles. Nearly all objects of a
+#: command are modules and classes, so that the interpreter's 700 only costs time.
+COLLECT_AFTER = 100_000
 
 _EPILOG = """\
 \b
@@ -96,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         Exit code of the program.
     """
+    if arguments is None:
+        gc.set_threshold(COLLECT_AFTER)
     given = list(sys.argv[1:] if arguments is None else arguments)
     # The variable is meant for the workflow of an outer `scalable run`, not for commands that the
     # workflow starts.
@@ -113,6 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = code if isinstance(code, int) else 0
     if arguments is None:
         _leave_plugins_behind(code)
+        gc.freeze()  # the interpreter's last collection would visit every module and class
     return code
 
 
