@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +18,7 @@ from scalable.session.ending import (
 )
 from scalable.session.planned import Planned
 from scalable.session.request import Request
-from scalable.spec import Plan, ScalePlan
+from scalable.spec import Diagnostic, Plan, ScalePlan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -214,10 +214,14 @@ class ScalableSession(Planned):
         request = self._request
         warnings = request.require_valid().warnings
         request.require_clusters()
-        prepare = getattr(request.provider, "prepare", None)
-        if prepare is not None:
-            prepare(self.spec)  # starts early what can start while the engine is imported
-        plan = plan or self.plan()
+        # Programs of the provider load their modules while this process plans and loads its own.
+        with ExitStack() as unused:
+            if (prepare := getattr(request.provider, "prepare", None)) is not None:
+                unused.callback(prepare(self.spec))
+            return self._start_planned(plan or self.plan(), warnings)
+
+    def _start_planned(self, plan: Plan, warnings: Iterable[Diagnostic]) -> ScalableClient:
+        request = self._request
         for warning in warnings:
             logger.warning("%s", warning.render())
         from scalable.lifecycle import Deployment, SessionRecord

@@ -85,3 +85,20 @@ with ScalableSession.local({'a': 1}) as client:
     names = loaded(code, tmp_path)
     assert those_below(names, ["pydantic", "scalable.containers", *OTHER_PROVIDERS]) == []
     assert "distributed" in names
+
+
+def test_the_fork_server_starts_before_this_process_plans_and_loads_the_engine(manifest):
+    code = """
+import sys
+from scalable import ScalableSession
+from scalable.providers.local.fork_server import ForkServerProcess as Server
+begin, at_start = Server.__init__, []
+def begin_noted(self):
+    at_start.append({"distributed", "dask", "scalable.planning.plan"} & {*sys.modules})
+    begin(self)
+Server.__init__ = begin_noted
+with ScalableSession.from_yaml("scalable.yaml") as client:
+    assert client.submit(abs, -1, tag="a").result() == 1
+assert at_start == [set()], at_start
+"""
+    assert "scalable.planning.plan" in loaded(code, manifest)

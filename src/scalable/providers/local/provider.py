@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,9 @@ class LocalProvider:
     #: Workers on this machine come soon: a session waits for them so long.
     ready_timeout_s = 60.0
 
+    def __init__(self) -> None:
+        self._prepared: ForkServerProcess | None = None
+
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check what the option model cannot: components against the mode and the machine."""
         report = ValidationReport()
@@ -68,14 +71,32 @@ class LocalProvider:
         report.extend(_without_effect(spec))
         return report
 
+    def prepare(self, spec: DeploymentSpec) -> Callable[[], None]:
+        """Start the fork server, which loads the modules of workers while the caller goes on.
+
+        Returns
+        -------
+        callable
+            Function that ends the server if :meth:`build_cluster` did not take it over.
+        """
+        if spec.options["processes"] and self._prepared is None:
+            self._prepared = _fork_server(spec)
+        return self._end_prepared
+
+    def _end_prepared(self) -> None:
+        server, self._prepared = self._prepared, None
+        if server is not None:
+            server.close()
+
     def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
         """Start a scheduler on this machine; its pools are empty."""
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
         processes = bool(options["processes"])
-        # It loads the workers' modules while this process loads the engine.
-        server = _fork_server(spec) if processes else None
+        server, self._prepared = self._prepared, None
+        if server is None and processes:
+            server = _fork_server(spec)
         try:
             return self._build_cluster(spec, server)
         except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -78,6 +77,8 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode > 128:  # a container's client says so what ended the worker inside
         returncode = 128 - returncode
     if returncode < 0:
+        import signal  # commands that start nothing do not need its enumerations
+
         names = {number.value: number.name for number in signal.Signals}
         return f"it was killed by {names.get(-returncode, f'signal {-returncode}')}"
     return f"it ended with exit code {returncode}"
