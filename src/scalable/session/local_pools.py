@@ -105,5 +105,5 @@ def _is_count(count: object) -> bool:
 
 
 def _is_name(project: object) -> bool:
-    """Whether the name of a project needs no further check."""
+    """Return whether the name of a project needs no further check."""
     return type(project) is str and re.fullmatch(r"[\w .-]+", project) is not None

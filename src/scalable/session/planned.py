@@ -22,7 +22,7 @@ class Planned:
 
     @property
     def spec(self) -> DeploymentSpec:
-        """The request as the provider gets it."""
+        """Deployment that the provider receives."""
         return self._request.spec
 
     @property

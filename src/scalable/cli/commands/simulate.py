@@ -174,7 +174,7 @@ def _of_manifest(manifest: Path | None, target: str | None, maximum: int) -> Wor
 
 
 def _known(work: Workload) -> TaskModel:
-    """What a policy knows beforehand: the expectations of a manifest; of traces nothing."""
+    """Return what a policy knows in advance: a manifest's expected durations, nothing of traces."""
     from scalable.scaling.task_model import Expectation, TaskModel
 
     expected = {

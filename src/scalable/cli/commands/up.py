@@ -126,7 +126,7 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
 
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
-    """Whether money or a queue is involved anywhere."""
+    """Return whether a target has a price or a queue, so that the user must confirm."""
     from scalable.providers.registry import provider_traits
 
     return any(

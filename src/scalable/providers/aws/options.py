@@ -26,7 +26,7 @@ class AWSOptions(ProviderOptions):
         default=None, description="Image of the scheduler, and of components that name none."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Workers in all pools together: one for each pool where left out."
+        default=None, description="Number of workers in all pools; by default one for each pool."
     )
     worker_cpu: PositiveInt | None = Field(
         default=None, description="CPU units of a worker (1024 are one core); the component's cpus."
@@ -34,7 +34,7 @@ class AWSOptions(ProviderOptions):
     worker_mem: PositiveInt | None = Field(
         default=None, description="Memory of a worker in MiB; the component's memory."
     )
-    vpc: Text | None = Field(default=None, description="VPC; the default one where left out.")
+    vpc: Text | None = Field(default=None, description="VPC; by default the default VPC.")
     subnets: tuple[Text, ...] = Field(default=(), description="Subnets of the workers.")
     security_groups: tuple[Text, ...] = Field(
         default=(), description="Security groups of the workers."

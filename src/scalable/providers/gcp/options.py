@@ -20,5 +20,5 @@ class GCPOptions(ProviderOptions):
         default=None, description="Image of the scheduler, and of components that name none."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Workers in all pools together: one for each pool where left out."
+        default=None, description="Number of workers in all pools; by default one for each pool."
     )

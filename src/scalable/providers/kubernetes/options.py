@@ -31,7 +31,7 @@ class KubernetesOptions(ProviderOptions):
         default=None, description="Image of the scheduler, and of components that name none."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Workers in all pools together: one for each pool where left out."
+        default=None, description="Number of workers in all pools; by default one for each pool."
     )
     service_account: Text | None = Field(default=None, description="Service account of the pods.")
     resources: Resources | None = Field(
@@ -43,5 +43,5 @@ class KubernetesOptions(ProviderOptions):
     )
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
     context: Text | None = Field(
-        default=None, description="Context of the kubeconfig; the current one where left out."
+        default=None, description="Context of the kubeconfig; by default the current one."
     )

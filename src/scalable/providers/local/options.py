@@ -19,21 +19,20 @@ class LocalOptions(ProviderOptions):
 
     max_workers: MaxWorkers | None = Field(
         default=DEFAULTS["max_workers"],
-        description="Workers in all pools together: 1; where it is not written and there are more "
-        "pools, one for each.",
+        description="Maximum number of workers in all pools; by default one for each pool.",
     )
     threads_per_worker: PositiveInt = Field(
-        default=DEFAULTS["threads_per_worker"], description="Calls that a worker runs at once."
+        default=DEFAULTS["threads_per_worker"],
+        description="Number of calls that a worker runs at once.",
     )
     processes: bool = Field(
         default=DEFAULTS["processes"],
-        description="Workers are processes of their own, with memory limits; otherwise threads of "
-        "the workflow's process.",
+        description="Whether workers are processes with memory limits, or threads of the "
+        "workflow's process.",
     )
     interface: Text | None = Field(
         default=DEFAULTS["interface"],
-        description="Network interface on which a detached cluster listens; loopback where left "
-        "out.",
+        description="Network interface on which a detached cluster listens; by default loopback.",
     )
     containers: ContainerRuntime = Field(
         default=DEFAULTS["containers"],
@@ -41,5 +40,5 @@ class LocalOptions(ProviderOptions):
     )
     dashboard_address: Text | None = Field(
         default=DEFAULTS["dashboard_address"],
-        description="Address of the live page, such as :8787; none where left out.",
+        description="Address of the live page, such as :8787; by default there is none.",
     )

@@ -20,7 +20,7 @@ from scalable.manifest.fields import (
 class SlurmOptions(ProviderOptions):
     """Options of a target with ``provider: slurm``."""
 
-    queue: Text | None = Field(default=None, description="Partition; the site's default without.")
+    queue: Text | None = Field(default=None, description="Partition; by default the site's.")
     account: Text | None = Field(default=None, description="Account that is charged.")
     walltime: Walltime | None = Field(
         default=None, description="Time limit of a job, such as 04:00:00 or 1-12:00:00."
@@ -36,21 +36,20 @@ class SlurmOptions(ProviderOptions):
     reservation: Text | None = Field(default=None, description="Reservation to run in.")
     scheduler: Literal["login", "job"] = Field(
         default="login",
-        description="Where the scheduler of a detached cluster runs: on the login node, or in a "
-        "job of its own.",
+        description="Place of a detached cluster's scheduler: the login node, or a separate job.",
     )
     scheduler_port: Port = Field(
-        default=8786, description="Port of the scheduler; the next free one where it is taken."
+        default=8786, description="Port of the scheduler; if it is taken, the next free one."
     )
     worker_port_range: PortRange | None = Field(
         default=None, description="Ports that workers may listen on, such as 40000:41000."
     )
     n_workers: PositiveInt | None = Field(
-        default=None, description="Workers in all pools together: one for each pool where left out."
+        default=None, description="Number of workers in all pools; by default one for each pool."
     )
     directives: tuple[Text, ...] = Field(
         default=(), description="Further options of sbatch, such as --mail-type=END."
     )
     logs: Text | None = Field(
-        default=None, description="Directory for the logs of jobs; beside the run where left out."
+        default=None, description="Directory for the logs of jobs; by default beside the run."
     )
