@@ -137,7 +137,7 @@ def test_what_no_pool_can_follow_leaves_it_following_as_before(options):
     session = ScalableSession.from_yaml(target="fixed")
     with session:
         before = session.cluster.adapt("a", 0, 2)
-        with pytest.raises(ClusterError, match="no time between two looks|cannot decide"):
+        with pytest.raises(ClusterError, match="not a positive duration|has no decide"):
             session.cluster.adapt("a", 0, 1, **options)
         assert session.cluster.controller.adaptation.pools == {"a": before}
         assert before.periodic_callback is not None

@@ -180,7 +180,7 @@ def test_scaling_one_pool_touches_no_other(eventually):
     ("arguments", "message"),
     [
         (("nowhere", 2), "no pool 'nowhere'; known pools: .*'a'"),
-        (("a",), "how many workers of 'a'"),
+        (("a",), r"scale\('a'\) has no number of workers"),
         (("a", -1), "cannot have -1 workers"),
         (({"a": 1, "b": "two"},), "cannot have 'two' workers"),
         ((3,), "which pool"),

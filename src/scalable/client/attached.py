@@ -195,7 +195,7 @@ class AttachedCluster(Cluster):
 
     async def _delete(self) -> None:
         logger.debug("cluster %s is told to end", self.name)
-        await self._calls.end("it was asked to")
+        await self._calls.end("its end was requested")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:

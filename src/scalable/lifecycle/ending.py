@@ -95,7 +95,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     if known is None or is_alive(known) is False:
         return
     try:
-        control.ask(directory, lambda scheduler: scheduler.end("it was asked to"))
+        control.ask(directory, lambda scheduler: scheduler.end("its end was requested"))
         for manager, its in directory.managers().items():
             if is_alive(its) is False:  # it would be waited for in vain
                 _report_gone(directory, manager, its.get("nonce", ""))

@@ -1,4 +1,4 @@
-"""What two processes must agree on: names, messages, the matching rule, credentials.
+"""Names, messages, rules and credentials that two processes share.
 
-Nothing in here belongs to one process, and nothing decides.
+Not in here: code of one process only, and decisions.
 """

@@ -8,7 +8,7 @@ from distributed import Security
 
 
 def security_of(pem: Mapping[str, str]) -> Security:
-    """Dask's credentials from PEM texts.
+    """Return Dask's credentials from PEM texts.
 
     Parameters
     ----------
@@ -19,6 +19,6 @@ def security_of(pem: Mapping[str, str]) -> Security:
 
 
 def new_credentials() -> tuple[str, str, str]:
-    """Authority, certificate and key for one cluster, as PEM texts."""
+    """Return a new authority, certificate and key for one cluster, as PEM texts."""
     made = Security.temporary()
     return made.tls_ca_file, made.tls_scheduler_cert, made.tls_scheduler_key

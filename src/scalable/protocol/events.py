@@ -1,4 +1,4 @@
-"""What happens to units and pools, as rows of a run's record with the stream under ``"stream"``."""
+"""Events of units and pools, as rows of a run's record with the stream under ``"stream"``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Event = dict[str, Any]
 
 
 def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -> Event:
-    """A worker was ``requested`` or ``removed``."""
+    """Return the event of a worker that was ``requested`` or ``removed``."""
     return {
         "stream": "workers",
         "event": event,
@@ -21,7 +21,7 @@ def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -
 
 
 def degraded(tag: str, reason: str) -> Event:
-    """A pool was given up."""
+    """Return the event of a pool that is degraded: no more of its workers are started."""
     return {
         "stream": "failures",
         "failure_class": "PoolDegraded",

@@ -1,4 +1,4 @@
-"""Exit codes by which a worker process says why it ended itself."""
+"""Exit codes of a worker process that ends itself."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ COMMAND_LINE_BYTES = 4096
 #: Bytes of the longest datagram.
 DATAGRAM_BYTES = 4096
 
-#: Keys of the server's first datagram: it is ready, or the reason for which it cannot fork.
+#: Keys of the server's first datagram: the server is ready, or the reason why it cannot fork.
 READY = "ready"
 UNFIT = "unfit"
 #: Keys of requests and of their answers: fork (answered with the process id), and reap a process
@@ -54,7 +54,7 @@ class WorkerStart:
     arguments
         Arguments of the worker program.
     config
-        Configuration, where the worker gets it through the pipe; the pipe is its lifeline then.
+        Configuration of a worker that has the pipe as its lifeline; None for other workers.
     """
 
     environment: Mapping[str, str]

@@ -85,7 +85,7 @@ class AttachAnswer(TypedDict):
     accepted
         Whether the manager may provision workers.
     reason
-        Why it may not, or None.
+        Reason for the refusal, or None.
     holder
         ``nonce``, ``identity`` and ``silent_s`` of another process that has the same id, or None.
     """
@@ -101,13 +101,13 @@ class HeartbeatAnswer(TypedDict):
     Attributes
     ----------
     known
-        Whether the manager is attached; False where another process bears its id.
+        Whether the manager is attached; False if another process has its id.
     workers
         Name -> fields of :class:`scalable.manager.decisions.WorkerView`, of the manager's workers.
     longest_s
         Mean running time of the slowest kind of call in seconds, 0 before any has run.
     orders
-        Tag -> serial number and count that the manager is to provide.
+        Tag -> serial number of the order, and number of workers that the manager must provide.
     end
         Whether the cluster ends, and every unit with it.
     """
@@ -180,15 +180,15 @@ class SchedulerCalls:
         await self._call(Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
 
     async def drain(self, workers: Iterable[str]) -> None:
-        """Empty workers, by name, so that they can be stopped."""
+        """Drain workers, by name, so that they can be stopped."""
         await self._call(Handler.DRAIN, workers=list(workers))
 
     async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again."""
+        """Let draining workers accept work again, unless they are about to retire."""
         await self._call(Handler.RESUME, workers=list(workers))
 
     async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give workers nothing to run if they connect after all; return those that did."""
+        """Give workers no work if they connect; return the names of those that are connected."""
         return list(await self._call(Handler.WITHHOLD_WORK, workers=list(workers)))
 
     async def allow_work(self, workers: Iterable[str]) -> None:
@@ -196,7 +196,7 @@ class SchedulerCalls:
         await self._call(Handler.ALLOW_WORK, workers=list(workers))
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of workers against the calls that ran on them."""
+        """Do not count the loss of workers as failures of the calls that ran on them."""
         await self._call(Handler.EXCUSE_LOSSES, workers=list(workers))
 
     # Of clients ---------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class SchedulerCalls:
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:
-        """Return the slots of each tag, and have a client told of later changes."""
+        """Return the slots of each tag, and send later changes to a client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
         return answer
 

@@ -37,7 +37,7 @@ class _Lender(Protocol):
         """Lend the slot of a call that made others, if it still runs after a while."""
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that waits no more has a slot again."""
+        """Wait until a call that has stopped waiting has a slot again."""
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def in_call() -> bool:
 
 
 def made_calls() -> None:
-    """Note that this thread's call has made others: it may wait for them without being seen."""
+    """Note that this thread's call has made others, for which it may wait without our notice."""
     here = _current_call()
     if here is not None:
         lender, key, since = here

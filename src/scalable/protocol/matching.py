@@ -1,7 +1,7 @@
-"""The one rule by which calls and workers belong together: the tag, its slots, and its shape. Pure.
+"""The rule that matches calls with workers: the tag, its slots, and its shape. Pure.
 
-Dask places by it (the tag is a resource, the slots its amount), clients refuse by it, the
-controller explains by it, and managers of one cluster have to agree on it.
+Dask places calls by it (the tag is a resource, the slots its amount), clients refuse calls by it,
+the controller explains waiting calls by it, and the managers of one cluster have to agree on it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from scalable.units import parse_bytes
 
 @dataclass(frozen=True)
 class Shape:
-    """What one worker of a tag has; None where it is not known.
+    """Resources of one worker of a tag; None for an unknown one.
 
     Attributes
     ----------
     cpus, memory, gpus
-        As in a component.
+        Amounts as in a component of the manifest.
     """
 
     cpus: float | None = None
@@ -30,12 +30,12 @@ class Shape:
 
     @classmethod
     def from_pool(cls, pool: Mapping[str, Any]) -> Self:
-        """The shape that a manager's description of a pool gives."""
+        """Return the shape in a manager's description of a pool."""
         return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
 
 
 def difference(one: Shape, other: Shape) -> str | None:
-    """In which way two shapes differ, in words; None where nothing known of them does."""
+    """Return the difference between two shapes as text; None if all known resources agree."""
     words = []
     for item in fields(Shape):
         a, b = getattr(one, item.name), getattr(other, item.name)
@@ -54,7 +54,7 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Slots of a tag that a call takes; one of any worker where it asks for no resource."""
+    """Return the slots of a tag that a call takes; without a tag, 1 unless it needs resources."""
     asked = resources or {}
     if not tag:
         return 0 if asked else 1
@@ -62,5 +62,5 @@ def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
 
 
 def fits(resources: Mapping[str, float] | None, tag: str, slots: int) -> bool:
-    """Whether a worker of a tag with so many slots can hold a call."""
+    """Return whether a worker of a tag with a number of slots can run a call."""
     return 0 < slots_of(resources, tag) <= slots

@@ -1,29 +1,32 @@
-"""What a worker says of a call that has ended, read from Dask's ``startstops``."""
+"""Measurements of an ended call, read from Dask's ``startstops``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-#: Annotation of a call that was given a task's name.
+#: Annotation of a call with the name of its task.
 TASK_ANNOTATION = "scalable_task"
 #: Fields of the profile of a call, as in the rows of tasks.
 PROFILE = (
     "task_name", "tag", "worker", "state", "timestamp",
     "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
 )  # fmt: skip
-#: Action of the entry in which our workers report what a call used.
+#: Action of the entry in which our workers report the CPU time and memory of a call.
 USAGE_ACTION = "scalable-usage"
-#: Annotation of the Dask task that is a bundle of calls: how many, and whether each has a row.
+#: Annotation of a Dask task that is a bundle: number of calls, and whether each has a row.
 BUNDLE_ANNOTATION = "scalable_bundle"
-#: The shares of a bundle's calls whose durations are told.
+#: Quantiles of the durations of a bundle's calls that are reported.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
-#: Action of the entry that tells of the calls of a bundle.
+#: Action of the entry that reports the calls of a bundle.
 BUNDLE_ACTION = "scalable-calls"
 
 
 class Measured(NamedTuple):
-    """Moments in seconds since 1970, lengths in seconds, memory in bytes; None if not measured."""
+    """Measurements of one call; None for those that were not made.
+
+    Moments are in seconds since 1970, durations in seconds, memory in bytes.
+    """
 
     began: float | None = None
     ended: float | None = None
@@ -34,12 +37,12 @@ class Measured(NamedTuple):
 
 
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
-    """Read what came with a call's end.
+    """Return the measurements that came with the end of a call.
 
     Parameters
     ----------
     startstops
-        As the scheduler's plug-ins get it; None of a call that never ran.
+        Entries as the scheduler's plug-ins get them; None for a call that never ran.
     """
     began = ended = cpu_s = peak_memory = bundle = None
     transfer_s = 0.0

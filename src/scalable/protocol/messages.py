@@ -1,8 +1,8 @@
 """Calls and their outcomes as bytes.
 
-Plain pickle is used where it suffices, which is several times as fast, and cloudpickle for objects
-that only this process can import. Dask futures may be anywhere within the arguments: they travel as
-their keys, and Dask brings their values.
+Plain pickle is used where it suffices, as it is several times as fast; cloudpickle is used for
+objects that only this process can import. Dask futures may be anywhere within the arguments: they
+are sent as their keys, and Dask provides their values.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def dump(value: Any) -> bytes:
 def load(data: bytes) -> Any:
     """Load a value that another process of the cluster has pickled.
 
-    The bytes come over the cluster's own connections, where each side has shown its certificate.
+    The bytes come over the cluster's own connections, on which both sides are authenticated.
     """
     return pickle.loads(data)  # noqa: S301
 
@@ -83,7 +83,7 @@ def load(data: bytes) -> Any:
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes, Future})
 #: Types of functions without a state.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Largest size in bytes of a function that is kept after its first use.
+#: Largest size in bytes of a pickled function that is kept after its first use.
 MOST_REMEMBERED = 1 << 16
 
 

@@ -26,13 +26,15 @@ def wanted_counts(
     Raises
     ------
     ClusterError
-        When a count is missing, negative or not an integer.
+        If a count is missing, negative or not an integer.
     """
     if isinstance(n, Mapping):
         counts = dict(n)
     elif isinstance(n, str):
         if count is None:
-            raise ClusterError(f"how many workers of {n!r}? write scale({n!r}, 3)")
+            raise ClusterError(
+                f"scale({n!r}) has no number of workers: write, for example, scale({n!r}, 3)"
+            )
         counts = {n: count}
     else:
         counts = {only_pool(): n}
@@ -54,12 +56,15 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
     Raises
     ------
     ClusterError
-        When the cluster has several pools, or none.
+        If the cluster has several pools, or none.
     """
     known = sorted(tags)
     if len(known) != 1:
         words = ", ".join(map(repr, known)) or "no pool"
-        raise ClusterError(f"which pool? this cluster has {words}: write {verb}")
+        raise ClusterError(
+            f"no tag was given, and this cluster does not have exactly one pool but {words}: "
+            f"write {verb}"
+        )
     return known[0]
 
 

@@ -1,4 +1,4 @@
-"""Server nodes that open no HTTP port of their own accord."""
+"""Server nodes that open no HTTP port by default."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class QuietHttp:
-    """A server node that opens no HTTP port unless it was given a dashboard address.
+    """A server node that opens an HTTP port only if it was given a dashboard address.
 
     Dask's nodes always open one, on every interface in the case of the scheduler.
     """
@@ -16,7 +16,7 @@ class QuietHttp:
     def start_http_server(
         self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
     ) -> None:
-        """Open the HTTP server, where an address was asked for."""
+        """Open the HTTP server if an address was given."""
         if dashboard_address:
             super().start_http_server(  # type: ignore[misc]
                 routes, dashboard_address, default_port, ssl_options

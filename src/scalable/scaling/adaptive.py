@@ -21,6 +21,8 @@ logger = logging.getLogger("scalable.scaling")
 TARGET_S = 5.0
 #: Number of the latest running times that are kept for each tag.
 KEPT_DURATIONS = 200
+#: Number of the latest decisions that are kept.
+KEPT_DECISIONS = 1000
 #: Maximum accepted running time of a call in seconds; sums of longer ones would lose precision.
 LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
@@ -74,7 +76,7 @@ class AdaptiveScaler:
     Attributes
     ----------
     decision_history
-        All decisions, the oldest first.
+        The last 1,000 decisions, the oldest first.
 
     Raises
     ------
@@ -171,6 +173,7 @@ class AdaptiveScaler:
             active_workers={load.tag: load.active for load in loads},
         )
         self.decision_history.append(decision)
+        del self.decision_history[:-KEPT_DECISIONS]
         if decision.has_changes:
             logger.debug("changes of pools %s: %s", decision.changes, decision.reasoning)
         return decision

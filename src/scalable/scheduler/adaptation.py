@@ -1,4 +1,4 @@
-"""Lets pools of a cluster follow their load, each touching no other pool's workers."""
+"""Pools that follow their load: each changes the number of its own workers only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
-from scalable.protocol.pools import UNTAGGED, check_count, check_tag
+from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
@@ -30,7 +30,7 @@ POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
     "minimize cost": "cost",
     "minimize time": "time",
 }
-#: Policy of a plan -> by what share a change has to be better.
+#: Policy of a plan -> share by which a change of the count has to be better.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
 
@@ -46,9 +46,9 @@ class Adaptation:
     Attributes
     ----------
     maximum
-        Most workers of all pools together, also of those that do not adapt; None without.
+        Maximum number of workers of all pools together, adaptive or not; None for no limit.
     model
-        What is known of calls before the first one ends.
+        Expected and measured durations and memory of calls.
     """
 
     def __init__(self, cluster: FollowedPools) -> None:
@@ -61,18 +61,18 @@ class Adaptation:
 
     @property
     def pools(self) -> Mapping[str, PoolAdaptive]:
-        """Tag -> the pools that follow their load."""
+        """Tag -> pool that follows its load."""
         return dict(self._pools)
 
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Let a pool follow its load, from now on within these bounds.
+        """Let a pool follow its load within these bounds, instead of earlier ones.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or the bounds are none; nothing changes then.
+            If the pool does not exist, or the bounds are invalid; nothing changes then.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -80,8 +80,11 @@ class Adaptation:
         if maximum is not None:
             check_count(tag, maximum)
         if maximum is not None and maximum < minimum:
-            raise ClusterError(f"minimum {minimum} .. maximum {maximum} is no range")
+            raise ClusterError(
+                f"{shown(tag)} cannot adapt: minimum {minimum} is greater than maximum {maximum}"
+            )
         adaptive = PoolAdaptive(self, tag, minimum, maximum, **options)
+        logger.debug("%s follows its load: %d to %s workers", shown(tag), minimum, maximum)
         self.end(tag)
         self._pools[tag] = adaptive
         adaptive.start(self._cluster.scheduler.loop)
@@ -103,11 +106,11 @@ class Adaptation:
         pools
             Tag -> minimum and maximum.
         maximum
-            Most workers of all pools together, also of those that do not adapt.
+            Maximum number of workers of all pools together, adaptive or not; None for no limit.
         expectations
-            Task -> component, and the expected seconds and bytes of one call, each or None.
+            Task -> component, and expected seconds and bytes of one call; None where unknown.
         objective, policy
-            Of the plan; with "safe" counts change for a clear gain only.
+            Objective and policy of the plan; with "safe" counts change for a clear gain only.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -123,21 +126,21 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Let pools keep the counts that they have; those that do not adapt are passed over."""
+        """Let pools keep their present counts; pools that do not adapt are ignored."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
                 adaptive.stop()
                 if why is not None:
-                    logger.info("pool %r follows its load no more: %s", tag, why)
+                    logger.info("pool %r no longer follows its load: %s", tag, why)
 
     def connected(self, worker: Any) -> None:
-        """Take note that a worker connected."""
+        """Note that a worker has connected."""
         if self._views is not None:
             self._views.connected(worker)
 
     def look(self, adaptive: PoolAdaptive) -> None:
-        """Decide for one pool, and have every pool scaled for which that makes a difference."""
+        """Decide for one pool, and scale every pool whose count changes by the decision."""
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
@@ -147,11 +150,11 @@ class Adaptation:
             self._views = PoolViews(self._cluster, self._workload)
         adaptive.decide(self._views, self.model)
         changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}
-        # What others give back comes first: the common maximum holds at every moment.
+        # Pools that shrink come first: the common maximum holds at every moment.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
             pool = pools[tag]
             count = pool.wanted + change
-            # Asking a pool anew that was given up would only start its crash loop again.
+            # A new order for a degraded pool would only start its crash loop again.
             hopeless = pool.degraded and count > pool.running
             # Other threads, and listeners of an earlier change, may have ended its following.
             following = self._pools.get(tag)
@@ -160,7 +163,7 @@ class Adaptation:
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Tag -> workers of the pools that have decided, within the common maximum."""
+        """Return the counts of the pools that have decided, within the common maximum."""
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
@@ -174,29 +177,29 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """Follows the load of one pool.
+    """A pool that follows its load.
 
     Parameters
     ----------
     adaptation
-        Of the cluster whose pool it is.
+        Adaptive pools of the cluster.
     tag
-        The pool.
+        Tag of the pool.
     minimum, maximum
         Bounds of the count; ``maximum`` None means without an upper bound.
     interval
-        Seconds between two looks, or text such as ``"500ms"``.
+        Seconds between two decisions, or text such as ``"500ms"``.
     policy
-        Decides; by default a :class:`~scalable.scaling.policy.PoolScaler`.
+        Policy that decides; by default a :class:`~scalable.scaling.policy.PoolScaler`.
 
     Attributes
     ----------
     decision
-        The last one, None before the first.
+        The last decision, None before the first.
     busy, work_s
-        Busy workers, and worker-seconds to do, when it was made.
+        Number of busy workers and pending worker-seconds at the last decision.
     took_s
-        Seconds that making it took.
+        Seconds that the last decision took.
     """
 
     def __init__(
@@ -222,47 +225,60 @@ class PoolAdaptive:
         self._interval = parse_duration(interval)
         self._loop: Any = None
         if not 0 < self._interval < math.inf:
-            raise ClusterError(f"interval {interval!r} is no time between two looks")
+            raise ClusterError(
+                f"{shown(tag)} cannot adapt: interval {interval!r} is not a positive duration"
+            )
         if not callable(getattr(self.policy, "decide", None)):
-            raise ClusterError(f"policy {policy!r} cannot decide")
+            raise ClusterError(
+                f"{shown(tag)} cannot adapt: policy {policy!r} has no decide() method"
+            )
 
     @property
     def wished(self) -> int:
-        """Workers that the pool is to have: within its bounds, never fewer than are busy."""
+        """Wanted number of workers within the bounds of the pool, and at least the busy ones."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
         return count if self.maximum is None else min(count, self.maximum)
 
     @property
     def reason(self) -> str:
-        """Why, for the record."""
+        """Reason of the last decision, for the record."""
         assert self.decision is not None
         return self.decision.reason
 
     def start(self, loop: Any) -> None:
-        """Begin, in the scheduler's event loop."""
+        """Start deciding in the scheduler's event loop."""
         self._loop = loop
         self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
         loop.add_callback(self.adapt)
         loop.add_callback(self.periodic_callback.start)
 
     def stop(self) -> None:
-        """End; the pool keeps the count that it has."""
+        """Stop deciding; the pool keeps its present count."""
         if self.periodic_callback is not None:
             self._loop.add_callback(self.periodic_callback.stop)
             self.periodic_callback = None
 
     def adapt(self) -> None:
-        """Look once, and scale the pool where its load asks for it."""
+        """Decide once, and scale the pool if its load requires that."""
         if self.periodic_callback is not None:
             self._adaptation.look(self)
 
     def decide(self, views: PoolViews, model: TaskModel) -> None:
-        """Decide for the pool as it is now."""
+        """Make a decision from the present view of the pool."""
         began = time.perf_counter()
         view = views.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy
         self.work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
         self.work_s += sum(model.mean_s(k) * len(each) for k, each in view.running.items())
+        before = self.decision
         self.decision = self.policy.decide(view, model)
+        if before is None or before.workers != self.decision.workers:
+            logger.debug(
+                "%s: the policy decides on %d workers instead of %d: %s",
+                shown(self.tag),
+                self.decision.workers,
+                view.wanted,
+                self.decision.reason,
+            )
         self.took_s = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""Controller of the pools, beside Dask's scheduler: wanted counts, managers, and the end."""
+"""Plug-in of Dask's scheduler that controls the pools, and the end of the cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
-from scalable.scheduler.managers import Managers
+from scalable.scheduler.managers import LEASE_S, Managers
 from scalable.scheduler.status import Status
 from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
@@ -46,7 +46,7 @@ GATHER_S = 10.0
 
 
 class Controller(SchedulerPlugin):
-    """Plug-in that holds the wanted counts, knows the managers and explains calls that wait.
+    """Plug-in that keeps wanted counts and managers, and logs why calls wait.
 
     Parameters
     ----------
@@ -62,18 +62,18 @@ class Controller(SchedulerPlugin):
     expected
         Number of managers that the cluster starts with.
     follow_with
-        Makes the follower of the pools' load when it is first needed; None where pools always
-        keep their counts.
+        Function that makes the follower of the pools' load when it is first needed; None where
+        pools always keep their counts.
 
     Attributes
     ----------
     on_change
-        Called when something that :meth:`status` shows has changed, also from other threads; often
-        where many workers come at once.
+        Function that is called, from any thread, when the result of :meth:`status` has changed;
+        often while many workers connect.
     event_listeners
-        Called with each event that a manager reports.
+        Functions that are called with each event that a manager reports.
     ending
-        Why the cluster ends; None while it does not.
+        Reason for which the cluster ends; None while it does not.
     """
 
     name = CONTROLLER
@@ -106,13 +106,14 @@ class Controller(SchedulerPlugin):
         self._expected = expected
         self._gather_by: float | None = None
         self._end_by = 0.0
+        self._lost: set[str] = set()
         self._waiting = WaitingCalls(scheduler)
         self._versions = Versions()
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
         self._offer_handlers()
-        # Clients look for this first: a scheduler without it would log a traceback if it were
-        # asked for a handler that it does not have.
+        # Clients look for this entry before they call a handler: a scheduler logs a traceback if it
+        # is asked for a handler that it does not have.
         scheduler.set_metadata(keys=[self.name], value=True)
         self._check = PeriodicCallback(self._tick, CHECK_INTERVAL_S * 1000)
         self._check.start()
@@ -152,7 +153,7 @@ class Controller(SchedulerPlugin):
             if self._follow_with is None:
                 raise ClusterError(
                     "the pools of this cluster cannot follow their load: its scheduler was "
-                    "started without that"
+                    "started without adaptive scaling"
                 )
             self._follower = self._follow_with(self)
         return self._follower
@@ -216,7 +217,7 @@ class Controller(SchedulerPlugin):
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
-        """Take note that a manager is leaving, or has left."""
+        """Note that a manager is leaving, or has left."""
         if self.managers.leave(manager, nonce, gone=gone):
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
         self._share()
@@ -228,7 +229,7 @@ class Controller(SchedulerPlugin):
             self.demand.share(self.managers.tiers(self.counts.running(), now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers: priorities decide, not who comes first."""
+        """Return whether to wait for expected managers: priorities decide, not who is first."""
         attached = len(list(self.managers))
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
@@ -253,7 +254,8 @@ class Controller(SchedulerPlugin):
         Raises
         ------
         ClusterError
-            When there is no such pool, or a count is not a number of workers; nothing changes then.
+            If a pool does not exist, or a count is negative or not an integer; nothing changes
+            then.
         """
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
@@ -274,7 +276,7 @@ class Controller(SchedulerPlugin):
         Raises
         ------
         ClusterError
-            When there is no such pool; nothing changes then.
+            If a pool does not exist; nothing changes then.
         """
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
@@ -301,19 +303,20 @@ class Controller(SchedulerPlugin):
             self._follower.end(*tags, why=why)
 
     def _adapt_remotely(self, **arguments: Any) -> None:
-        self.adapt(**arguments)  # what it returns cannot travel
+        self.adapt(**arguments)  # its result cannot be sent
 
-    def end(self, reason: str = "it was asked to") -> None:
+    def end(self, reason: str = "its end was requested") -> None:
         """End the cluster: managers end their units and leave, then the scheduler closes.
 
         Raises
         ------
         ClusterError
-            When the cluster belongs to a process that did not allow it.
+            If the cluster belongs to a process, and ends with it.
         """
         if self._close_with is None:
             raise ClusterError(
-                "this cluster belongs to the process that started it, and ends with that"
+                "this cluster cannot be ended from outside: it ends with the process that started "
+                "it"
             )
         if self.ending is None:
             logger.info("the cluster ends: %s", reason)
@@ -331,7 +334,7 @@ class Controller(SchedulerPlugin):
         return [manager.attachment for manager in self.managers]
 
     def leaves(self, worker: WorkerState) -> bool:
-        """Return whether a worker is being emptied."""
+        """Return whether a worker is being drained."""
         return self.departures.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
@@ -343,6 +346,10 @@ class Controller(SchedulerPlugin):
         strangers = self.managers.strangers(self.counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)
+        lost = self.managers.lost(now)
+        for manager in lost - self._lost:
+            logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
+        self._lost = lost
         silent = self.managers.silent(self.lifetime.limits.manager_grace_s, now)
         idle = [
             str(ws.name)
@@ -370,7 +377,7 @@ class Controller(SchedulerPlugin):
         self.departures.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Take note that a worker connected."""
+        """Handle a worker that has connected."""
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         self._versions.compare(str(ws.name), ws.versions)
@@ -380,7 +387,7 @@ class Controller(SchedulerPlugin):
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Take note that a worker left."""
+        """Handle a worker that has left."""
         logger.debug("worker at %s left", worker)
         self.departures.left(worker)
         self.on_change()

@@ -74,11 +74,11 @@ class PoolCounts:
         return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
 
     def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
-        """Return a pool's status with what this side knows better than the managers' reports."""
+        """Return a manager's status of a pool with the counts that the scheduler knows better."""
         wanted = self._demand.totals.get(tag, pool.wanted)
         connected = sum(counts.get(tag, 0) for counts in running.values())
         beyond = self._demand.unplaced.get(tag)
-        words = f"{beyond} more than its managers may start" if beyond else None
+        words = f"its managers' limits exclude {beyond} of its workers" if beyond else None
         return dataclasses.replace(
             pool,
             wanted=wanted,

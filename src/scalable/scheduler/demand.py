@@ -1,4 +1,4 @@
-"""How many workers of each tag are wanted in all, and how many of them of which manager."""
+"""Wanted number of workers of each tag, and its division among the managers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ Orders = dict[str, tuple[int, int]]
 
 
 class Demand:
-    """The wanted counts of one cluster: the scheduler's side owns them, managers obey.
+    """Wanted counts of one cluster, kept on the scheduler; managers carry out the orders.
 
     Methods may be called from any thread.
 
     Parameters
     ----------
     policy
-        How counts are shared among managers; by default a :class:`Waterfall`.
+        Policy that divides counts among managers; by default a :class:`Waterfall`.
     """
 
     def __init__(self, policy: AllocationPolicy | None = None) -> None:
         self.policy: AllocationPolicy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
-        #: Tag -> wanted workers that no manager is asked for.
+        #: Tag -> number of wanted workers that no manager can provide.
         self.unplaced: dict[str, int] = {}
         self.changed_at = time.monotonic()
         self._orders: dict[str, Orders] = {}
@@ -43,19 +43,20 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set how many workers of a tag are wanted in all.
+        """Set the total number of wanted workers of a tag.
 
-        Every manager gets a new order for the tag with the next :meth:`share`, also where its
-        count stays the same: that gives a pool which was given up another chance.
+        Every manager gets a new order for the tag with the next :meth:`share`, even where its
+        count stays the same: a degraded pool is tried again.
 
         Parameters
         ----------
         tag, count
             The pool and its absolute count.
         before
-            What was wanted until now.
+            Wanted count until now.
         reason, source
-            Why, and who says so (``plan``, ``manual``, ``decision``, ``adaptive``), for the record.
+            Reason of the change, and its origin (``plan``, ``manual``, ``decision``,
+            ``adaptive``), for the record.
         """
         check_count(tag, count)
         with self._lock:
@@ -75,21 +76,21 @@ class Demand:
         source: str,
         reason: str,
     ) -> dict[str, int]:
-        """Set how many workers of some tags are wanted in all; return the counts before.
+        """Set the total number of wanted workers of some tags; return the counts before.
 
         Parameters
         ----------
         counts
             Tag -> absolute count.
         pools
-            Tag -> status of the pools that there are.
+            Tag -> status of the existing pools.
         source, reason
             As in :meth:`want`.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or a count is negative or not an integer; nothing changes
+            If a pool does not exist, or a count is negative or not an integer; nothing changes
             then.
         """
         for tag, count in counts.items():
@@ -103,19 +104,19 @@ class Demand:
         return before
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return tag -> count that a decision leads to.
+        """Return the wanted counts that a decision leads to, by tag.
 
         Parameters
         ----------
         decision
-            Relative to what is wanted.
+            Changes relative to the wanted counts.
         pools
             Tag -> status.
 
         Raises
         ------
         ClusterError
-            When there is no such pool, or a number of workers is not an integer.
+            If a pool does not exist, or a number of workers is not an integer.
         """
         for tag, change in decision.changes.items():
             check_tag(tag, pools, self.totals)
@@ -124,26 +125,37 @@ class Demand:
         return decision.counts(wanted)
 
     def share(self, tiers: Iterable[Tier]) -> None:
-        """Share the wanted counts among the managers, as the policy says."""
+        """Divide the wanted counts among the managers by the policy; changed counts are orders."""
         with self._lock:
             able = list(tiers)
             shares = self.policy.allot(self.totals, able, time.monotonic())
-            self.unplaced = unplaced(self.totals, shares) if able else {}
+            left = unplaced(self.totals, shares) if able else {}
+            if left != self.unplaced:
+                logger.debug("workers that no manager can provide: %s", left)
+            self.unplaced = left
             for manager, counts in shares.items():
                 orders = self._orders.setdefault(manager, {})
                 for tag, count in counts.items():
                     if tag not in orders or orders[tag][1] != count:
                         self._serial += 1
                         orders[tag] = (self._serial, count)
+                        logger.debug(
+                            "manager %r gets order %d: %d workers of pool %r",
+                            manager,
+                            self._serial,
+                            count,
+                            tag,
+                        )
 
     def orders(self, manager: str) -> Orders:
-        """What a manager is to do."""
+        """Return the orders of a manager."""
         with self._lock:
             return dict(self._orders.get(manager, {}))
 
     def settle(self, manager: str, tag: str, removed: int) -> None:
-        """Take note that a manager gave up units of its own accord, for good."""
+        """Lower the wanted count of a tag by the units that a manager will not replace."""
         with self._lock:
+            logger.debug("manager %r gives up %d workers of pool %r", manager, removed, tag)
             if tag in self.totals:
                 self.totals[tag] = max(0, self.totals[tag] - removed)
             if tag in (orders := self._orders.get(manager, {})):

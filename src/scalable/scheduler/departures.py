@@ -1,7 +1,8 @@
-"""Workers that leave a scheduler: emptied first, or forgiven."""
+"""Workers that leave a scheduler: drained before they leave, or excused after a loss."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,16 +12,21 @@ from distributed.scheduler import WorkerState
 from scalable.protocol.dask_seams.scheduler import LostWorker, excuse_loss_of_task
 from scalable.scheduler.drain import Drain
 
+logger = logging.getLogger("scalable.scheduler")
+
+#: Number of lost workers whose calls are remembered.
 REMEMBERED_LOSSES = 1000
+#: Number of names of workers that get no work; an entry goes with its worker, the oldest first.
+MOST_WITHHELD = 10_000
 
 
 class Departures:
-    """Drains workers by name, and remembers which calls a lost one took with it.
+    """Draining of workers by name, and the calls that ran on lost workers.
 
     Parameters
     ----------
     scheduler
-        Whose workers these are.
+        Scheduler of the workers.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -28,7 +34,7 @@ class Departures:
         self._drains: dict[str, Drain] = {}
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
-        self._withheld: set[str] = set()
+        self._withheld: dict[str, None] = {}  # a set in order of insertion
 
     def abandon(self) -> None:
         """Leave every worker as it is: the scheduler closes."""
@@ -36,59 +42,68 @@ class Departures:
             drain.abandon()
 
     def state(self, worker: WorkerState) -> str | None:
-        """How far a worker's draining is, or None."""
+        """Return the state of a worker's draining; None where it is not drained."""
         drain = self._drains.get(worker.address)
         return None if drain is None else drain.state
 
     def drain(self, workers: Iterable[str]) -> None:
-        """Begin to empty workers, by name. Idempotent; unknown names are ignored."""
+        """Begin to drain workers, by name. Idempotent; unknown names are ignored."""
         for ws in self.named(workers):
             if ws.address not in self._drains:
+                logger.debug("worker %s is drained: %d calls", ws.name, len(ws.processing))
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
     def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give these workers nothing to run if they connect after all; returns those that did.
+        """Give workers no work if they connect; return the names of those that are connected.
 
-        A unit that is ended while it starts may still connect. It would be given the whole queue,
-        and its end would count against every call in it.
+        A unit that is stopped while it starts may still connect. It would be given the whole queue,
+        and its end would count as a failure of every call in the queue.
         """
-        names = set(workers)
-        self._withheld |= names
+        names = list(workers)
+        logger.debug("workers %s get no work if they connect", names)
+        self._withheld |= dict.fromkeys(names)
+        while len(self._withheld) > MOST_WITHHELD:
+            del self._withheld[next(iter(self._withheld))]
         return [str(ws.name) for ws in self.named(names)]
 
     def allow_work(self, workers: Iterable[str]) -> None:
-        """Let workers of these names connect again."""
-        self._withheld.difference_update(workers)
+        """Let workers of these names be given work again when they connect."""
+        for name in workers:
+            self._withheld.pop(name, None)
 
     def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again, where it is not too late."""
+        """Let draining workers accept work again, unless they are about to retire."""
         for ws in self.named(workers):
             drain = self._drains.get(ws.address)
             if drain is not None and drain.cancel():
+                logger.debug("worker %s accepts work again", ws.name)
                 del self._drains[ws.address]
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them.
+        """Do not count the loss of workers as failures of the calls that ran on them.
 
-        Dask gives a call up at the fourth lost worker.
+        Dask fails a call when it has lost its fourth worker.
         """
         for name in workers:
-            for key in self._lost_with.pop(name, ()):
+            keys = self._lost_with.pop(name, ())
+            logger.debug("the loss of worker %s is excused for %d calls", name, len(keys))
+            for key in keys:
                 task = self.scheduler.tasks.get(key)
                 if task is not None:
                     excuse_loss_of_task(task)
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
-        """Connected workers of these names."""
+        """Return the connected workers that have one of some names."""
         wanted = set(names)
         return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
 
-    # What the scheduler tells ---------------------------------------------------------------------
+    # Hooks of the scheduler -----------------------------------------------------------------------
 
     def connected(self, worker: WorkerState) -> None:
-        """Learn a worker's name: when it is lost only its address is known."""
+        """Remember a worker's name, as only the address of a lost worker is known."""
         name = self._names[worker.address] = str(worker.name)
         if name in self._withheld:
+            logger.debug("worker %s connected although its unit is being stopped", name)
             self.drain([name])
 
     def left(self, address: str) -> None:
@@ -98,11 +113,15 @@ class Departures:
             drain.state = "done"
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember which calls a lost worker took with it."""
+        """Remember the calls that ran on a lost worker."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
             name = self._names.pop(lost.address, None)
-            if name is not None and not lost.expected:
+            if name is None:
+                return
+            self._withheld.pop(name, None)
+            if not lost.expected:
+                logger.debug("worker %s is lost with %d calls", name, len(lost.running))
                 self._lost_with[name] = lost.running
                 while len(self._lost_with) > REMEMBERED_LOSSES:
                     del self._lost_with[next(iter(self._lost_with))]

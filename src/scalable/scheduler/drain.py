@@ -1,12 +1,12 @@
-"""Empties a worker before it goes: no result is lost, and nothing that began is begun again.
+"""Draining of a worker before it leaves: no result is lost, and no call runs twice.
 
-Dask's ``retire_workers`` moves stored results but re-runs what is running. So before it is called:
+Dask's ``retire_workers`` moves stored results but runs running calls again. Before it is called:
 
-1. the worker is told to start nothing more (status ``closing_gracefully``, which Dask's memory
-   manager, unlike ``paused``, leaves alone);
-2. calls that wait on it are handed to other workers by Dask's own stealing protocol, in which the
-   worker answers whether the call had begun;
-3. what runs is waited for.
+1. the worker is told to begin no more calls (status ``closing_gracefully``, which Dask's memory
+   manager does not change, unlike ``paused``);
+2. calls that have not begun are handed to other workers by Dask's own stealing protocol, in which
+   the worker answers whether a call had begun;
+3. running calls are waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("scalable.scheduler")
 POLL_S = 0.1
 RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
-#: States of a call on its worker in which it has not begun.
+#: States of a call that has not begun, on its worker.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
 )
@@ -37,13 +37,18 @@ _serial = itertools.count()
 
 
 class Drain:
-    """The emptying of one worker.
+    """Draining of one worker.
+
+    Parameters
+    ----------
+    scheduler, worker
+        The worker and its scheduler.
 
     Attributes
     ----------
     state
-        ``draining``; ``holding`` while it has results that no other worker can take; ``done``
-        once it left the scheduler.
+        ``draining``; ``holding`` while the worker has results that no other worker can take;
+        ``done`` once it has left the scheduler.
     """
 
     def __init__(self, scheduler: Scheduler, worker: WorkerState) -> None:
@@ -52,15 +57,15 @@ class Drain:
         self._worker = worker
         self._stealing = Stealing(scheduler)
         self._retiring = False
-        # Beside cancelling the task: Dask's comms may swallow that.
+        # Beside the cancellation of the task, which Dask's comms may swallow.
         self._abandoned = False
-        # At once, so that a worker which connected just now is given nothing to run.
+        # At once, so that a worker that has just connected is given no work.
         self._set_status(Status.closing_gracefully)
         self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
         self._task.add_done_callback(self._ended)
 
     def cancel(self) -> bool:
-        """Let the worker accept work again; False where it is too late for that."""
+        """Let the worker accept work again; return False if it is about to retire."""
         if self._retiring or self.state == "done":
             return False
         self.abandon()
@@ -69,7 +74,7 @@ class Drain:
         return True
 
     def abandon(self) -> None:
-        """Leave the worker as it is: it is gone, or the scheduler closes."""
+        """Stop draining: the worker has left, is wanted again, or the scheduler closes."""
         self._abandoned = True
         self._task.cancel()
 
@@ -84,22 +89,29 @@ class Drain:
     async def _run(self) -> None:
         while self._present and not self._abandoned:
             if self._worker.status is not Status.closing_gracefully:
-                self._set_status(Status.closing_gracefully)  # it was still starting
+                self._set_status(Status.closing_gracefully)  # the worker was still starting
             self._hand_over()
-            if self._holds_what_nobody_can_take():
-                self.state = "holding"
+            if self._holds_results_for_good():
+                self._hold("no other worker can take its results")
             elif await self._idle() and not self._abandoned:
                 self._retiring = True
                 retired = await self._scheduler.retire_workers(workers=[self._worker.address])
                 self._retiring = False
                 if retired or not self._present:
                     break
-                self.state = "holding"
+                self._hold("Dask could not move its results")
                 await asyncio.sleep(RETRY_HOLDING_S)
             await asyncio.sleep(POLL_S)
         self.state = "done"
+        logger.debug("worker %s is drained and has left", self._worker.name)
 
-    def _holds_what_nobody_can_take(self) -> bool:
+    def _hold(self, reason: str) -> None:
+        if self.state != "holding":
+            logger.debug("worker %s cannot leave yet: %s", self._worker.name, reason)
+        self.state = "holding"
+
+    def _holds_results_for_good(self) -> bool:
+        """Return whether the worker has results or actors that no other worker can take."""
         others = self._scheduler.running - {self._worker}
         sole = any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
         return bool(self._worker.actors) or (sole and not others)
@@ -112,6 +124,7 @@ class Drain:
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
             if thief is not None:
+                logger.debug("call %s is offered to worker %s", task.key, thief.name)
                 load[thief] = load.get(thief, 0) + 1
                 self._stealing.move(task, self._worker, thief)
 
@@ -126,7 +139,7 @@ class Drain:
         )
 
     async def _idle(self) -> bool:
-        """Whether the worker has stopped starting calls, and none that it began is unfinished."""
+        """Return whether the worker begins no more calls and all that it began have ended."""
         assigned = [task.key for task in self._worker.processing]
         if self._stealing.asks(self._worker):
             return False
@@ -135,12 +148,14 @@ class Drain:
                 ask_task_states(self._scheduler, self._worker, assigned), ASK_TIMEOUT_S
             )
         except (OSError, TimeoutError):
-            return False  # lost, or too busy to answer; the loop looks again
+            return False  # the worker is lost or too busy to answer; the loop asks again
         if answer is None:
-            logger.warning("worker %s could not say what it runs", self._worker.name)
+            logger.warning(
+                "worker %s did not report its calls; it is asked again", self._worker.name
+            )
             return False
         status, states = answer
-        # A call that ended (memory, error) has its message to the scheduler still under way.
+        # The end of a call (memory, error) may not have reached the scheduler yet.
         return bool(
             status == Status.closing_gracefully.name
             and all(state in _NOT_BEGUN for state in states.values())

@@ -1,4 +1,4 @@
-"""The two sides of pools that follow their load, so that neither imports the other."""
+"""Interfaces between the controller and the follower of the load: neither imports the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LoadFollower(Protocol):
 
     @property
     def pools(self) -> Mapping[str, Any]:
-        """Tag -> the pools that follow their load."""
+        """Tag -> pool that follows its load."""
 
     def follow(
         self,
@@ -35,7 +35,7 @@ class LoadFollower(Protocol):
         """Let pools keep the counts that they have."""
 
     def connected(self, worker: Any) -> None:
-        """Take note that a worker connected."""
+        """Note that a worker has connected."""
 
 
 class FollowedPools(Protocol):
@@ -61,4 +61,4 @@ class FollowedPools(Protocol):
         """Return the descriptions of the managers that are attached."""
 
     def leaves(self, worker: Any) -> bool:
-        """Return whether a worker is being emptied."""
+        """Return whether a worker is being drained."""

@@ -1,8 +1,9 @@
-"""The live page of a cluster, for those alone who bring its token."""
+"""HTTP server of a cluster that answers only requests with the cluster's token."""
 
 from __future__ import annotations
 
 import hmac
+import logging
 from typing import Any
 
 from distributed.http.routing import RoutingApplication
@@ -12,6 +13,8 @@ from tornado.httputil import HTTPServerRequest, url_concat
 
 from scalable.protocol.dask_seams.scheduler import http_application
 from scalable.scheduler.pool_scheduler import PoolScheduler
+
+logger = logging.getLogger("scalable.scheduler")
 
 COOKIE = "scalable_token"
 PARAMETER = "token"
@@ -24,7 +27,7 @@ class _Refused(web.RequestHandler):
 
 
 class _Admitted(web.RequestHandler):
-    """Keeps the token in a cookie, and leads to the same page without it in the address."""
+    """Handler that stores the token in a cookie and redirects to the page without the token."""
 
     def prepare(self) -> None:
         token = self.get_query_argument(PARAMETER)
@@ -36,12 +39,12 @@ class _Admitted(web.RequestHandler):
             if name != PARAMETER
             for value in values
         ]
-        # Of a path that begins with two slashes a browser makes another host.
+        # A browser takes the first part of a path that begins with two slashes for a host.
         self.redirect(url_concat("/" + self.request.path.lstrip("/"), rest))
 
 
 def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
-    """Whether a request brings the token as a parameter, and whether as a cookie."""
+    """Return whether a request has the token as a parameter, and whether as a cookie."""
     given = request.query_arguments.get(PARAMETER, [b""])[-1]
     cookie = request.cookies.get(COOKIE)
     kept = cookie.value.encode() if cookie is not None else b""
@@ -50,7 +53,7 @@ def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
 
 
 def guard(application: RoutingApplication, token: str) -> None:
-    """Let an application answer only to requests that bring the token."""
+    """Let an application answer only requests that have the token."""
     find = application.find_handler
 
     def find_admitted(request: HTTPServerRequest, **kwargs: Any) -> Any:
@@ -58,18 +61,20 @@ def guard(application: RoutingApplication, token: str) -> None:
         if by_cookie and not by_parameter:
             return find(request, **kwargs)
         handler = _Admitted if by_parameter and request.method == "GET" else _Refused
+        if handler is _Refused:
+            logger.debug("a request for %s is refused: it has no valid token", request.path)
         return application.get_handler_delegate(request, handler)
 
     application.find_handler = find_admitted  # type: ignore[method-assign]
 
 
 class GuardedScheduler(PoolScheduler):
-    """A scheduler whose HTTP server, where it has one, answers only to who brings a token.
+    """A scheduler whose HTTP server, if it has one, answers only requests with a token.
 
     Parameters
     ----------
     http_token
-        The token; None for no guard.
+        The token; None for a server without a token.
     """
 
     http_server: HTTPServer
@@ -81,7 +86,7 @@ class GuardedScheduler(PoolScheduler):
     def start_http_server(
         self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
     ) -> None:
-        """Open the HTTP server, where an address was asked for, and guard it."""
+        """Open the HTTP server if an address was given, and guard it."""
         super().start_http_server(routes, dashboard_address, default_port, ssl_options)
         if dashboard_address and self._http_token is not None:
             guard(http_application(self), self._http_token)

@@ -1,4 +1,4 @@
-"""When a cluster that nobody looks after ends by itself."""
+"""Limits after which a cluster ends by itself."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scalable.units import format_duration
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a cluster may live.
+    """Limits of the lifetime of a cluster.
 
     Attributes
     ----------
     idle_timeout_s
-        Seconds without work after which it ends; None for never.
+        Seconds without work after which the cluster ends; None for no limit.
     time_to_live_s
-        Seconds after its start at which it ends whatever it does; None for never.
+        Seconds after its start at which the cluster ends even if it has work; None for no limit.
     manager_grace_s
-        Idle workers of a manager that has been silent for so many seconds retire.
+        Seconds of silence of a manager after which its idle workers retire.
     """
 
     idle_timeout_s: float | None = None
@@ -31,7 +31,7 @@ class Limits:
 
 
 class Lifetime:
-    """Watches for how long a scheduler has had nothing to do.
+    """Lifetime of one scheduler, and the time since it last had work.
 
     Work is any call that has not ended. A client that connects and an order to scale count as
     activity too; a client that only stays connected does not.
@@ -39,9 +39,9 @@ class Lifetime:
     Parameters
     ----------
     scheduler
-        What is watched.
+        The scheduler.
     limits
-        How long it may live.
+        Limits of its lifetime.
     """
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
@@ -51,12 +51,12 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Why the cluster has to end now, or None.
+        """Return the reason for which the cluster has to end now, or None.
 
         Parameters
         ----------
         ordered_at
-            Monotonic seconds at which somebody last scaled it.
+            Monotonic seconds of the last change of its wanted counts.
         """
         now = time.monotonic()
         scheduler = self._scheduler
@@ -67,7 +67,7 @@ class Lifetime:
         self._active_at = max(self._active_at, ordered_at)
         limits = self.limits
         if limits.time_to_live_s is not None and now - self._began > limits.time_to_live_s:
-            return f"its time to live of {format_duration(limits.time_to_live_s)} is over"
+            return f"its time to live of {format_duration(limits.time_to_live_s)} has passed"
         if limits.idle_timeout_s is not None and now - self._active_at > limits.idle_timeout_s:
             return f"it had no work for {format_duration(limits.idle_timeout_s)}"
         return None
@@ -78,7 +78,7 @@ class Lifetime:
         return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Epoch seconds of the end of its time to live, and of its end if nothing happens."""
+        """Return when the time to live and when the idle time end, in seconds since 1970."""
         offset = time.time() - time.monotonic()
         live, idle = self.limits.time_to_live_s, self.limits.idle_timeout_s
         return (

@@ -1,4 +1,4 @@
-"""The worker managers that feed one cluster: who is attached, what each offers and reports."""
+"""Worker managers of one cluster: their attachments, offers and reports."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from scalable.protocol.matching import Shape, difference
 from scalable.scaling.waterfall import Tier
 from scalable.spec import PoolStatus
 
-#: A manager that was not heard of for so long is lost; another process may take its place.
+#: Seconds of silence after which a manager is lost and another process may take its place.
 LEASE_S = 30.0
-#: A worker whose manager does not know it gets so long: it may just have been adopted.
+#: Seconds before a worker that its manager does not know retires: it may be adopted meanwhile.
 UNKNOWN_GRACE_S = 10.0
 
 
 @dataclass
 class Manager:
-    """A manager as the scheduler's side knows it.
+    """State of one manager, as the scheduler knows it.
 
     Attributes
     ----------
     attachment
-        What it said of itself.
+        Description that it gave of itself.
     report
-        Tag -> counts, as of its last heartbeat.
+        Tag -> counts, from its last heartbeat.
     workers
         Names of the workers that it knows.
     last_seen
-        Monotonic seconds.
+        Monotonic seconds of its last message.
     leaving
-        Whether it takes nothing new and gives back what it has.
+        Whether it takes no more orders and gives back its units.
     """
 
     attachment: Attachment
@@ -42,14 +42,14 @@ class Manager:
     leaving: bool = False
 
     def state(self, now: float) -> str:
-        """``attached``, ``leaving`` or ``lost``."""
+        """Return ``attached``, ``leaving`` or ``lost``."""
         if now - self.last_seen > LEASE_S:
             return "lost"
         return "leaving" if self.leaving else "attached"
 
 
 class Managers:
-    """The managers of one cluster. Pure: it is told what time it is."""
+    """Managers of one cluster. Pure: times are arguments."""
 
     def __init__(self) -> None:
         self._managers: dict[str, Manager] = {}
@@ -69,7 +69,7 @@ class Managers:
         Parameters
         ----------
         attachment
-            What it says of itself.
+            Description that the manager gives of itself.
         now
             Monotonic seconds.
         instead_of
@@ -84,7 +84,7 @@ class Managers:
                     "identity": dict(before.attachment.identity),
                     "silent_s": silent_s,
                 }
-                taken = f"a manager {attachment.manager!r} is attached already"
+                taken = f"another process is attached as manager {attachment.manager!r}"
                 return {"accepted": False, "reason": taken, "holder": holder}
         reason = self._other_shape(attachment)
         if reason is not None:
@@ -95,7 +95,7 @@ class Managers:
         return {"accepted": True, "reason": None, "holder": None}
 
     def _other_shape(self, attachment: Attachment) -> str | None:
-        """A tag promises what its workers are like: those of all managers must agree."""
+        """Return how the pools differ in shape from those of other managers; None if they agree."""
         for manager in self._managers.values():
             other = manager.attachment
             if other.manager == attachment.manager:
@@ -106,13 +106,13 @@ class Managers:
                 )
                 if words is not None:
                     return (
-                        f"component {tag!r} has another shape here than manager "
-                        f"{other.manager!r} gives it: {words}"
+                        f"component {tag!r} has another shape here than on manager "
+                        f"{other.manager!r}: {words}"
                     )
         return None
 
     def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
-        """A manager provides one more pool."""
+        """Add a pool to those that a manager provides."""
         offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
         offered[tag] = pool
 
@@ -124,7 +124,7 @@ class Managers:
         workers: Iterable[str],
         now: float,
     ) -> bool:
-        """Take a heartbeat; False where another process bears the id, or none."""
+        """Take a heartbeat; return False if no manager or another process has the id."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -132,7 +132,7 @@ class Managers:
         return True
 
     def leave(self, manager: str, nonce: str, *, gone: bool) -> bool:
-        """Take note that a manager is leaving, or has left; return whether it was attached."""
+        """Note that a manager is leaving, or has left; return whether it was attached."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -155,12 +155,12 @@ class Managers:
         return merged
 
     def tiers(self, running: Mapping[str, Mapping[str, int]], now: float) -> list[Tier]:
-        """What the allocation policy has to know of each manager.
+        """Return the input of the allocation policy, one row for each manager.
 
         Parameters
         ----------
         running
-            Manager -> tag -> workers of it that are connected.
+            Manager -> tag -> number of its connected workers.
         now
             Monotonic seconds.
         """
@@ -178,12 +178,14 @@ class Managers:
         ]
 
     def strangers(self, claims: Mapping[str, str], now: float) -> list[str]:
-        """Workers that say they belong to a manager which is there, and does not know them.
+        """Return workers that name a manager which does not know them for more than 10 s.
+
+        Workers of a lost manager are left out: its successor may adopt them.
 
         Parameters
         ----------
         claims
-            Worker name -> id of the manager that it names.
+            Name of each worker -> id of the manager that it names.
         now
             Monotonic seconds.
         """
@@ -195,6 +197,10 @@ class Managers:
         self._unknown_since = {w: self._unknown_since.get(w, now) for w in unknown}
         return [w for w, since in self._unknown_since.items() if now - since > UNKNOWN_GRACE_S]
 
+    def lost(self, now: float) -> set[str]:
+        """Return the ids of managers that are lost."""
+        return {name for name, manager in self._managers.items() if manager.state(now) == "lost"}
+
     def silent(self, grace_s: float, now: float) -> set[str]:
-        """Ids of managers that were not heard of for longer than the grace."""
+        """Return the ids of managers that have been silent for longer than a grace period."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}

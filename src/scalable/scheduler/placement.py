@@ -1,9 +1,9 @@
-"""Places tagged calls at a cost that does not grow with the number of workers.
+"""Placement of tagged calls at a cost that does not grow with the number of workers.
 
-Dask builds the set of a resource's workers and takes the best of them all, for every call: 17 µs
-with 10 workers and 2.9 ms with 5,000 (measured). Here the workers of a tag are listed once, until
-one comes, goes or pauses, and a call goes to the best of a few of them, in turn: the power of two
-choices (Mitzenmacher 2001). Work stealing evens out what is left.
+For every call Dask builds the set of a resource's workers and compares all of them: 17 µs with 10
+workers and 2.9 ms with 5,000 (measured). Here the list of a tag's workers is kept until a worker
+connects, leaves or pauses, and a call goes to the best of a few workers that are compared in turn:
+the power of two choices (Mitzenmacher 2001). Work stealing evens out the remaining differences.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from functools import partial
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-#: All of so many workers are compared, as Dask does; of more, only :data:`COMPARED`.
+#: Largest number of workers that are all compared, as Dask does.
 FEW_WORKERS = 20
+#: Number of workers that are compared where there are more.
 COMPARED = 4
-#: Workers that hold the same input are compared up to so many.
+#: Largest number of workers compared among those that hold the same input.
 HOLDERS = 20
 
 
 class _Noted(set[WorkerState]):
-    """A set that tells when it changes."""
+    """A set that calls a function when it changes."""
 
     def __init__(self, workers: Iterable[WorkerState], changed: Callable[[], None]) -> None:
         super().__init__(workers)
@@ -38,17 +39,17 @@ class _Noted(set[WorkerState]):
 
 
 def _backlog(worker: WorkerState) -> tuple[float, int]:
-    """Dask's objective where there is no input to move: seconds of work, then bytes held."""
+    """Return Dask's objective for calls without input: seconds of work, then bytes held."""
     return worker.occupancy / worker.nthreads, worker.nbytes
 
 
 class TagPlacement:
-    """Chooses the worker of a tagged call.
+    """Choice of the worker for each tagged call.
 
     Parameters
     ----------
     scheduler
-        Whose calls are placed; its set of running workers is watched from now on.
+        Scheduler of the calls; its set of running workers is watched from now on.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -58,12 +59,12 @@ class TagPlacement:
         scheduler.running = _Noted(scheduler.running, self.forget)
 
     def forget(self) -> None:
-        """Workers or what they offer have changed."""
+        """Forget the lists of workers: the workers or their resources have changed."""
         self._able.clear()
 
     @staticmethod
     def takes(task: TaskState) -> bool:
-        """Whether a call asks for one tag and for nothing else."""
+        """Return whether the only restriction of a call is one tag."""
         return (
             task.resource_restrictions is not None
             and len(task.resource_restrictions) == 1
@@ -73,9 +74,9 @@ class TagPlacement:
         )
 
     def choose(self, task: TaskState) -> WorkerState | None:
-        """The worker for a call, or None where no running one can take it.
+        """Return the worker for a call, or None if no running worker can take it.
 
-        Among those that hold its input where there are any, as Dask does.
+        Workers that hold input of the call are preferred, as Dask does.
         """
         ((tag, slots),) = task.resource_restrictions.items()  # type: ignore[union-attr]
         able = self._workers(tag, slots)
@@ -105,7 +106,7 @@ class TagPlacement:
         return [able[(self._next + i) % len(able)] for i in range(COMPARED)]
 
     def _holders(self, task: TaskState, tag: str, slots: float) -> list[WorkerState]:
-        """Some workers that hold input of a call and can run it."""
+        """Return some workers that hold input of a call and can run it."""
         scheduler, found = self._scheduler, dict[WorkerState, None]()
         for needed in task.dependencies:
             for ws in needed.who_has or ():

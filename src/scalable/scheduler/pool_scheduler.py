@@ -1,4 +1,4 @@
-"""Dask's scheduler and what our pools need of it."""
+"""Dask's scheduler with the parts that pools need."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class PoolScheduler(QuietHttp, Scheduler):
-    """Dask's scheduler, quick at tagged calls, without an HTTP server that nobody asked for.
+    """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
-    It does not give up workers that are silent: a call that holds Python's lock for longer than
-    Dask's worker-ttl would be run twice. Whether a worker lives is what its place says.
+    It keeps workers that are silent: a call that holds the GIL for longer than Dask's worker-ttl
+    would run twice. Providers report whether a worker lives.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,8 +39,8 @@ class PoolScheduler(QuietHttp, Scheduler):
             self.placement = TagPlacement(self)
         else:
             logger.warning(
-                "tagged calls are placed by Dask's own rule, whose time grows with the number of "
-                "workers: %s",
+                "tagged calls are placed by Dask's own rule, which takes longer the more workers "
+                "there are: %s",
                 other,
             )
 
@@ -51,14 +51,14 @@ class PoolScheduler(QuietHttp, Scheduler):
         return super().decide_worker_non_rootish(ts)
 
     def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
-        """Take note of what a worker offers."""
+        """Add resources that a worker offers."""
         answer = super().add_resources(worker, resources)
         if self.placement is not None:
             self.placement.forget()
         return answer
 
     def remove_resources(self, worker: str) -> None:
-        """Forget what a worker offered."""
+        """Remove the resources that a worker offered."""
         super().remove_resources(worker)
         if self.placement is not None:
             self.placement.forget()

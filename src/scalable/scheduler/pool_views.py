@@ -1,4 +1,4 @@
-"""What a policy is told of a pool, from what the scheduler and the managers know."""
+"""Input of the scaling policies: one view of each pool, from the scheduler and the managers."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus, Starting
 
-#: The last starts of a pool, whose median is what the next one is expected to take.
+#: Number of the latest start times of a pool; their median is expected for the next start.
 KEPT_STARTS = 20
 
 
 class Starts:
-    """Workers of one pool on their way, and how long earlier ones took."""
+    """Starting workers of one pool, and the start times of earlier workers."""
 
     def __init__(self) -> None:
         self._asked_at: list[float] = []
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """For how long each of so many workers has been on its way, in seconds.
+        """Set the number of starting workers; return for how long each has been starting.
 
-        What is more than was expected before was asked for just now; what is less are the ones
-        that were asked for last.
+        A higher number than before means new requests; a lower number drops the latest requests.
+        Times are in seconds.
         """
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
 
     def connected(self, now: float) -> None:
-        """Take note that the one that was asked for first is there."""
+        """Note that the worker that was requested first has connected."""
         if self._asked_at:
             self._took_s.append(now - self._asked_at.pop(0))
 
     def typical_s(self, default: float) -> float:
-        """What a start takes, in seconds: as the last ones did."""
+        """Return the median of the latest start times in seconds, or the default without any."""
         return median(self._took_s) if self._took_s else default
 
 
 class PoolViews:
-    """Puts together what policies are told.
+    """Views of the pools of one cluster for scaling policies.
 
     Parameters
     ----------
     cluster
         Pools of the cluster.
     workload
-        What its calls are doing.
+        States and durations of its calls.
     """
 
     def __init__(self, cluster: FollowedPools, workload: Workload) -> None:
@@ -66,19 +66,19 @@ class PoolViews:
         self._starts: dict[str, Starts] = {}
 
     def connected(self, worker: WorkerState) -> None:
-        """Take note that a worker connected."""
+        """Note that a worker has connected."""
         pools = self._cluster.pools()
         for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
 
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
-        """One pool as it is now.
+        """Return the present view of one pool.
 
         Parameters
         ----------
         tag, minimum, maximum
-            The pool, and its bounds.
+            Tag of the pool, and the bounds of its count.
         """
         now = time.monotonic()
         pools = self._cluster.pools()
@@ -91,7 +91,7 @@ class PoolViews:
             for call, elapsed in self._workload.running_on(worker):
                 slots = dict(call.slots).get(tag, 0)
                 queued[call.kind] -= slots
-                if not leaving:  # what a leaving one runs is no load for the others
+                if not leaving:  # calls of a leaving worker are no load for the others
                     running.setdefault(call.kind, []).extend([elapsed] * slots)
             busy += bool(worker.processing) and not leaving
             idle += not worker.processing and not leaving
@@ -129,7 +129,7 @@ class PoolViews:
         return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
-        """What starts take where most of a pool's workers would come from."""
+        """Return the start times of the manager that is first in line for a pool."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: a.priority, default=None)
         return Starting() if first is None else Starting(**first.starting)

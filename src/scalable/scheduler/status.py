@@ -54,7 +54,7 @@ class Status:
         Parameters
         ----------
         ending
-            Why the cluster ends; None while it does not.
+            Reason for which the cluster ends; None while it does not.
         """
         now = time.monotonic()
         running = self._counts.running()
@@ -90,7 +90,7 @@ class Status:
             return "deleting", ending
         lost = [m["id"] for m in managers if m["state"] == "lost"]
         if lost and len(lost) == len(managers):
-            return "unmanaged", f"manager {', '.join(map(repr, lost))} does not report any more"
+            return "unmanaged", f"manager {', '.join(map(repr, lost))} no longer reports"
         if not managers and (self._was_ready or not self._expected):
             wanted = any(pool.wanted for pool in pools.values())
             return ("unmanaged", "no manager is attached") if wanted else ("running", None)
@@ -100,7 +100,7 @@ class Status:
             if pool.reason:
                 return "degraded", f"pool {tag!r}: {pool.reason}"
         if lost:
-            return "degraded", f"manager {', '.join(map(repr, lost))} does not report any more"
+            return "degraded", f"manager {', '.join(map(repr, lost))} no longer reports"
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
         self._was_ready = self._was_ready or not short
         if short and not self._was_ready:

@@ -11,13 +11,14 @@ from distributed.versions import get_versions
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Packages that take part in how a call travels between processes.
+#: Packages that encode and decode calls between processes.
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
 class Versions:
-    """Comparison of the workers' versions with those of this process; each difference is logged
-    once.
+    """Comparison of the workers' versions with those of this process.
+
+    Each difference is logged once.
     """
 
     def __init__(self) -> None:

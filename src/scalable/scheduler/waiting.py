@@ -1,4 +1,4 @@
-"""Calls that wait on the scheduler: why they do, and the end of those that can never run."""
+"""Calls that wait on the scheduler: their reasons, and the failure of those that can never run."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
+#: Seconds for which calls wait before the reason is logged.
 WAIT_BEFORE_WORD_S = 2.0
+#: Seconds between two messages about the same pool or resource.
 REPEAT_WORD_S = 60.0
+#: Seconds without a heartbeat after which a worker is reported as silent.
 SILENT_S = 30.0
 
 
 class WaitingCalls:
-    """Lets no call wait in silence.
+    """Watch over waiting calls: their reasons are logged, and unrunnable calls fail.
 
     Parameters
     ----------
     scheduler
-        Whose calls are looked at.
+        Scheduler of the calls.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -40,18 +43,20 @@ class WaitingCalls:
         self._said_at: dict[str, float] = {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Say why calls wait, and fail those that no pool can ever run.
+        """Log why calls wait, and fail those that no pool can ever run.
 
         Parameters
         ----------
         pools
-            Tag -> counts, slots and reasons.
+            Tag -> status.
         """
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
             waiting.setdefault(self._tag_of(task, pools), []).append(task)
         now = time.monotonic()
         self._name_silent_workers()
+        for tag in waiting.keys() - self._waiting_since.keys():
+            logger.debug("%d calls begin to wait for %s", len(waiting[tag]), shown(tag))
         self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
         for tag, tasks in waiting.items():
             if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
@@ -59,20 +64,20 @@ class WaitingCalls:
 
     @staticmethod
     def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
-        """The pool that a call waits for; else what it asks for that no pool is named after."""
+        """Return the pool that a call waits for, or else the first resource that it asks for."""
         asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
         asked += [str(resource) for resource in task.resource_restrictions or ()]
         return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
     def _name_silent_workers(self) -> None:
-        """Say which workers have not been heard of: they are stopped, or a call holds the GIL."""
+        """Log workers without a heartbeat: they are stopped, or a call holds the GIL."""
         now = time.time()
         silent = {
             str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S
         }
         for name in silent - self._silent:
             logger.warning(
-                "worker %s has been silent for %g s; a call that holds Python's lock does that",
+                "worker %s has sent no heartbeat for %g s: it is stopped, or a call holds the GIL",
                 name,
                 SILENT_S,
             )
@@ -92,7 +97,7 @@ class WaitingCalls:
             return
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
         large = [t for t in asked if not fits(t.resource_restrictions, tag, pool.slots)]
-        self._fail(large, f"no worker of pool {tag!r} has more than {pool.slots} slots")
+        self._fail(large, f"it needs more slots than a worker of pool {tag!r} has: {pool.slots}")
         alive = pool.running + pool.launching
         if pool.reason is not None and not alive:
             self._fail(tasks, f"{shown(tag)} is degraded: {pool.reason}")
@@ -125,6 +130,6 @@ def _why(tag: str, pool: PoolStatus) -> str:
     if pool.launching:
         return f"{pool.launching} of its workers are starting{place}"
     if pool.wanted:
-        return f"none of its {pool.wanted} workers is there yet{place}"
+        return f"none of its {pool.wanted} workers has connected yet{place}"
     example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
-    return f"it has no workers; give it some, for example {example}"
+    return f"it has no workers; start some, for example with {example}"

@@ -1,4 +1,4 @@
-"""The bundles of a worker: running, waiting, and cancelled."""
+"""Bundles of a worker: running, waiting, and cancelled."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from scalable.worker.interrupts import interrupt_task
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds for which a bundle waits until the scheduler has heard of its start, where it must.
+#: Seconds for which a bundle waits for the scheduler's answer to the notice of its start.
 CONFIRM_S = 30.0
-#: Largest number of waiting bundles whose cancelled calls are remembered; the cancelled calls of
-#: further ones run in vain.
+#: Largest number of waiting bundles whose cancelled calls are remembered; cancelled calls of other
+#: bundles run, and their results are ignored.
 MOST_CANCELLED = 1000
 
 _running: dict[str, BundleRun] = {}
@@ -65,7 +65,7 @@ def run_bundle(
     _running[run.key] = run
     logger.debug("bundle %s begins", run.key)
     try:
-        run.skip(_cancelled.pop(run.key, set()))  # from here on the run is told itself
+        run.skip(_cancelled.pop(run.key, set()))  # later cancellations reach the run directly
         if not header["confirm"]:
             run.send_begun()
         else:
@@ -102,7 +102,7 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
             send_to_scheduler(worker, message)
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
-    elif task_of(worker, key) is not None:  # it waits here
+    elif task_of(worker, key) is not None:  # the bundle waits on this worker
         logger.debug("call %d of bundle %s is cancelled before the bundle begins", number, key)
         _note_cancelled(key, number)
 

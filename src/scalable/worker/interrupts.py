@@ -1,4 +1,4 @@
-"""Interrupts of calls that run."""
+"""Interrupts of running calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clear_interrupt(thread: int) -> None:
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """End a call that is a Dask task of its own. Does nothing where it has ended."""
+    """Interrupt a call that is a Dask task of its own; do nothing if it has ended."""
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return

@@ -1,4 +1,4 @@
-"""The end of a worker process, and of its children, when the process it belongs to ends."""
+"""End of a worker process and its children together with the process that owns it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Lifeline:
     pipe
         File descriptor of a pipe; the owner holds the other end.
     parent
-        Id of the owner where it is the parent of this process, otherwise None. The pipe alone is
-        not enough: another process that the owner forked may hold the other end too.
+        Id of the owner if it is the parent of this process, otherwise None. The pipe alone does
+        not suffice: another process that the owner forked may hold the other end too.
     owner
         File descriptor of the owner (``pidfd_open(2)``) where it is not the parent, or None.
     """
@@ -35,12 +35,12 @@ class Lifeline:
     owner: int | None = None
 
     def hold(self, scratch: str) -> None:
-        """End this process with its owner, from a thread and a small process of their own.
+        """End this process when its owner ends; a thread and a small process watch the owner.
 
         Parameters
         ----------
         scratch
-            Directory to remove first.
+            Directory to remove before the end.
         """
         threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
 
@@ -62,17 +62,17 @@ class Lifeline:
 
 
 def watch_from_outside(pipe: int, scratch: str) -> None:
-    """Start a small process that ends this group with the pipe.
+    """Start a small process that kills this process group when the pipe ends.
 
-    A call that holds Python's lock stops every thread of this process, but not that one. It stops
-    being a child of this process, so that it is not counted among the children of a call.
+    A call that holds the GIL stops every thread of this process, but not the small process. That is
+    detached from this process, so that it is not counted among the children of a call.
 
     Parameters
     ----------
     pipe
         File descriptor of the pipe.
     scratch
-        Directory to remove first.
+        Directory to remove before the end.
     """
     # A shell gives background commands an empty standard input: hence another number.
     script = (

@@ -33,8 +33,8 @@ class MemoryWatch(threading.Thread):
 
     Notes
     -----
-    The high-water mark (VmHWM) is set back by writing 5 to ``/proc/self/clear_refs``, see
-    proc(5). Where that is not allowed, the samples alone count.
+    Writing 5 to ``/proc/self/clear_refs`` resets the high-water mark (VmHWM), see proc(5). Where
+    that is not allowed, only the samples count.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -51,7 +51,7 @@ class MemoryWatch(threading.Thread):
                 Path("/proc/self/clear_refs").write_text("5")
 
     def end(self) -> int | None:
-        """Return the peak in bytes since :meth:`begin`, or None if the system does not tell."""
+        """Return the peak in bytes since :meth:`begin`, or None if it is unknown."""
         return max(_high_water_mark() or 0, self._sampled) or None
 
     def run(self) -> None:
@@ -85,7 +85,7 @@ class MemoryWatch(threading.Thread):
 
 
 def _has_children() -> bool:
-    # A look at each thread's list is much cheaper than psutil's walk through all of /proc.
+    # Reading each thread's list is much cheaper than psutil's walk through all of /proc.
     try:
         return any(p.read_text() for p in Path("/proc/self/task").glob("*/children"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Output of calls, sent to the client that asked for it."""
+"""Output of calls, which is sent to the client that requested it."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Lines:
-    """Collects output, and passes it on in whole lines.
+    """Buffer that passes output on in whole lines.
 
     Parameters
     ----------
     send
-        Function that takes whole lines, and at the end the rest.
+        Function that takes whole lines, and at the end the remaining text.
     """
 
     def __init__(self, send: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class Lines:
             self._open.append(rest)
 
     def end(self) -> None:
-        """Pass on the rest."""
+        """Pass on the remaining text."""
         if self._open:
             self._send("".join(self._open))
             self._open = []

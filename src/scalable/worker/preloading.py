@@ -1,4 +1,8 @@
-"""Modules that a fork server loads, without those that read their worker's environment."""
+"""Modules that a fork server loads, without those that read the environment of a worker.
+
+The assumptions about Dask in this module are not in :mod:`scalable.protocol.dask_seams`: that
+package imports ``distributed``, and the stand-in for numpy has to be in place before.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ MODULES = (
     "distributed.http.worker.prometheus",
     "tornado.platform.asyncio",
 )
-#: Bytes from which on memory for a message is taken from numpy: its large pages begin there.
+#: Smallest size in bytes of messages whose memory comes from numpy, which uses large pages.
 LARGE_BYTES = 4 * 2**20
 
 
@@ -30,7 +34,7 @@ class NumpyLater(ModuleType):
     Attributes
     ----------
     missed
-        Name of something else that a module wanted of numpy, or None.
+        Name of another attribute that a module tried to read from numpy, or None.
     """
 
     def __init__(self) -> None:
@@ -38,7 +42,7 @@ class NumpyLater(ModuleType):
         self.missed: str | None = None
 
     def empty(self, shape: tuple[int], dtype: str) -> Any:
-        """Return memory for a message, with numpy where that is loaded or the message large."""
+        """Return memory for a message, from numpy if it is loaded or the message is large."""
         if "numpy" in sys.modules or shape[0] >= LARGE_BYTES:
             with suppress(ImportError):
                 return importlib.import_module("numpy").empty(shape, dtype=dtype)
@@ -47,7 +51,7 @@ class NumpyLater(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
             self.missed = name
-        raise AttributeError(f"numpy is not loaded, so that it has no {name!r} yet")
+        raise AttributeError(f"numpy is not loaded yet, and its stand-in has no {name!r}")
 
 
 def preload() -> str | None:
@@ -56,7 +60,7 @@ def preload() -> str | None:
     Returns
     -------
     str or None
-        Reason for which a fork of this process would differ from a new process, if there is one.
+        Reason why a fork of this process would differ from a new process, or None.
     """
     stand_in = NumpyLater() if "numpy" not in sys.modules and find_spec("numpy") else None
     if stand_in is not None:

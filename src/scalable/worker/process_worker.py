@@ -1,4 +1,4 @@
-"""A Dask worker with a process of its own, which it ends when a call cannot be ended otherwise."""
+"""A Dask worker in its own process, which ends if an interrupted call does not end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds that moving results away may take.
+#: Largest time in seconds for moving results to other workers.
 RETIRE_TIMEOUT_S = 60.0
 
 
 class ProcessWorker(PoolWorker):
     """A worker that has a process to itself.
 
-    With one slot, a call is charged the CPU seconds of the whole process and of the children that
-    it waited for; with more, those of its thread. Peak memory is the process's high-water mark
-    during the call and, sampled every 0.2 s, that of its children with it.
+    With one slot, the CPU seconds of a call are those of the whole process and of the children that
+    it waited for; with several slots, those of its thread. Peak memory is the larger of the
+    process's high-water mark and of samples, every 0.2 s, that include its children.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -45,7 +45,8 @@ class ProcessWorker(PoolWorker):
     def give_up_on_call(self, key: str, shown: str) -> None:
         """End this process because an interrupted call does not end.
 
-        No further call is begun; calls that run are waited for, and results are moved first.
+        No further call begins. Other running calls are waited for, and results are moved to other
+        workers before the end.
         """
         if not self._gives_up:
             self._gives_up = True

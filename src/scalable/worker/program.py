@@ -2,8 +2,8 @@
 
 Without arguments it reads one line of JSON from standard input (see :class:`.WorkerConfig`), so
 that credentials never appear in an argument or in the environment. (Python's ssl module reads them
-from files only: Dask writes them to a private directory for the moment of loading.) Standard input
-then stays open as the lifeline: when it ends, the parent is gone, and the worker ends with all its
+only from files: Dask writes them to a private directory while it loads them.) Standard input stays
+open as the lifeline: its end means that the parent has ended, and the worker ends with all its
 children.
 
 With the arguments ``FILE NAME [SCRIPT]`` it reads the configuration from that file, which only its
@@ -35,7 +35,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Ask the scheduler of a worker for a connection, several times a second apart."""
+    """Return whether the scheduler of a worker accepts a connection, in several attempts."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     for attempt in range(ATTEMPTS):
@@ -51,7 +51,7 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
 
 
 async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> None:
-    """Run the worker; clear away its cluster's files if the scheduler is gone.
+    """Run the worker, and remove its cluster's files if the scheduler has ended.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> Non
         if told or await scheduler_answers(config):
             return
     else:
-        sys.stderr.write(f"the scheduler {config.scheduler} does not answer: nothing to do\n")
+        sys.stderr.write(f"the scheduler {config.scheduler} does not answer: the worker ends\n")
     if config.clear_away:
         shutil.rmtree(shared, ignore_errors=True)
 
@@ -102,7 +102,7 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, object]) -> None:
     apply_to_process(config)
-    # Our scratch directory holds Dask's and is removed first: Dask's complaints about it mislead.
+    # Our scratch directory contains Dask's and is removed first: Dask's warnings would mislead.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:
         asyncio.run(work)

@@ -1,4 +1,4 @@
-"""A worker's server in the event loop of its own process, from its start to its end."""
+"""The server of a worker in the event loop of its own process, from its start to its end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serve(config: WorkerConfig) -> bool:
 
     def close() -> None:
         if worker.status is not Status.running and not closing:
-            # Dask's worker would go on to register, and be given work that dies with it.
+            # Dask's worker would still register, and be given work that is lost with it.
             remove_scratch(config.local_directory)
             os._exit(0)
         if not closing:
@@ -69,7 +69,7 @@ async def serve(config: WorkerConfig) -> bool:
 
 async def _end(worker: Any, *, hand_over: bool) -> None:
     if hand_over:
-        # Its calls begin again elsewhere at once, and the scheduler counts no failure for them.
+        # Its calls run again elsewhere at once, and the scheduler counts no failure for them.
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(
                 worker.scheduler.retire_workers(
@@ -80,5 +80,5 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
                 ),
                 HAND_OVER_TIMEOUT_S,
             )
-    # Running calls are not awaited: the place would kill the process before, scratch and all.
+    # Running calls are not awaited: the provider would kill the process before they end.
     await worker.close(reason="terminated", nanny=False, executor_wait=False)

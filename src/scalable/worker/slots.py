@@ -1,7 +1,7 @@
-"""Lending of the slots of calls that wait for calls of their own.
+"""Lending of the slots of calls that wait for nested calls.
 
-Dask's ``secede`` gives back the thread of such a call, but not the resources that the call holds: a
-tagged call that waits for another call of its tag would wait for ever on a pool of one slot.
+Dask's ``secede`` releases the thread of such a call, but not its resources: on a pool of one slot,
+a tagged call would wait forever for another call of its tag.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from scalable.protocol.dask_seams.worker import (
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds after which the slot of a call that made others is lent although it is not seen to wait:
-#: it may wait in another way (``as_completed``, an event).
+#: Seconds after which the slot of a call that made others is lent even if no wait was noticed: the
+#: call may wait in another way (``as_completed``, an event).
 UNSEEN_WAIT_S = 1.0
 #: Seconds between two checks for a free slot.
 LOOK_S = 0.01
@@ -47,9 +47,9 @@ class SlotLender:
         self._worker = worker
         self._lent: set[Any] = set()
         self._watched: set[Any] = set()
-        #: Calls that were not seen to wait when their slot was lent; it may be lent again.
+        #: Calls whose slot was lent although no wait was noticed; it may be lent again.
         self._unseen: set[Any] = set()
-        #: Calls that want their slot back, in the order in which their waiting has ended.
+        #: Calls that need their slot again, in the order in which their waits ended.
         self._returning: list[TaskState] = []
 
     @property
@@ -102,7 +102,9 @@ class SlotLender:
         stop_counting(self._worker, task, seconds)
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that waits no more has a slot again, before calls that have not begun.
+        """Wait until a call that has stopped waiting has a slot again.
+
+        Such calls get a free slot before calls that have not begun.
 
         Parameters
         ----------
@@ -123,7 +125,7 @@ class SlotLender:
             self.lend_later(key, time.time())
 
     def _has_turn(self, task: TaskState) -> bool:
-        """Return whether a call that waits no more has a slot.
+        """Return whether a call that has stopped waiting has a slot.
 
         The free resources are negative while more calls run than there are slots: each call that
         returns has claimed its slot already.

@@ -23,7 +23,7 @@ ARGUMENTS = {
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
-    Handler.END: (("it was asked to",), {}),
+    Handler.END: (("its end was requested",), {}),
     Handler.PROFILE: (("key",), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),

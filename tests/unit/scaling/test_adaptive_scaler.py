@@ -145,6 +145,13 @@ def test_every_decision_is_in_the_history():
     assert decisions[0].timestamp <= decisions[1].timestamp
 
 
+def test_the_history_keeps_the_latest_decisions(monkeypatch):
+    monkeypatch.setattr("scalable.scaling.adaptive.KEPT_DECISIONS", 3)
+    scaler = AdaptiveScaler()
+    decisions = [scaler.evaluate(pending(n), {"a": 1}) for n in range(5)]
+    assert scaler.decision_history == decisions[2:]
+
+
 @pytest.mark.parametrize(
     ("tasks", "active", "words"),
     [

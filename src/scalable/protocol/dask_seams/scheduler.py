@@ -92,7 +92,7 @@ def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
 )
 def excuse_loss_of_task(task: TaskState) -> None:
-    """Take back one lost worker from those that are counted against a task.
+    """Subtract one lost worker from the failures that are counted for a task.
 
     Relies on ``TaskState.suspicious``, as :func:`fail_at_first_loss` does.
     """
@@ -196,9 +196,9 @@ class LostWorker:
     address
         Address of the worker.
     expected
-        Whether it was told to leave.
+        Whether the worker was told to leave.
     running, computed
-        Keys of the tasks that it was given, and of those whose only result it held.
+        Keys of its assigned tasks, and of the tasks whose only result it held.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -282,7 +282,7 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, str]] | None:
-    """Return a worker's status and the states of its tasks; None where it cannot say.
+    """Return a worker's status and the states of its tasks; None if its answer is an error.
 
     Relies on the handler ``run`` of workers, which calls a pickled function with the worker as
     ``dask_worker``, and on ``worker.state.tasks[key].state``.
@@ -309,7 +309,7 @@ def _asking() -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return the object itself: a scheduler leaves what passes through it serialized."""
+    """Return the object itself: a scheduler does not deserialize values of other processes."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
     return value.data if isinstance(value, Serialize) else value
@@ -339,7 +339,7 @@ def tag_placement() -> str | None:
     mentions("distributed.worker:Worker", "startup_information"),
 )
 def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return what a worker said of itself under a key when it connected; None without it.
+    """Return a value of a worker's startup information; None if the key is missing.
 
     Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
     """

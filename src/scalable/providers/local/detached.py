@@ -23,9 +23,9 @@ from scalable.worker.config import SCRATCH, WorkerConfig
 
 
 class DetachedLauncher(ProcessLauncher):
-    """Starts each worker as a process that goes on without this one.
+    """Launcher of worker processes that keep running after this process.
 
-    The command line of a worker names its cluster's directory and itself, so that it is found.
+    The command line of a worker has its cluster's directory and its name, so that it is found.
 
     Parameters
     ----------
@@ -44,8 +44,8 @@ class DetachedLauncher(ProcessLauncher):
     async def adopt(self) -> dict[UnitName, str]:
         """Take over the processes that an earlier process of this manager started."""
         tags = {str(file): tag for tag, file in self._files.items()}
-        # The oldest of a name is the worker, or the client of its container's runtime; others are
-        # copies that a call forked, and what runs in the container.
+        # The oldest process of a name is the worker, or the client of its container's runtime; the
+        # others were forked by a call, or run in the container.
         found = sorted(programs(self._site.directory), key=lambda p: p.process.create_time())
         adopted: dict[UnitName, str] = {}
         for program in found:
@@ -97,7 +97,7 @@ class DetachedLauncher(ProcessLauncher):
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         interface = options["interface"] or ""
-        # Where the scheduler is elsewhere, so are other workers: they reach us as it does.
+        # Other workers may be on the scheduler's machine: they use the same address as it does.
         scheduler = get_address_host(self._site.scheduler)
         host = "" if interface else str(get_ip(scheduler))  # type: ignore[no-untyped-call]
         return dataclasses.replace(super()._config(options), host=host, interface=interface)

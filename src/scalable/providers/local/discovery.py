@@ -1,4 +1,4 @@
-"""What runs on this machine of detached clusters, and its end."""
+"""Processes of detached clusters on this machine: finding and ending them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from scalable.providers.local.scratch import find_scratch
 #: Modules of workers and managers; the second of each is the former name of the first.
 WORKERS = ("scalable.worker.program", "scalable.cluster.worker_process")
 MANAGERS = ("scalable.programs.manager", "scalable.lifecycle.manager_process")
-#: A manager may start a worker in the moment in which it is ended: then it is looked again.
+#: Largest number of searches: a manager may start a worker while it is being ended.
 ROUNDS = 5
 
 
 def discover() -> list[dict[str, Any]]:
-    """One row for each cluster of this user's state directory that has a process here."""
+    """Return one row for each cluster of this user's state directory that has a process here."""
     parent = _parent()
     rows: dict[str, list[str]] = {}
     for program in programs(parent):
@@ -41,22 +41,22 @@ def discover() -> list[dict[str, Any]]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """End the processes of a cluster, other than this one, and remove what they leave.
+    """End the processes of a cluster, except this one, and remove their scratch directories.
 
     Parameters
     ----------
     cluster_id
-        Its UUID.
+        UUID of the cluster.
 
     Returns
     -------
     list of str
-        What was ended.
+        Descriptions of the processes that were ended.
 
     Raises
     ------
     ProviderError
-        When something does not end.
+        If a process does not end.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id
@@ -72,7 +72,10 @@ def delete(cluster_id: str) -> list[str]:
     else:
         left = ", ".join(_describe(program) for program in programs(directory))
         if left:
-            raise ProviderError(f"processes of cluster {cluster_id} do not end: {left}")
+            raise ProviderError(
+                f"processes of cluster {cluster_id} still run after {ROUNDS} attempts to end "
+                f"them: {left}"
+            )
     for scratch in find_scratch(cluster_id):
         shutil.rmtree(scratch, ignore_errors=True)
     return list(dict.fromkeys(ended))

@@ -44,7 +44,7 @@ logger = logging.getLogger("scalable.providers")
 
 #: Number of ended workers whose last output is kept.
 ENDS_KEPT = 100
-#: Number of fork servers that one launcher starts; further workers are started without.
+#: Largest number of fork servers of one launcher; later workers are started without one.
 SERVERS = 3
 
 
@@ -59,13 +59,13 @@ class WorkerProgram:
     arguments
         Arguments of the program.
     environment
-        Variables to set for it.
+        Environment variables to set.
     config
-        Configuration that goes through a pipe, which is the worker's lifeline then, or None.
+        Configuration to send through a pipe that is the worker's lifeline, or None.
     container
-        Container that it runs in, or None.
+        Container of the worker, or None.
     preload
-        Scripts that it runs first.
+        Scripts to run before the worker starts.
     """
 
     name: str
@@ -77,7 +77,7 @@ class WorkerProgram:
 
 
 class ProcessLauncher:
-    """Starts each worker as a process in a session of its own, which ends with this process.
+    """Launcher of worker processes, each in a session of its own, that end with this process.
 
     A worker is forked from the fork server where that equals starting a new interpreter.
 
@@ -92,7 +92,7 @@ class ProcessLauncher:
     Attributes
     ----------
     on_change
-        Called, from any thread, after a worker has ended; set by the reconciler.
+        Function that is called, from any thread, after a worker has ended; set by the reconciler.
     """
 
     #: Number of workers that may be starting at the same time: each takes a core for a while.
@@ -184,7 +184,7 @@ class ProcessLauncher:
 
     def _start(self, program: WorkerProgram, log: Path) -> WorkerProcess:
         if self._closed:
-            raise OSError("its launcher was closed")
+            raise OSError("the launcher of its pool was closed")
         environment = {**os.environ, **program.environment}
         reason = _obstacle(program, environment)
         with log.open("ab") as output:
@@ -214,7 +214,7 @@ class ProcessLauncher:
             return self._server
 
     def _give_up(self, server: ForkServerProcess, reason: str) -> None:
-        """Use a server no more: another takes the place of a lost one, up to three."""
+        """Stop using a server; a lost one is replaced, up to three servers in all."""
         with self._changing_server:
             if self._server is not server or server.unfit is None or self._closed:
                 return
@@ -238,7 +238,7 @@ class ProcessLauncher:
         logger.debug("worker %s is process %d, forked", program.name, pid)
         try:
             process = psutil.Process(pid)
-        except psutil.NoSuchProcess as error:  # it and the server have ended
+        except psutil.NoSuchProcess as error:  # the worker and the server have ended
             os.close(pipe)
             raise ForkServerError(str(error)) from error
         if config is None:
@@ -254,12 +254,12 @@ class ProcessLauncher:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            # A session of its own: Ctrl-C is ours to handle, and its children end with it.
+            # A session of its own: Ctrl-C reaches only this process, and children end with it.
             start_new_session=True,
         )
         logger.debug("worker %s is process %d, a new interpreter", program.name, child.pid)
         if child.stdin is not None and program.config is not None:
-            with suppress(BrokenPipeError):  # it ended already; its exit is seen as of any other
+            with suppress(BrokenPipeError):  # the process has ended, which its unit notices
                 child.stdin.write(program.config.to_line())
                 child.stdin.flush()
         return WorkerProcess(psutil.Process(child.pid), ExecutedChild(child))
@@ -275,10 +275,10 @@ class ProcessLauncher:
         return {name: unit.observe() for name, unit in self._units.items()}
 
     def look_soon(self) -> None:
-        """Do nothing: every look is fresh."""
+        """Do nothing: each observation reads the present state."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last 8 KiB of a worker's output; of the last 100 that ended, too."""
+        """Return the last 8 KiB of a worker's output, also of the last 100 ended workers."""
         if name in self._units:
             return self._units[name].last_output()
         return self._ends[name].last_output if name in self._ends else ""
@@ -286,7 +286,7 @@ class ProcessLauncher:
     # Ending -------------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End workers: by force those that do not end within 3 s."""
+        """End workers, and kill those that do not end within 3 s."""
         units = {name: self._units[name] for name in names if name in self._units}
         try:
             results = await asyncio.gather(
@@ -312,7 +312,7 @@ class ProcessLauncher:
 
 
 async def started(units: Sequence[LocalUnit]) -> None:
-    """Wait until the processes of some units run.
+    """Wait until the processes of units run.
 
     Raises
     ------

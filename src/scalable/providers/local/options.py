@@ -1,4 +1,4 @@
-"""What a target of the local provider may say."""
+"""Options of a target of the local provider."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The processes of this user that run programs of ours, and the end of exactly those.
+"""Processes of this user that run programs of this package: finding, watching and ending them.
 
-The command line of a detached cluster's program names the cluster's private directory. A process
-of another user, or one that was given the number of a process which ended, is thus not taken for
-one of them.
+The command line of a detached cluster's program names the cluster's private directory. Processes
+of other users, and later processes with the number of one that has ended, are thus excluded.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Program:
-    """A process that runs a program of ours.
+    """A process that runs a program of this package.
 
     Attributes
     ----------
     process
-        The process with its start time, so that a later one of the same number is not taken for it.
+        Process with its start time, which tells it from a later process of the same number.
     module
-        The module that it runs, such as ``scalable.worker.program``.
+        Module that the process runs, such as ``scalable.worker.program``.
     arguments
         Arguments of the module; the first is a path.
     """
@@ -56,12 +55,12 @@ def programs(directory: Path) -> Iterator[Program]:
     Parameters
     ----------
     directory
-        The directory; the first argument may also be the directory itself.
+        Directory; the first argument may also be the directory itself.
     """
     for path in Path("/proc").glob("[0-9]*"):
         if int(path.name) == os.getpid():
             continue
-        with suppress(OSError, psutil.NoSuchProcess):  # it ended in this moment
+        with suppress(OSError, psutil.NoSuchProcess):  # the process has ended
             if path.stat().st_uid != os.geteuid() or _parse(path, directory) is None:
                 continue
             process = psutil.Process(int(path.name))
@@ -98,7 +97,7 @@ class Child(Protocol):
     returncode: int | None
 
     def keeps_number(self) -> bool:
-        """Return whether the process id cannot be given to another process before the reaping."""
+        """Return whether no other process can get the process id before the reaping."""
 
     def reap(self) -> None:
         """Fetch the exit code of the process, which has ended, and close the lifeline."""
@@ -184,7 +183,7 @@ class WorkerProcess:
         self._group = process.pid
         self._leader: psutil.Process | None = process
         self._exit = _exit_descriptor(process, child)
-        if self._exit is not None:  # closed last, as any thread may look
+        if self._exit is not None:  # closed with the object, as any thread may read it
             weakref.finalize(self, os.close, self._exit)
         if child is None:
             with suppress(ProcessLookupError):
@@ -257,7 +256,7 @@ class WorkerProcess:
         if self._group == os.getpgrp():
             return False
         if self._child is not None and self._child.keeps_number():
-            return True  # the number is theirs while one of them is there, as a zombie too
+            return True  # the group keeps its number while a member exists, as a zombie too
         if self._process.is_running():
             return True
         if self._leader is None:
@@ -271,7 +270,7 @@ def _exit_descriptor(process: psutil.Process, child: Child | None) -> int | None
         descriptor = os.pidfd_open(process.pid)
     except (OSError, AttributeError):
         return None
-    if child is None and not process.is_running():  # the number may be another's already
+    if child is None and not process.is_running():  # another process may have the number
         os.close(descriptor)
         return None
     return descriptor
@@ -291,7 +290,7 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def wait_for_exits(processes: list[WorkerProcess], timeout_s: float) -> None:
-    """Wait until all processes have ended, or the time is over."""
+    """Wait until all processes have ended, or the timeout has passed."""
     deadline = time.monotonic() + timeout_s
     for process in processes:
         process.wait(max(0.0, deadline - time.monotonic()))

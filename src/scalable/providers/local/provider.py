@@ -32,7 +32,7 @@ logger = logging.getLogger("scalable.providers")
 
 
 class LocalProvider:
-    """Runs the pools on this machine.
+    """Provider whose pools run on this machine.
 
     With ``processes: false`` the workers are threads of the user's process: nothing listens, and
     memory limits are advisory. With ``processes: true`` each worker is a process with its memory
@@ -43,14 +43,14 @@ class LocalProvider:
     name = "local"
     options_model = OptionsModel("scalable.providers.local.options", "LocalOptions")
     traits = TRAITS
-    #: Workers on this machine come soon: a session waits for them so long.
+    #: Seconds for which a session waits for workers.
     ready_timeout_s = 60.0
 
     def __init__(self) -> None:
         self._prepared: ForkServerProcess | None = None
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check what the option model cannot: components against the mode and the machine."""
+        """Check the components against the mode of the target and against the machine."""
         report = ValidationReport()
         target = ("targets", spec.target_name)
         if not spec.options["processes"]:
@@ -178,19 +178,19 @@ class LocalProvider:
         ]
 
     def discover(self) -> list[dict[str, Any]]:
-        """Clusters of which processes run on this machine; see :mod:`.discovery`."""
+        """Return the clusters with processes on this machine; see :mod:`.discovery`."""
         from scalable.providers.local.discovery import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End every process of a cluster on this machine; already gone is fine."""
+        """End every process of a cluster on this machine; do nothing if there are none."""
         from scalable.providers.local.discovery import delete
 
         return delete(cluster_id)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Make the pools as large as the plan says."""
+        """Set the sizes of the pools to those of the plan."""
         cluster.scale(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
@@ -236,7 +236,7 @@ def _log_dir(spec: DeploymentSpec) -> Path | None:
 
 
 def _loopback(address: str | None) -> str | None:
-    """A dashboard address on loopback where it names no host: Dask would take all interfaces."""
+    """Return a dashboard address, on loopback if it has no host: Dask listens everywhere then."""
     return None if address is None else with_host(address)
 
 
@@ -250,7 +250,7 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
 
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Tag -> container, of the components that run in one; each was started once."""
+    """Return tag -> container of the components that have one, after a trial start of each."""
     from scalable.containers import prove, request_for
 
     slots, found = spec.options["threads_per_worker"], {}
@@ -289,7 +289,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
 
 
 def _without_effect(spec: DeploymentSpec) -> list[Diagnostic]:
-    """What a manifest may say for other targets, and this one does not act upon."""
+    """Return warnings about settings that have no effect on this target."""
     threads = spec.options["threads_per_worker"]
     found = []
     for tag, component in spec.components.items():
@@ -317,7 +317,7 @@ def _larger_than_machine(spec: DeploymentSpec) -> list[Diagnostic]:
         Diagnostic(
             "W_LARGER_THAN_MACHINE",
             ("components", tag, key),
-            f"{key} {asked} is more than this machine has ({has}); it is tried all the same",
+            f"{key} {asked} is more than this machine has ({has}); workers start all the same",
             severity="warning",
         )
         for tag, key, asked, has in found

@@ -1,4 +1,4 @@
-"""What a worker process is told: its options and its environment. Pure."""
+"""Options and environment of a worker process, and the reason of its end. Pure."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scalable.units import format_bytes
 
 
 def memory_limit(component: ComponentSpec) -> int:
-    """Bytes that a worker may use; 0 for no limit."""
+    """Return the memory limit of a worker in bytes; 0 for no limit."""
     return component.memory_bytes or 0
 
 
 def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:
-    """Options of a Dask worker that is threads of the user's process."""
+    """Return the options of a Dask worker that runs as threads of the user's process."""
     return {"nthreads": slots, "resources": {component.name: slots}, "memory_limit": 0}
 
 
 def process_options(component: ComponentSpec, slots: int, directory: Path | None) -> dict[str, Any]:
-    """Options of a worker process.
+    """Return the options of a worker process.
 
     Parameters
     ----------
     component
-        Its resource profile.
+        Component of the worker.
     slots
-        Calls that it runs at once.
+        Number of calls that the worker runs at once.
     directory
-        Where relative paths of the manifest start.
+        Directory that relative paths of the manifest refer to; None for the working directory.
     """
     preload = [] if component.preload_script is None else [resolve(component, directory)]
     return {
@@ -44,7 +44,7 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
 
 
 def resolve(component: ComponentSpec, directory: Path | None) -> Path:
-    """Path of a component's preload script; relative ones start at the manifest."""
+    """Return the path of a component's preload script; relative ones start at the manifest."""
     assert component.preload_script is not None
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
 
@@ -52,7 +52,7 @@ def resolve(component: ComponentSpec, directory: Path | None) -> Path:
 def own_paths(
     component: ComponentSpec, directory: Path | None, sys_path: Sequence[str]
 ) -> list[str]:
-    """Paths that a container has to see: the script's directory, and the preload script."""
+    """Return paths to mount in a container: the script's directory, and the preload script."""
     script = next(iter(sys_path), "")
     paths = [str(Path(script).resolve())] if Path(script).is_dir() else []
     if component.preload_script is not None:
@@ -61,20 +61,20 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """How a worker process ended, in words.
+    """Return the reason of the end of a worker process as text.
 
     Parameters
     ----------
     returncode
-        Its exit code, negative for a signal.
+        Exit code of the process, negative for a signal.
     limit
-        Its memory limit in bytes, 0 for none.
+        Memory limit of the process in bytes, 0 for none.
     """
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {format_bytes(limit)})"
     if returncode == CALL_DID_NOT_END:
         return "it ended itself because an interrupted call did not end"
-    if returncode > 128:  # a container's client says so what ended the worker inside
+    if returncode > 128:  # a container's client reports a signal in the container this way
         returncode = 128 - returncode
     if returncode < 0:
         import signal  # commands that start nothing do not need its enumerations

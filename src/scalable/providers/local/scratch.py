@@ -1,4 +1,4 @@
-"""Scratch directories of workers: one for each, found again by whose they are."""
+"""Scratch directories of workers: one for each, found by the cluster and the worker's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def file_name(name: str) -> str:
-    """A worker's or a tag's name as part of a file's name."""
+    """Return the name of a worker or tag as a part of a file's name."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
@@ -22,23 +22,23 @@ def make_scratch(cluster_id: str, name: str) -> Path:
     cluster_id
         Id of the cluster.
     name
-        Of the worker.
+        Name of the worker.
     """
-    # A directory for each: a common one that comes and goes could be put there by others.
+    # One directory for each: another user could create a common directory first.
     return Path(tempfile.mkdtemp(prefix=f"scalable-{cluster_id}-{file_name(name)}-"))
 
 
 def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
-    """Scratch directories that this user has of one worker of a cluster, or of all its workers.
+    """Return this user's scratch directories of one worker of a cluster, or of all its workers.
 
     Parameters
     ----------
     cluster_id
         Id of the cluster.
     name
-        Of the worker.
+        Name of the worker; None for all workers.
     """
-    # What mkdtemp appends has eight characters; another worker's name may begin with this one's.
+    # mkdtemp appends eight characters; another worker's name may begin with this one.
     rest = "*" if name is None else f"{file_name(name)}-????????"
     found = []
     for path in Path(tempfile.gettempdir()).glob(f"scalable-{cluster_id}-{rest}"):

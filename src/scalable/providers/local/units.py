@@ -1,4 +1,4 @@
-"""One worker on this machine: its process, and what has to be cleared away after the process."""
+"""A worker on this machine: its process, and the removal of its container and files."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ REMOVAL_S = 15.0
 
 @dataclass(frozen=True)
 class Belongings:
-    """Everything of a worker that its process does not take along when it ends.
+    """Files and container of a worker, which are removed after the end of its process.
 
     Attributes
     ----------
     scratch
-        Directories of the worker alone.
+        Directories that only this worker uses.
     log
         File with its output.
     memory_limit
-        Memory limit in bytes, 0 for none; named where it was exceeded.
+        Memory limit in bytes, 0 for none; shown if it was exceeded.
     removal
         Command that removes its container, or None.
     """
@@ -66,26 +66,27 @@ class End:
 class LocalUnit:
     """A worker on this machine, from its start until everything of it is cleared away.
 
-    A thread starts the process, waits for its end and clears away, so that nobody else has to
-    wait: looking at the unit never blocks.
+    A thread starts the process, waits for its end and clears away, so that :meth:`observe` never
+    blocks.
 
     Parameters
     ----------
     name
         Name of the worker.
     start
-        Starts the process; may block, and raises OSError or ValueError.
+        Function that starts the process; may block, and raises OSError or ValueError.
     belongings
-        What is cleared away.
+        Files and container to clear away.
     on_end
-        Called in the thread when everything has been cleared away.
+        Function that is called in the thread when everything has been cleared away.
 
     Attributes
     ----------
     started
-        Done when the process runs; fails with a ProviderError if it cannot be started.
+        Future that is done when the process runs; fails with a ProviderError if it cannot be
+        started.
     end
-        The end of the worker, or None before.
+        End of the worker, or None before.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class LocalUnit:
         self._told_to_stop = False
         self._stopped_since: float | None = None
         for future in (self.started, self._ended):
-            future.set_running_or_notify_cancel()  # a waiter that is cancelled cancels nothing
+            future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the future
 
     def begin(self) -> None:
         """Start the worker; :attr:`started` tells when its process runs."""
@@ -196,5 +197,7 @@ class LocalUnit:
             removal = 0.0 if self._belongings.removal is None else REMOVAL_S
             await asyncio.wait([ended], timeout=2 * KILL_S + removal)
         if not ended.done():
-            raise ProviderError(f"worker {self.name} was killed and has not ended")
+            raise ProviderError(
+                f"worker {self.name} was killed and has not ended after {2 * KILL_S:g} s"
+            )
         ended.result()

@@ -1,0 +1,55 @@
+"""Workers that get no work, and how long their names are remembered."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.scheduler.departures import Departures
+
+
+@pytest.fixture
+def departures():
+    return Departures(SimpleNamespace(workers={}))
+
+
+def connect(departures, name, monkeypatch):
+    """Connect a worker, and return whether it is drained at once."""
+    drained = []
+    monkeypatch.setattr(departures, "drain", drained.extend)
+    departures.connected(SimpleNamespace(name=name, address=f"tcp://{name}"))
+    return drained == [name]
+
+
+def leave(departures, name):
+    departures.log_event(
+        "all",
+        {
+            "action": "remove-worker",
+            "worker": f"tcp://{name}",
+            "expected": True,
+            "processing-tasks": (),
+            "lost-computed-tasks": (),
+        },
+    )
+
+
+def test_a_withheld_worker_gets_no_work_until_it_has_left(departures, monkeypatch):
+    departures.withhold_work(["a-1"])
+    assert connect(departures, "a-1", monkeypatch)
+    leave(departures, "a-1")
+    assert not connect(departures, "a-1", monkeypatch)
+
+
+def test_a_name_that_is_allowed_again_gets_work(departures, monkeypatch):
+    departures.withhold_work(["a-1", "a-2"])
+    departures.allow_work(["a-1"])
+    assert not connect(departures, "a-1", monkeypatch)
+    assert connect(departures, "a-2", monkeypatch)
+
+
+def test_only_the_latest_names_are_remembered(departures, monkeypatch):
+    monkeypatch.setattr("scalable.scheduler.departures.MOST_WITHHELD", 3)
+    departures.withhold_work(["a-1", "a-2"])
+    departures.withhold_work(["a-3", "a-4"])
+    assert not connect(departures, "a-1", monkeypatch)
+    assert all(connect(departures, name, monkeypatch) for name in ("a-2", "a-3", "a-4"))
