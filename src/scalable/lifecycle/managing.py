@@ -277,7 +277,7 @@ class ManagerProcess:
 
 
 async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
-    """Tell the scheduler that a manager leaves; a scheduler that is gone is no error."""
+    """Tell the scheduler that a manager leaves; do nothing if the scheduler does not answer."""
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:

@@ -76,10 +76,7 @@ async def serve(directory: ClusterDirectory) -> str:
     if recorder is not None:
         controller.event_listeners.append(recorder.event)
 
-    def scaled(tag: str, before: int, after: int, reason: str, source: str) -> None:
-        wiring.scaled(tag, before, after, reason, source)
-
-    demand.listeners.append(scaled)
+    demand.listeners.append(wiring.scaled)
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)

@@ -61,10 +61,7 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
     known = sorted(tags)
     if len(known) != 1:
         words = ", ".join(map(repr, known)) or "no pool"
-        raise ClusterError(
-            f"no tag was given, and this cluster does not have exactly one pool but {words}: "
-            f"write {verb}"
-        )
+        raise ClusterError(f"no pool was named, and this cluster has {words}: write {verb}")
     return known[0]
 
 

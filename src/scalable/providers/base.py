@@ -126,7 +126,7 @@ class DeploymentProvider(Protocol):
         """
 
     def close(self, cluster: ClusterHandle) -> None:
-        """End the cluster and everything that it started; a cluster that has ended is no error."""
+        """End the cluster and everything that it started; do nothing if it has ended."""
 
 
 class ClusterServices(Protocol):
@@ -184,7 +184,7 @@ class ClusterLifecycle(Protocol):
     def delete(self, cluster_id: str) -> list[str]:
         """End all resources that carry the id of a cluster, except the calling process or job.
 
-        Return when they are gone, with a description of each. Finding nothing is no error.
+        Return once they have ended, with a description of each; empty if there are none.
 
         Raises
         ------

@@ -20,7 +20,7 @@ _registered: dict[str, type[Any]] = {}
 
 
 def _is_built_in(key: str) -> bool:
-    """Whether a folder beside this file has the name: each is a provider, exported as PROVIDER."""
+    """Return whether a folder beside this file has the name; each exports PROVIDER."""
     found = find_spec(f"{__package__}.{key}") if key.isidentifier() else None
     return found is not None and found.submodule_search_locations is not None
 

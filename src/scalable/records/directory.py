@@ -127,7 +127,7 @@ class ClusterDirectory:
             yield
 
     def remove(self) -> None:
-        """Remove everything, the record last; a directory that is gone already is no error."""
+        """Remove everything, the record last; do nothing if the directory does not exist."""
         with suppress(FileNotFoundError):  # another process may remove it at the same time
             for entry in self.path.iterdir():
                 if entry.name == RECORD:

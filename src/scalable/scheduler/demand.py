@@ -15,7 +15,7 @@ from scalable.spec import PoolStatus
 logger = logging.getLogger("scalable.scheduler")
 
 #: Called with (tag, before, after, reason, source) when a wanted count changes.
-ScalingListener = Callable[[str, int, int, str, str], None]
+ScalingListener = Callable[[str, int, int, str, str], object]
 #: Tag -> serial number and count; an order with a higher number replaces an earlier one.
 Orders = dict[str, tuple[int, int]]
 

@@ -27,7 +27,9 @@ class WorkerRange:
 
     def __post_init__(self) -> None:
         if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
-            raise ValueError(f"minimum {self.minimum} .. maximum {self.maximum} is no range")
+            raise ValueError(
+                f"minimum {self.minimum} and maximum {self.maximum} are not a range of workers"
+            )
 
     @property
     def fixed(self) -> int | None:

@@ -29,7 +29,7 @@ class Starting:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a provider; the defaults suit one of which nothing is known.
+    """Properties of a provider; the defaults suit a provider without further information.
 
     Attributes
     ----------

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from scalable.client.calls.futures import CallFuture, Measures, settle
 from scalable.protocol.bundles import Calls
 
-#: Result and exception of a call, one of which is None.
+#: Result and exception of a call; one of the two is None.
 ValueOrError = tuple[Any, BaseException | None]
 
 
@@ -49,7 +49,7 @@ class PendingCalls(Protocol):
         """Store the outcomes of calls; calls that are settled already stay as they are."""
 
     def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
-        """Store the results of calls, none of which is settled already."""
+        """Store the results of calls that are not settled yet."""
 
     def measured(self, numbers: Sequence[Any], measures: Sequence[Measures]) -> None:
         """Store the measurements of calls, before they are settled."""

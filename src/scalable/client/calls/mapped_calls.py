@@ -93,7 +93,7 @@ class MappedCalls:
         """Drop measurements: nobody can ask for them."""
 
     def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
-        """Store the results of calls, none of which is settled already."""
+        """Store the results of calls that are not settled yet."""
         results = self._results
         with self._condition:
             for number, value in zip(numbers, values, strict=True):

@@ -10,7 +10,7 @@ from scalable.protocol.messages import load, load_error
 
 
 def loaded(kind: int, value: Any) -> ValueOrError:
-    """Return the result and the error of a call, one of which is None.
+    """Return the result and the error of a call; one of the two is None.
 
     Parameters
     ----------
