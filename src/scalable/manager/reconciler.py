@@ -1,7 +1,7 @@
-"""Brings the units that exist to the units that are wanted, again and again.
+"""The loop that starts and stops units until those that exist are those that are wanted.
 
-The reconciler alone restarts workers. It stands apart from any cluster object: it is given
-launchers and a link to a scheduler. Its decisions are in :mod:`scalable.manager.decisions`.
+The reconciler alone restarts workers. It knows no cluster object, only launchers and a link to a
+scheduler. Its decisions are in :mod:`scalable.manager.decisions`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ logger = logging.getLogger("scalable.manager")
 
 INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
-#: Seconds that requests to launchers may go on while the reconciler closes.
+#: Seconds that requests to launchers may take while the reconciler closes.
 LAUNCH_CLOSE_TIMEOUT_S = 10.0
-#: Seconds for which a place that refuses units for the moment is asked again.
+#: Seconds of transient refusals after which a pool is degraded.
 REFUSED_LIMIT_S = 600.0
 
 
 class Reconciler:
-    """Keeps the units of some pools as they are wanted.
+    """Periodic comparison of the existing units of some pools with the wanted ones.
 
     Parameters
     ----------
@@ -78,6 +78,7 @@ class Reconciler:
         self._on_event = on_event or self._tell
         self._start_timeout = start_timeout
         self._untold: list[Event] = []
+        self._excused: list[str] = []
         self._unreachable_since: float | None = None
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
@@ -90,7 +91,7 @@ class Reconciler:
     # Life ---------------------------------------------------------------------------------------
 
     def start(self, link: SchedulerLink) -> None:
-        """Begin to reconcile in the running event loop."""
+        """Start the loop in the running event loop."""
         self.link = link
         self._lock, self._wake = asyncio.Lock(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -124,12 +125,14 @@ class Reconciler:
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.critical("the reconciler failed and manages no worker any more", exc_info=error)
+            logger.critical(
+                "the reconciler failed and has stopped managing workers", exc_info=error
+            )
             for pool in self.inventory.pools.values():
                 self._degrade(pool, f"its reconciler failed: {error!r}")
 
     async def align(self) -> None:
-        """Reconcile until the units that are due now are requested, and their places answered.
+        """Reconcile until the units that are due now are requested and their places have answered.
 
         Raises
         ------
@@ -146,9 +149,9 @@ class Reconciler:
                 raise batch.error
 
     async def reconcile(self) -> None:
-        """Look at the units once, and begin what has to be done.
+        """Compare the units once, and begin the launches and stops that are due.
 
-        It awaits the scheduler, but no launcher: launches, the reading of logs and stops go on in
+        It awaits the scheduler, but no launcher: launches, stops and the reading of logs run in
         the background, and a later pass takes their results.
 
         Raises
@@ -172,19 +175,28 @@ class Reconciler:
                 self._stop_lost()
                 self.inventory.obey(view.orders)
                 decision = self._decide(view, now)
-                excused = [w for loss in decision.lost for w in self._lose(loss, now)]
+                for loss in decision.lost:
+                    self._excused += self._lose(loss, now)
                 renew(self.inventory, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
-                resumed = set_phase(self.inventory.units, decision.resume, Phase.RUNNING)
             await self._stop_unwanted(decision.stop)
-            if excused:
-                await self.link.excuse_losses(excused)
+            if self._excused:
+                await self.link.excuse_losses(self._excused)
+                self._excused = []
             if draining:
                 await self.link.drain(draining)
-            if resumed:
-                logger.debug("workers %s are wanted again", resumed)
-                await self.link.resume(resumed)
+            await self._resume(decision.resume)
             await self._launch(now)
+
+    async def _resume(self, names: Iterable[UnitName]) -> None:
+        """Let draining units work again. They count as running once the scheduler has answered."""
+        assert self.link is not None
+        units = {name: self.inventory.units[name] for name in names}
+        workers = [worker for unit in units.values() for worker in unit.worker_names]
+        if workers:
+            logger.debug("workers %s are wanted again", workers)
+            await self.link.resume(workers)
+            set_phase(units, units, Phase.RUNNING)
 
     async def _heartbeat(self) -> SchedulerView:
         assert self.link is not None
@@ -227,7 +239,7 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Want another unit instead of a lost one, or give its pool up.
+        """Replace a lost unit, or give its pool up.
 
         Returns
         -------
@@ -273,10 +285,18 @@ class Reconciler:
             units = [self.inventory.units[name] for entries in due.values() for name in entries]
         if not units:
             return
+        try:
+            await self.link.allow_work([worker for unit in units for worker in unit.worker_names])
+        except OSError:
+            with self.inventory.changing:
+                for unit in units:
+                    self.inventory.units.pop(unit.name, None)
+            raise
+        if self._closing:
+            return
         for unit in units:
             for worker in unit.worker_names:
                 self._on_event(worker_event("requested", worker, unit.pool))
-        await self.link.allow_work([worker for unit in units for worker in unit.worker_names])
         for tag, entries in due.items():
             self._launches.begin(self.inventory.pools[tag], entries)
 
@@ -284,7 +304,7 @@ class Reconciler:
         return name in self._stops.names or name in self._losses
 
     def _answered(self, batch: Batch, now: float) -> None:
-        """Take a launcher's answer: its units are observed from here on, or refused."""
+        """Handle a launcher's answer: its units were accepted, or refused."""
         pool, error = batch.pool, batch.error
         units = [self.inventory.units[name] for name in batch.names if name in self.inventory.units]
         for unit in units:
@@ -312,7 +332,7 @@ class Reconciler:
     # Ends ---------------------------------------------------------------------------------------
 
     async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
-        """End units that hold nothing; one that connected in this moment is drained instead."""
+        """End units that hold nothing; one that has just connected is drained instead."""
         assert self.link is not None
         units = [self.inventory.units[name] for name in names]
         starting = [w for u in units if u.connected_at is None for w in u.worker_names]
@@ -334,7 +354,7 @@ class Reconciler:
             self._stops.begin(self.inventory.pools[tag], names)
 
     def abandon(self) -> None:
-        """End, and leave every unit to the process that manages them now."""
+        """Stop reconciling, and leave every unit to the process that manages it now."""
         self._closing = True
         self.inventory.take_all()
 

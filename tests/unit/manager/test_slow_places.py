@@ -1,4 +1,4 @@
-"""A place that is slow to answer delays nobody but its own units."""
+"""A slow place delays only its own units, and a silent scheduler loses none of them."""
 
 import asyncio
 import time
@@ -21,6 +21,8 @@ class FakeLink:
     def __init__(self):
         self.workers = {}
         self.calls = Counter()
+        self.silent = set()
+        self.told = []
 
     async def heartbeat(self, report):
         self.calls["heartbeat"] += 1
@@ -29,10 +31,23 @@ class FakeLink:
     async def withhold_work(self, workers):
         return [worker for worker in workers if worker in self.workers]
 
-    async def _note(self, workers):
-        pass
+    async def _note(self, request, workers):
+        if request in self.silent:
+            self.silent.discard(request)
+            raise OSError("the scheduler does not answer")
+        self.told.append((request, list(workers)))
 
-    drain = allow_work = resume = excuse_losses = _note
+    async def drain(self, workers):
+        await self._note("drain", workers)
+
+    async def allow_work(self, workers):
+        await self._note("allow_work", workers)
+
+    async def resume(self, workers):
+        await self._note("resume", workers)
+
+    async def excuse_losses(self, workers):
+        await self._note("excuse_losses", workers)
 
 
 class FakePlace:
@@ -275,5 +290,53 @@ def test_closing_cancels_a_launch_that_is_not_answered(monkeypatch):
         assert time.monotonic() - began < 3
         assert house.quick.stopped == ["quick-c1-0"]
         assert house.slow.stopped == ["slow-c1-0"]  # it may be there all the same
+
+    in_house(scenario)
+
+
+def test_units_are_launched_although_the_scheduler_missed_their_announcement():
+    async def scenario(house):
+        house.link.silent.add("allow_work")
+        house.inventory.want("quick", 2)
+        await house.until(lambda: len(house.quick.launched) == 2)
+        assert house.link.silent == set()
+        requested = [event for event in house.events if event.get("event") == "requested"]
+        assert len(requested) == 2
+
+    in_house(scenario)
+
+
+@pytest.mark.parametrize("silent", [(), ("resume",)])
+def test_a_draining_unit_that_is_wanted_again_works_again(silent):
+    async def scenario(house):
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.quick.launched)
+        (name,) = house.quick.launched
+        house.link.workers[name] = WorkerView(f"tcp://{name}", processing=1, drain="draining")
+        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        house.inventory.want("quick", 0)
+        await house.until(lambda: ("drain", [name]) in house.link.told)
+        house.link.silent.update(silent)
+        house.inventory.want("quick", 1)
+        await house.until(lambda: ("resume", [name]) in house.link.told)
+        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        assert house.link.silent == set()
+
+    in_house(scenario)
+
+
+def test_a_loss_from_outside_is_excused_although_the_scheduler_missed_it_at_first():
+    async def scenario(house):
+        house.inventory.want("quick", 1)
+        await house.until(lambda: house.quick.launched)
+        (name,) = house.quick.launched
+        house.quick.connect()
+        await house.until(lambda: house.inventory.status()["quick"].running == 1)
+        house.link.silent.add("excuse_losses")
+        house.link.workers.clear()
+        house.quick.observed[name] = Observation(UnitState.ENDED, "preempted", from_outside=True)
+        await house.until(lambda: ("excuse_losses", [name]) in house.link.told)
+        await house.passes()
+        assert house.link.told.count(("excuse_losses", [name])) == 1
 
     in_house(scenario)
