@@ -212,7 +212,7 @@ def test_a_controller_that_is_away_for_a_while_costs_nothing(
         assert len(cluster.inventory.existing()) == 3
         assert len(slurm.jobs()) == 3
     assert starts(marks) == list(range(60))
-    assert "it is tried again" in caplog.text or "looked at again" in caplog.text
+    assert "it is tried again" in caplog.text or "states are read again" in caplog.text
 
 
 def test_a_drained_partition_is_named_while_calls_wait(own_slurm, eventually, caplog):

@@ -50,7 +50,7 @@ class EmbeddedManager:
     demand, managers
         Wanted counts and attached managers of the cluster.
     inventory, reconciler
-        Its units, and the loop that looks after them.
+        Units of the manager, and the loop that starts and stops them.
     entries
         Launcher of units that are Python objects.
     """
@@ -81,13 +81,13 @@ class EmbeddedManager:
             listener(event)
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Make pools known; they start empty."""
+        """Add pools; they start empty."""
         for pool in pools:
             self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
-        """Begin to reconcile in the running event loop.
+        """Start the reconciler in the running event loop.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class EmbeddedManager:
             controller.keep_counts(*counts, why="it was scaled")
         status = self.inventory.status()
         self.demand.scale(counts, status, source=source, reason=reason)
-        # Not at the next heartbeat: the new counts are to be seen at once.
+        # The new counts are visible at once and not only after the next heartbeat.
         running = {EMBEDDED: {tag: pool.running for tag, pool in status.items()}}
         self.demand.share(self.managers.tiers(running, time.monotonic()))
         self.inventory.obey(self.demand.orders(EMBEDDED))
@@ -164,7 +164,7 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Do now what is due instead of at the next look.
+        """Reconcile now instead of at the next tick.
 
         Raises
         ------
@@ -183,7 +183,7 @@ def controller_of(scheduler: Any) -> Controller | None:
 
 
 def _follow_load(cluster: FollowedPools) -> LoadFollower:
-    # Loaded when it is needed: most clusters keep their counts.
+    # Imported on demand: most clusters keep their counts.
     from scalable.scheduler.adaptation import Adaptation
 
     return Adaptation(cluster)

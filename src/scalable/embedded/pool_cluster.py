@@ -52,7 +52,7 @@ class PoolCluster(ManagedSpecCluster):
     asynchronous
         Whether it is used with ``await`` inside a running event loop.
     security
-        Credentials. By default they are made for this cluster alone, and kept in memory.
+        Credentials. By default they are created for this cluster and kept in memory.
     name
         Name of the cluster, for people.
     start_timeout
@@ -169,7 +169,7 @@ class PoolCluster(ManagedSpecCluster):
         memory: str | None = None,
         cores: int | None = None,
     ) -> Any:
-        """Set the number of workers that are wanted; return before they come or go.
+        """Set the number of wanted workers; return before any starts or ends.
 
         Parameters
         ----------
@@ -323,7 +323,7 @@ class PoolCluster(ManagedSpecCluster):
         return adaptive
 
     def align(self) -> Any:
-        """Do now what is due instead of at the next look.
+        """Reconcile now instead of at the next tick.
 
         Raises
         ------

@@ -24,8 +24,8 @@ def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
     Returns
     -------
     ManagerSite
-        Its directory does not exist yet. It stands apart from those of detached clusters: there is
-        no record of it, and what looks for leftovers there must not take it for one.
+        Site whose directory does not exist yet. It is not among those of detached clusters: it
+        has no record, and the search for leftovers must not find it.
     """
     return ManagerSite(
         cluster_id=cluster.incarnation,

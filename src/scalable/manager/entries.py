@@ -26,14 +26,14 @@ _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 
 class EntryLauncher:
-    """Starts the entries of a worker specification in the running event loop.
+    """Launcher of the entries of a worker specification, in the running event loop.
 
     Attributes
     ----------
     scheduler_address
         Address that the objects connect to.
     security
-        Credentials for Dask's own classes, unless the entry has some.
+        Credentials for Dask's own classes; those of an entry take precedence.
     """
 
     def __init__(self) -> None:
@@ -57,9 +57,10 @@ class EntryLauncher:
             except (TypeError, ValueError, ImportError, AttributeError) as error:
                 shown = getattr(entry.get("cls"), "__name__", entry.get("cls"))
                 raise ProviderError(
-                    f"worker {name!r} cannot be made of {shown}: {error}",
-                    hint="look at the cls and options of its entry in worker_spec",
+                    f"worker {name!r} cannot be created from {shown}: {error}",
+                    hint="check the cls and options of its entry in worker_spec",
                 ) from error
+            logger.debug("worker %s: starting %s", name, type(created).__name__)
             self._objects[name] = created
             self._starts[name] = asyncio.ensure_future(created)
 
@@ -93,12 +94,15 @@ class EntryLauncher:
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if created is None or getattr(created, "status", None) is Status.closed:
             return
+        logger.debug("worker %s: closing", name)
         closing = asyncio.ensure_future(created.close())
         await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
         if not closing.done():
-            logger.warning("worker %s did not close within %s s", name, CLOSE_TIMEOUT_S)
+            logger.warning(
+                "worker %s has not closed within %g s and is left to itself", name, CLOSE_TIMEOUT_S
+            )
         elif not closing.cancelled() and (error := closing.exception()) is not None:
-            logger.warning("worker %s did not close well: %r", name, error)
+            logger.warning("worker %s failed to close: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
         """Return the state of each object."""

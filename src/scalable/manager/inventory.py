@@ -44,7 +44,7 @@ class Inventory:
     changing
         Lock around changes.
     leaving
-        Whether nothing is wanted any more, whatever is ordered.
+        Whether every unit is to end, and further orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -58,7 +58,7 @@ class Inventory:
         self._obeyed: dict[str, int] = {}
 
     def add_pool(self, pool: Pool) -> None:
-        """Make a pool known. It starts empty."""
+        """Add a pool; it starts empty."""
         with self.changing:
             if pool.tag in self.pools:
                 raise ClusterError(f"pool {pool.tag!r} exists already")
@@ -74,7 +74,7 @@ class Inventory:
     def want(self, tag: str, count: int, reason: str = "scale") -> None:
         """Set the number of units that are wanted in a pool.
 
-        A degraded pool gets another chance, even where the count stays the same.
+        A degraded pool is tried again, even if the count stays the same.
         """
         with self.changing:
             pool = self.pool(tag)
@@ -93,7 +93,7 @@ class Inventory:
         self._on_change()
 
     def check(self, tag: str, count: int) -> int:
-        """Return the number of units that are wanted in a pool now, if it can be changed to count.
+        """Check a new count of a pool; return the number of units that are wanted now.
 
         Raises
         ------
@@ -112,12 +112,12 @@ class Inventory:
         return before
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
-        """Bring the wanted counts to the last order of the scheduler's side.
+        """Set the wanted counts to the latest orders of the scheduler's side.
 
         Parameters
         ----------
         orders
-            Tag -> serial number and count. An order that was obeyed already is passed over.
+            Tag -> serial number and count. Orders with an earlier serial number are ignored.
         """
         with self.changing:
             for tag, (serial, count) in orders.items():
@@ -127,7 +127,7 @@ class Inventory:
                     self.want(tag, count, "order")
 
     def leave(self) -> None:
-        """Want nothing more, whatever is ordered: units are emptied, and end."""
+        """Drain and end every unit, and ignore further orders."""
         with self.changing:
             self.leaving = True
             for tag in self.pools:
@@ -171,7 +171,7 @@ class Inventory:
             return dict(self.units)
 
     def take_all(self) -> list[Unit]:
-        """Return the units that exist and forget them, and want none any more."""
+        """Remove all units from the inventory and return those that existed."""
         with self.changing:
             units = list(self.units.values())
             self.units.clear()

@@ -34,7 +34,7 @@ class Observation:
     at
         Monotonic seconds at which it was seen; None for now.
     from_outside
-        Whether somebody or something else ended it, so that the calls that ran are not at fault.
+        Whether the calls that ran did not cause the end: the place or a person ended the unit.
     """
 
     state: UnitState
@@ -86,10 +86,10 @@ class Launcher(Protocol):
         """
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """Return what is known of each unit that was launched and not stopped; return at once."""
+        """Return the last known state of each unit that was launched and not stopped, at once."""
 
     def look_soon(self) -> None:
-        """Note that what is known may be out of date; return at once."""
+        """Make the next observation a fresh one soon; return at once."""
 
     async def logs(self, name: UnitName) -> str:
         """Return the end of a unit's output, also after it ended; empty for an unknown unit."""

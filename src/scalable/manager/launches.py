@@ -45,7 +45,7 @@ class Batch:
 
 
 class Launches:
-    """Requests to launchers that go on while the reconciler does other things.
+    """Requests to launchers that run beside the passes of the reconciler.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Launches:
         inventory
             Wanted and existing units.
         is_ending
-            Returns whether an earlier unit of this name has not quite ended.
+            Function that returns whether an earlier unit of this name is still ending.
         now
             Monotonic seconds.
         """

@@ -1,4 +1,4 @@
-"""Lost units: their last output is read, in the background, before they are stopped."""
+"""Lost units, whose last output is read in the background before they are stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LostUnit:
     gives_up
         Whether the pool is given up because of this loss.
     task
-        Finds the reason for people, with the unit's last output.
+        Task that adds the unit's last output to the reason.
     """
 
     unit: Unit

@@ -28,20 +28,20 @@ class Pool:
     slots
         Number of calls that one worker runs at once.
     failures
-        Number of starts in a row that never connected.
+        Number of consecutive starts whose unit never connected.
     retry_at
         Monotonic seconds before which nothing is started.
     degraded
         Reason why the pool was given up, or None. Scaling the pool tries again.
     giving_up
-        Whether the pool is in a crash loop, and the reason to show is still being found.
+        Whether the pool is in a crash loop whose reason is still being read.
     walltime_s, task_s
-        Length of a unit's life, None for no limit; expected time of its longest call, 0 where
-        unknown. In seconds.
+        Seconds that a unit may live, None for no limit; expected seconds of its longest call, 0
+        if unknown.
     wait_s
         Seconds between request and connection of the unit that connected last.
     refused_since
-        Monotonic seconds of the first of its place's transient refusals in a row, or None.
+        Monotonic seconds of the first consecutive transient refusal of its place, or None.
     refusal
         Message of the last transient refusal, or None.
     shape
@@ -68,24 +68,24 @@ class Pool:
         return self.degraded is None and not self.giving_up and now >= self.retry_at
 
     def start_anew(self) -> None:
-        """Forget every failure, so that the pool gets another chance."""
+        """Reset failures and refusals, so that units are started again."""
         self.degraded, self.failures, self.retry_at = None, 0, 0.0
         self.giving_up = False
         self.accepted()
 
     def back_off(self, now: float) -> None:
-        """Count a failed start: the next one is delayed, longer each time."""
+        """Count a failed start, and delay the next one; delays grow."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Note a transient refusal; return the seconds since the first one in a row."""
+        """Record a transient refusal; return the seconds since the first consecutive one."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def accepted(self) -> None:
-        """Note that its place accepted units."""
+        """Record that its place accepted units."""
         self.refused_since = self.refusal = None
 
 

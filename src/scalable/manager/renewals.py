@@ -1,4 +1,4 @@
-"""Units with a walltime: when they stop taking calls, and when their successors are requested."""
+"""Units with a walltime: the end of their work, and the request for their successors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def renew(inventory: Inventory, decision: Decision) -> None:
-    """Want successors of units whose walltime is nearly over, and let the last ones leave."""
+    """Request successors of units whose walltime is nearly over, and end the latter in time."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:

@@ -1,4 +1,4 @@
-"""How a reconciler speaks with the scheduler that its workers belong to."""
+"""The link between a reconciler and the scheduler of its workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 @dataclass(frozen=True)
 class SchedulerView:
-    """What the scheduler says of its workers.
+    """The scheduler's answer to a heartbeat.
 
     Attributes
     ----------
@@ -23,9 +23,9 @@ class SchedulerView:
     longest_s
         Mean running time of the kind of call that takes longest, 0 where nothing has run.
     orders
-        Tag -> serial number and count of what is wanted of this manager.
+        Tag -> serial number and wanted count of this manager's workers.
     known
-        Whether the scheduler knows this manager; otherwise another process bears its id.
+        Whether the scheduler knows this manager; otherwise another process has its id.
     end
         Whether the cluster ends, and every unit with it.
     """
@@ -39,16 +39,16 @@ class SchedulerView:
 
 @dataclass(frozen=True)
 class Report:
-    """What a manager tells the scheduler with each heartbeat.
+    """The contents of a manager's heartbeat.
 
     Attributes
     ----------
     pools
         Tag -> counts.
     workers
-        Names of the workers that it knows.
+        Names of the manager's workers.
     events
-        What happened to units and pools since the last one.
+        Events of units and pools since the last heartbeat.
     """
 
     pools: Mapping[str, PoolStatus]
@@ -57,19 +57,19 @@ class Report:
 
 
 class SchedulerLink(Protocol):
-    """How a reconciler speaks with the scheduler that its workers belong to."""
+    """The requests of a reconciler to the scheduler of its workers."""
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Report the pools; learn of the workers, and what is wanted."""
+        """Report the pools; return the workers and the wanted counts."""
 
     async def drain(self, workers: Iterable[str]) -> None:
         """Stop assigning work to these workers, and empty them."""
 
     async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give workers nothing to run if they connect after all; return those that did."""
+        """Refuse work to these workers when they connect; return those that have connected."""
 
     async def allow_work(self, workers: Iterable[str]) -> None:
-        """Let workers of these names be given work again when they connect."""
+        """Revoke :meth:`withhold_work` for workers of these names."""
 
     async def resume(self, workers: Iterable[str]) -> None:
         """Let draining workers accept work again."""
@@ -79,7 +79,7 @@ class SchedulerLink(Protocol):
 
 
 class RpcLink:
-    """Speaks with a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
+    """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class RpcLink:
     manager
         Id under which the pools are reported.
     nonce
-        Text of this very process, as it was given when the manager attached.
+        Text that identifies this process, as given when the manager attached.
     """
 
     def __init__(self, comm: Any, manager: str, nonce: str) -> None:
@@ -103,7 +103,7 @@ class RpcLink:
         self.excuse_losses = calls.excuse_losses
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Report the pools; return the workers, and what is wanted of this manager."""
+        """Report the pools; return the workers and this manager's wanted counts."""
         answer = await self._calls.heartbeat(
             self._manager, self._nonce, pools_to_dict(report.pools), report.workers, report.events
         )

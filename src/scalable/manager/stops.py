@@ -14,7 +14,7 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Stops:
-    """Requests to stop units that go on while the reconciler does other things.
+    """Requests to stop units that run beside the passes of the reconciler.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Stops:
             await pool.launcher.stop(list(names))
             logger.debug("pool %r: units %s are stopped", pool.tag, names)
         except ProviderError as error:
-            logger.warning("workers %s could not be stopped: %s", list(names), error)
+            logger.warning("units %s could not be stopped: %s", list(names), error)
         finally:
             self.names.difference_update(names)
             self._on_stopped()
@@ -49,4 +49,4 @@ class Stops:
         while self._tasks:
             done = await asyncio.gather(*self._tasks, return_exceptions=True)
             for error in filter(None, done):
-                logger.error("a worker could not be stopped", exc_info=error)
+                logger.error("a request to stop units failed", exc_info=error)

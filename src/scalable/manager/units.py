@@ -1,4 +1,4 @@
-"""Units: what a worker manager asked a place for, and what is known of each of them. Pure."""
+"""Units: the processes, jobs or pods that a manager requested, and their known state. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Phase(Enum):
 
 @dataclass
 class Unit:
-    """One unit that was asked for.
+    """One unit that was requested.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Unit:
     launched_at, connected_at, missing_since
         Monotonic seconds, or None.
     starts
-        Monotonic seconds at which this unit and those that it replaces were started.
+        Monotonic seconds of the starts of this unit and of those that it replaces.
     addresses
         Addresses of its connected workers.
     running_since
@@ -43,7 +43,7 @@ class Unit:
     in_flight
         Whether its launcher has not answered the request for it yet.
     renewed
-        Whether its successor was asked for.
+        Whether its successor was requested.
     leaving
         Reason why it is no longer wanted.
     """

@@ -52,7 +52,7 @@ class Wanted:
             self._starts.pop(name, None)
 
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
-        """Want one more unit of a pool."""
+        """Add one unit to a pool."""
         count = self._counters.get(pool.tag, 0)
         while (name := self._name(pool.tag, count)) in self.spec:
             count += 1
@@ -61,11 +61,11 @@ class Wanted:
         self._starts[name] = starts
 
     def include(self, name: UnitName, pool: Pool) -> None:
-        """Want a unit that an earlier process started."""
+        """Add a unit that an earlier process started."""
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Want a draining unit of a pool again, as it may hold results; return if there is one."""
+        """Keep a draining unit of a pool, which may hold results; return whether one was found."""
         for name, unit in units.items():
             if unit.pool == pool.tag and name not in self.spec and unit.phase is Phase.DRAINING:
                 self._put(name, pool)
@@ -80,13 +80,13 @@ class Wanted:
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
-        """Want a successor beside a unit whose walltime is nearly over."""
+        """Add a successor of a unit whose walltime is nearly over."""
         unit.renewed = True
         self._leaving.add(unit.name)
         self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
-        """Want another unit instead of a lost one, under the same name if the user wrote it."""
+        """Replace a lost unit, under the same name if the user chose it."""
         if unit.name in self._generated:
             self.remove(unit.name)
             self.add(pool, unit.starts)
@@ -100,5 +100,5 @@ class Wanted:
         self._generated.add(name)
 
     def _name(self, tag: str, count: int) -> UnitName:
-        # Integers are what SpecCluster's users know; tags get names that no other manager uses.
+        # SpecCluster names its workers by integers; units of tags have names unique to a manager.
         return count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"

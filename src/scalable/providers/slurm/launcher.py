@@ -92,7 +92,7 @@ class SlurmLauncher:
         self._poll_at = 0.0
         self._interval = FASTEST_POLL_S
         self._silent_since: float | None = None
-        # Asked for, and not answered: they may be in the queue all the same.
+        # Requests without an answer: their jobs may be in the queue all the same.
         self._unanswered: set[UnitName] = set()
         self._requests: dict[asyncio.Future[None], frozenset[UnitName]] = {}
 
@@ -112,13 +112,13 @@ class SlurmLauncher:
         request = asyncio.ensure_future(self._request(pool, names))
         self._requests[request] = frozenset(names)
         request.add_done_callback(self._forget_request)
-        # A cancelled sbatch may submit all the same: stop() has to learn of its jobs.
+        # A cancelled sbatch may submit all the same, and stop() must know its jobs.
         await asyncio.shield(request)
 
     def _forget_request(self, request: asyncio.Future[None]) -> None:
         del self._requests[request]
         if not request.cancelled():
-            request.exception()  # taken note of, also where nobody awaits it any more
+            request.exception()  # retrieved, because the caller may have been cancelled
 
     async def _request(self, pool: JobPool, names: Sequence[UnitName]) -> None:
         numbers = {int(str(name).removeprefix(pool.prefix)): name for name in names}
@@ -174,7 +174,7 @@ class SlurmLauncher:
         began = time.monotonic()
         for element in await self._slurm.queue():
             tag = tags.get(element.name)
-            # Of manager "a" and tag "b-c" the name is that of manager "a-b" and tag "c".
+            # Manager "a" with tag "b-c" has the same job names as manager "a-b" with tag "c".
             owner = said_by(element).get("directory", str(self._directory))
             if tag is None or owner != str(self._directory) or element.state is JobState.ENDED:
                 continue
@@ -195,7 +195,7 @@ class SlurmLauncher:
 
     def _take(self, name: UnitName, unit: _Unit) -> None:
         self._units[name] = unit
-        # Under the worker's name its output is found, also when nobody knows its job any more.
+        # The link finds the output by the worker's name after the id of the job is forgotten.
         log = Path(unit.pool.log(unit.job, unit.index))
         with suppress(OSError):
             (log.parent / f"{file_name(str(name))}.log").symlink_to(log.name)
@@ -264,7 +264,9 @@ class SlurmLauncher:
         now = time.monotonic()
         if self._silent_since is None:
             self._silent_since = now
-            logger.warning("%s; jobs go on, and are looked at again when it answers", error)
+            logger.warning(
+                "%s; jobs keep running, and their states are read again when it answers", error
+            )
         self._interval = min(SLOWEST_POLL_S, self._interval * BACKOFF)
         self._poll_at = now + self._interval
 
@@ -291,12 +293,14 @@ class SlurmLauncher:
                     cancelled = True
                 remaining = _still_queued(remaining, await self._slurm.queue())
             except ProviderError as error:
-                # Nobody asks a second time: a job that is left would belong to nobody.
+                # Only one attempt is made to stop a unit: its job would be left for good.
                 if not error.transient or time.monotonic() > deadline:
                     raise
             if remaining and time.monotonic() > deadline:
                 shown = ", ".join(unit.job_id for unit in remaining.values())
-                raise ProviderError(f"jobs {shown} do not end although they were cancelled")
+                raise ProviderError(
+                    f"jobs {shown} were cancelled and have not ended after {STOP_TIMEOUT_S:g} s"
+                )
             if remaining:
                 await asyncio.sleep(pause)
                 pause = min(5.0, pause * BACKOFF)

@@ -1,4 +1,4 @@
-"""What a target of the slurm provider may say."""
+"""Options of a target of the slurm provider."""
 
 from __future__ import annotations
 
