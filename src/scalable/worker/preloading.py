@@ -1,7 +1,7 @@
 """Modules that a fork server loads, without those that read the environment of a worker.
 
-The assumptions about Dask in this module are not in :mod:`scalable.protocol.dask_seams`: that
-package imports ``distributed``, and the stand-in for numpy has to be in place before.
+The assumptions about Dask in this module are not in :mod:`scalable.protocol.dask_seams`: the seams
+of workers import ``distributed``, and the stand-in for numpy has to be in place before that.
 """
 
 from __future__ import annotations
