@@ -273,7 +273,12 @@ def test_what_to_paste(invoke, recorded):
     assert f"client = Client({ADDRESS!r})" in result.out
     assert "key" not in result.out
     value = json.loads(invoke("connect", "one", "--format", "json").out)
-    assert value == {"version": 1, "address": ADDRESS, "snippet": result.out}
+    assert value == {
+        "version": 1,
+        "address": ADDRESS,
+        "dashboard": None,
+        "snippet": result.out,
+    }
 
 
 def test_an_access_file_is_for_its_owner_alone(invoke, recorded, tmp_path):

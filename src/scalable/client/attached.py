@@ -59,6 +59,7 @@ class AttachedCluster(Cluster):
         self._owner = owner
         self._address = access.address
         self._pools: dict[str, PoolStatus] = {}
+        self._live_page = ""
         super().__init__(asynchronous=asynchronous, loop=loop, name=access.name, quiet=True)
         self.security = security_of(access.pem)
         if not self.asynchronous:
@@ -104,6 +105,8 @@ class AttachedCluster(Cluster):
                 f"{error or 'no answer in time'}",
                 hint=f"`scalable status {self.name}` shows the state of the cluster",
             ) from error
+        if "dashboard" in identity.get("services", ()):
+            self._live_page = await self._calls.live_page()
         self.scheduler_info = identity
         self.status = Status.running
 
@@ -122,8 +125,8 @@ class AttachedCluster(Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """Address of the live page; empty where the cluster has none."""
-        return ""
+        """Link to the live page, with the token that opens it; empty where there is none."""
+        return self._live_page
 
     @property
     def pools(self) -> dict[str, PoolStatus]:

@@ -295,6 +295,15 @@ class ScalableClient(BundleClient):
             raise ValueError(f"the call {key.key} has not ended")
         return row
 
+    @property
+    def dashboard_link(self) -> str:
+        """Link to the live page, with the token that opens it; empty where there is none."""
+        if self.cluster is not None or self.asynchronous:
+            return str(super().dashboard_link)
+        if not self.ask("get_metadata", keys=[PROFILES], default=False):
+            return str(super().dashboard_link)
+        return str(self.ask(Handler.LIVE_PAGE))
+
     def worker_count(self, tag: str | None = None) -> int:
         """Return the number of connected workers of a tag, or of all workers without a tag."""
         workers = self.ask("identity", n_workers=-1)["workers"].values()

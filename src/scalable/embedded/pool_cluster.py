@@ -22,6 +22,7 @@ from scalable.protocol.dask_seams.spec_cluster import (
     threads_per_worker,
 )
 from scalable.protocol.events import Event
+from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.pools import UNTAGGED, only_tag, wanted_counts
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
@@ -236,6 +237,13 @@ class PoolCluster(ManagedSpecCluster):
         counts = self.manager.decided(decision)
         self.want(counts, source="decision", reason=decision.reasoning)
         return NoOpAwaitable() if self.asynchronous else None
+
+    @property
+    def dashboard_link(self) -> str:
+        """Link to the live page, with the token that opens it; empty where there is none."""
+        if isinstance(self.scheduler, GuardedHttp):
+            return self.scheduler.live_page
+        return str(super().dashboard_link)
 
     @property
     def controller(self) -> Controller | None:

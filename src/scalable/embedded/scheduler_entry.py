@@ -9,6 +9,7 @@ from distributed import Scheduler, Security
 from distributed.utils import import_term
 
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.guarded_http import guarded
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 
@@ -40,7 +41,10 @@ def secured_entry(
     given = options.get("security")
     if security is None and isinstance(given, Security):
         security = given
-    if isinstance(cls, type) and issubclass(cls, Scheduler) and "security" not in options:
+    ours = isinstance(cls, type) and issubclass(cls, Scheduler)
+    if ours:
+        cls = guarded(cls)
+    if ours and "security" not in options:
         if security is None and "protocol" not in options:
             security = Security.temporary()
         if security is not None and security.require_encryption:

@@ -110,7 +110,14 @@ def install_loader() -> None:
 def snippet(directory: ClusterDirectory) -> str:
     """Return code to paste for using a cluster; it holds no secret."""
     name = directory.record().name
-    address = (directory.scheduler() or {}).get("address", "?")
+    scheduler = directory.scheduler() or {}
+    address = scheduler.get("address", "?")
+    # The link holds the token, and this code may end up in a shared file.
+    browser = (
+        f"\n# In a browser: open the link of the live page that `scalable status {name}` shows\n"
+        if scheduler.get("dashboard")
+        else ""
+    )
     return f"""\
 # Python:
 import scalable
@@ -126,4 +133,4 @@ client = Client({address!r})
 
 # From another machine, with the file that `scalable connect {name} --export FILE` writes:
 #   scalable.connect("FILE")
-"""
+{browser}"""

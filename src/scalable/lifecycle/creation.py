@@ -15,7 +15,7 @@ from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
 from scalable.lifecycle.stored_specs import encoded
 from scalable.planning import written_total
-from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.addresses import listen_address
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan
@@ -126,7 +126,7 @@ def create(creation: Creation) -> ClusterDirectory:
             f"{record.name!r} cannot be the name of a cluster",
             hint="letters, digits, '_', '-' and '.', at most 63, the first a letter or digit",
         )
-    _refuse_open_page(record.dashboard_address)
+    _refuse_bad_address(record.dashboard_address)
     directory = ClusterDirectory.create(
         record,
         manifest_yaml=creation.manifest_yaml,
@@ -141,14 +141,17 @@ def create(creation: Creation) -> ClusterDirectory:
     return directory
 
 
-def _refuse_open_page(address: str | None) -> None:
-    """Raise ClusterError for a live page that would not listen on loopback."""
-    host = (address or "").rpartition(":")[0]
-    if host not in ("", "localhost", LOOPBACK):
+def _refuse_bad_address(address: str | None) -> None:
+    """Raise ClusterError if the live page cannot listen at an address."""
+    if address is None:
+        return
+    try:
+        listen_address(address)
+    except ValueError as error:
         raise ClusterError(
-            f"the live page cannot listen on {host}: it listens on loopback only",
+            f"the live page cannot be served: {error}",
             hint="give a port, as in :8787, and forward it with ssh -L to reach it from elsewhere",
-        )
+        ) from error
 
 
 def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:

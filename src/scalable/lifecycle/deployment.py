@@ -126,7 +126,9 @@ class Deployment:
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
-        self._wiring.announce(self.cluster.scheduler_address)
+        self._wiring.announce(
+            self.cluster.scheduler_address, dashboard=self.cluster.dashboard_link or None
+        )
         self._wiring.show_status(controller)
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:

@@ -75,7 +75,7 @@ class Wiring:
         Parameters
         ----------
         address, dashboard
-            Address of the scheduler, and URL of its live page or None.
+            Address of the scheduler, and link to its live page with the token, or None.
         log_dir
             Directory for the output of workers; None for the run's.
         """

@@ -18,6 +18,8 @@ from distributed.utils import import_term
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.guarded_http import guarded
 
 logger = logging.getLogger("scalable.manager")
 
@@ -71,6 +73,11 @@ class EntryLauncher:
         options = {"name": name, **entry.get("options", {})}
         if isinstance(cls, type) and issubclass(cls, (Worker, Nanny)):
             options.setdefault("security", self.security)
+        if isinstance(cls, type) and issubclass(cls, Worker):
+            cls = guarded(cls)
+        elif cls is Nanny:
+            # Its worker lives in another process, with Dask's own HTTP server.
+            options.setdefault("dashboard_address", f"{LOOPBACK}:0")
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:

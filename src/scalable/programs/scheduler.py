@@ -16,7 +16,7 @@ from typing import Any
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
-from scalable.protocol.addresses import LOOPBACK, with_host
+from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -24,8 +24,8 @@ from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.http import GuardedScheduler
 from scalable.scheduler.lifetime import Limits
+from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
@@ -46,13 +46,13 @@ async def serve(directory: ClusterDirectory) -> str:
     directory.write_pem(*new_credentials())
     security = security_of(directory.pem())
     dashboard = record.dashboard_address
-    scheduler = GuardedScheduler(
+    scheduler = PoolScheduler(
         **_listening(stored_spec(directory)),
         protocol="tls://",
         security=security,
         dashboard=bool(dashboard),
-        dashboard_address=None if dashboard is None else with_host(dashboard),
-        http_token=directory.token() if dashboard else None,
+        dashboard_address=dashboard,
+        http_token=directory.token(),
     )
     await scheduler
     run = _open_run(directory, record)
@@ -126,10 +126,9 @@ def _announce(
 ) -> None:
     asked = directory.record().log_dir
     logs = directory.logs_dir / "workers" if run is None else run.path / "logs"
-    dashboard = scheduler.services.get("dashboard")
     wiring.announce(
         scheduler.contact_address or scheduler.address,
-        dashboard=None if dashboard is None else f"http://{LOOPBACK}:{dashboard.port}/status",
+        dashboard=scheduler.live_page or None,
         log_dir=Path(asked) if asked else logs,
     )
 

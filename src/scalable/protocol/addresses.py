@@ -2,10 +2,71 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
+from typing import Any, NamedTuple
+
 #: Host on which everything listens unless it is asked to listen elsewhere.
 LOOPBACK = "127.0.0.1"
 
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOSTNAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_HIGHEST_PORT = 65535
 
-def with_host(address: str) -> str:
-    """Return an address such as ``:8787`` with the loopback host in front of its port."""
-    return f"{LOOPBACK}{address}" if address.startswith(":") else address
+
+class ListenAddress(NamedTuple):
+    """A host and a port on which a server listens; port 0 means any free port."""
+
+    host: str
+    port: int
+
+
+def listen_address(written: Any) -> ListenAddress:
+    """Return where a server listens, on loopback where no host is written.
+
+    Parameters
+    ----------
+    written
+        A port (``8787``, ``"8787"``, ``":8787"``), or a host with a port (``"localhost:8787"``,
+        ``"0.0.0.0:8787"``, ``"[::1]:8787"``).
+
+    Raises
+    ------
+    ValueError
+        When it is none of these.
+    """
+    text = "" if isinstance(written, bool) else str(written).strip()
+    host, colon, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
+        raise ValueError(
+            f"{written!r} names no port between 0 and {_HIGHEST_PORT}: "
+            "write :8787, or HOST:8787 to listen elsewhere than on loopback"
+        )
+    if colon and host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+        if not _is_ip(host, 6):
+            raise ValueError(f"{written!r}: {host!r} is not an IPv6 address")
+    elif ":" in host:
+        raise ValueError(f"{written!r}: write an IPv6 address in brackets, as in [::1]:8787")
+    elif host and not _is_ip(host, 4) and not _names_host(host):
+        raise ValueError(f"{written!r}: {host!r} is not the name or the address of a host")
+    return ListenAddress(host or LOOPBACK, int(port))
+
+
+def link_host(host: str) -> str:
+    """Return a host as a link names it: loopback for all interfaces, IPv6 in brackets."""
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_ip(host: str, version: int) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == version
+    except ValueError:
+        return False
+
+
+def _names_host(host: str) -> bool:
+    # Digits and dots alone are a mistyped address: resolvers read "127.1" as one all the same.
+    return bool(_HOSTNAME.fullmatch(host)) and not re.fullmatch(r"[0-9.]*", host)

@@ -37,6 +37,7 @@ class Handler(StrEnum):
     ADAPT = "scalable_adapt"
     END = "scalable_end"
     PROFILE = "scalable_profile"
+    LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
     # Of workers
     BUNDLE_BEGUN = "scalable_bundle_begun"
@@ -251,6 +252,11 @@ class SchedulerCalls:
     async def follow_slots(self, client: str) -> dict[str, int]:
         """Return the slots of each tag, and send later changes to a client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
+        return answer
+
+    async def live_page(self) -> str:
+        """Return the link to the live page, with the token that opens it; empty without a page."""
+        answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
     # Of workers ---------------------------------------------------------------------------------

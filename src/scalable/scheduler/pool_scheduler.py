@@ -10,7 +10,8 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
-from scalable.protocol.quiet_http import QuietHttp
+from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.handlers import Handler, offer
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
@@ -18,7 +19,7 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(QuietHttp, Scheduler):
+class PoolScheduler(GuardedHttp, Scheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It keeps workers that are silent: a call that holds the GIL for longer than Dask's worker-ttl
@@ -33,6 +34,7 @@ class PoolScheduler(QuietHttp, Scheduler):
         self.relay.install(self)
         self.add_plugin(self.relay)
         self.add_plugin(Profiles(self))
+        offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()
         if other is None:

@@ -214,7 +214,7 @@ class ClusterStatus:
     reason
         Reason of the state, or None.
     address, dashboard
-        Address of its scheduler and URL of its live page, or None.
+        Address of its scheduler, and link to its live page with the token that opens it, or None.
     pools
         Tag -> counts of that pool.
     managers

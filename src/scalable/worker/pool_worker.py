@@ -13,15 +13,15 @@ from distributed.metrics import context_meter
 from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
-from scalable.protocol.quiet_http import QuietHttp
 from scalable.worker.bundles import interrupt
 from scalable.worker.slots import SlotLender
 
 
-class PoolWorker(QuietHttp, Worker):
+class PoolWorker(GuardedHttp, Worker):
     """A worker of a pool. The CPU seconds of a call are those of its thread.
 
     Parameters

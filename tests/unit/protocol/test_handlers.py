@@ -25,6 +25,7 @@ ARGUMENTS = {
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
     Handler.END: (("its end was requested",), {}),
     Handler.PROFILE: (("key",), {}),
+    Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),
 }

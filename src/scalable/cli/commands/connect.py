@@ -35,7 +35,9 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
     address = AccessFile.of(directory).address
     if file is None:
         text = snippet(directory)
-        output.show(Result(text, {"version": VERSION, "address": address, "snippet": text}))
+        page = (directory.scheduler() or {}).get("dashboard")
+        data = {"version": VERSION, "address": address, "dashboard": page, "snippet": text}
+        output.show(Result(text, data))
         return 0
     try:
         write_access_file(file, directory)

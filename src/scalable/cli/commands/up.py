@@ -46,7 +46,9 @@ READY_TIMEOUT_S = 3600.0
 @click.option("--ttl", type=Duration(), help="End the cluster after this long in any case.")
 @click.option("--processes", is_flag=True, help="On local targets: run each worker as a process.")
 @click.option(
-    "--dashboard", metavar="ADDRESS", help="Serve the live page at this address, such as :8787."
+    "--dashboard",
+    metavar="ADDRESS",
+    help="Serve the live page at this address, such as :8787; on loopback unless a host is given.",
 )
 @output_options
 def command(  # noqa: PLR0913 - what a user may say

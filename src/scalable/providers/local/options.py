@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from scalable.manifest.fields import (
     ContainerRuntime,
@@ -11,7 +13,13 @@ from scalable.manifest.fields import (
     ProviderOptions,
     Text,
 )
+from scalable.protocol.addresses import listen_address
 from scalable.providers.local.defaults import DEFAULTS
+
+
+def _listening(written: str) -> str:
+    listen_address(written)
+    return written
 
 
 class LocalOptions(ProviderOptions):
@@ -38,7 +46,8 @@ class LocalOptions(ProviderOptions):
         default=DEFAULTS["containers"],
         description="Container runtime for components that name an image.",
     )
-    dashboard_address: Text | None = Field(
+    dashboard_address: Annotated[Text, AfterValidator(_listening)] | None = Field(
         default=DEFAULTS["dashboard_address"],
-        description="Address of the live page, such as :8787; by default there is none.",
+        description="Address of the live page, such as :8787, on loopback unless a host is "
+        "written; by default there is none.",
     )

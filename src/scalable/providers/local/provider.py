@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
-from scalable.protocol.addresses import LOOPBACK, with_host
+from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.local.forking import StartRequest, can_fork
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
@@ -113,7 +113,7 @@ class LocalProvider:
         processes = bool(options["processes"])
         scheduler: dict[str, Any] = {
             "dashboard": bool(options["dashboard_address"]),
-            "dashboard_address": _loopback(options["dashboard_address"]),
+            "dashboard_address": options["dashboard_address"],
         }
         if processes:
             scheduler |= {"host": LOOPBACK, "port": 0}
@@ -233,11 +233,6 @@ def _directory(spec: DeploymentSpec) -> Path | None:
 
 def _log_dir(spec: DeploymentSpec) -> Path | None:
     return None if spec.log_dir is None else Path(spec.log_dir)
-
-
-def _loopback(address: str | None) -> str | None:
-    """Return a dashboard address, on loopback if it has no host: Dask listens everywhere then."""
-    return None if address is None else with_host(address)
 
 
 def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:

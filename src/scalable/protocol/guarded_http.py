@@ -1,0 +1,147 @@
+"""HTTP servers of schedulers and workers: on loopback, and only for requests with their token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import Any
+from urllib.parse import quote
+
+from distributed.http.routing import RoutingApplication
+from distributed.utils import format_dashboard_link
+from tornado import web
+from tornado.httputil import HTTPServerRequest, url_concat
+
+from scalable.protocol.addresses import ListenAddress, link_host, listen_address
+from scalable.protocol.dask_seams.scheduler import http_application
+
+PARAMETER = "token"
+_REFUSAL = """\
+403: this page needs the token of its cluster.
+
+Open the link that carries the token. The owner of the cluster sees it
+  in a shell, as "Live page", with: scalable status NAME
+  in Python, with: session.cluster.dashboard_link
+The link needs to be opened once in each browser; a cookie remembers the token.
+"""
+
+
+class _Refused(web.RequestHandler):
+    def prepare(self) -> None:
+        self.set_status(403)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(_REFUSAL)
+
+
+class _Admitted(web.RequestHandler):
+    """Keeps the token in a cookie, and redirects to the same page without it in the address."""
+
+    def prepare(self) -> None:
+        token = self.get_query_argument(PARAMETER)
+        self.set_cookie(cookie_name(token), token, httponly=True, samesite="Strict", path="/")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+        rest = [
+            (name, value.decode(errors="replace"))
+            for name, values in self.request.query_arguments.items()
+            if name != PARAMETER
+            for value in values
+        ]
+        # A browser reads a path that begins with two slashes as another host.
+        self.redirect(url_concat("/" + self.request.path.lstrip("/"), rest))
+
+
+def cookie_name(token: str) -> str:
+    """Return the name of the cookie that keeps a token.
+
+    A browser sends the cookies of a host to each of its ports: clusters need names of their own.
+    """
+    return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+
+
+def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
+    """Return whether a request has the token as a parameter, and whether as a cookie."""
+    given = request.query_arguments.get(PARAMETER, [b""])[-1]
+    cookie = request.cookies.get(cookie_name(token))
+    kept = cookie.value.encode() if cookie is not None else b""
+    expected = token.encode()
+    return hmac.compare_digest(given, expected), hmac.compare_digest(kept, expected)
+
+
+def guard(application: RoutingApplication, token: str) -> None:
+    """Let an application answer only to requests that have the token.
+
+    Pages, JSON, files and WebSockets are all found by the application that is guarded.
+    """
+    find = application.find_handler
+
+    def find_admitted(request: HTTPServerRequest, **kwargs: Any) -> Any:
+        by_parameter, by_cookie = admits(request, token)
+        if by_cookie and not by_parameter:
+            return find(request, **kwargs)
+        handler = _Admitted if by_parameter and request.method == "GET" else _Refused
+        return application.get_handler_delegate(request, handler)
+
+    application.find_handler = find_admitted  # type: ignore[method-assign]
+    # Tornado writes the address of each request, and with it the token, to the log.
+    application.settings["log_function"] = _log_nothing
+
+
+def _log_nothing(handler: web.RequestHandler) -> None:
+    pass
+
+
+class GuardedHttp:
+    """A server node that opens no HTTP port unless an address is given, and guards it.
+
+    Dask's nodes always open one, on every interface in the case of the scheduler; so do those that
+    :func:`guarded` makes, but on loopback.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        Arguments of Dask's node.
+    http_token
+        Token that requests need; None to make one.
+    """
+
+    services: dict[str, Any]
+    _opens_unasked = False
+
+    def __init__(self, *args: Any, http_token: str | None = None, **kwargs: Any) -> None:
+        self._http_token = http_token or secrets.token_urlsafe(24)
+        self._listens: ListenAddress | None = None
+        super().__init__(*args, **kwargs)
+
+    def start_http_server(
+        self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
+    ) -> None:
+        """Open and guard the HTTP server, if an address was given."""
+        if not dashboard_address and not self._opens_unasked:
+            return
+        self._listens = listen_address(dashboard_address or default_port)
+        super().start_http_server(  # type: ignore[misc]
+            routes, [tuple(self._listens)], default_port, ssl_options
+        )
+        guard(http_application(self), self._http_token)
+
+    @property
+    def live_page(self) -> str:
+        """Link to the live page, with the token that opens it; empty where there is none."""
+        server = self.services.get("dashboard")
+        if self._listens is None or server is None:
+            return ""
+        link = format_dashboard_link(link_host(self._listens.host), server.port)
+        return f"{link}{'&' if '?' in link else '?'}{PARAMETER}={quote(self._http_token)}"
+
+
+def guarded(cls: type[Any]) -> type[Any]:
+    """Return a class of Dask's schedulers or workers whose HTTP server is guarded.
+
+    It opens the port that Dask's own would open, on loopback.
+    """
+    if issubclass(cls, GuardedHttp):
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (GuardedHttp, cls), {**names, "_opens_unasked": True})
