@@ -70,6 +70,8 @@ def test_broad_excepts_stand_only_where_they_may():
     # Where the users' own code is run, pickled and unpickled: it raises whatever it likes.
     allowed |= RUNS_CODE_OF_USERS
     allowed.add("client/scheduler_line.py")  # fails the calls of a message that it cannot read
+    # A listener that raises keeps no event from the others, as in Dask's own calls of plug-ins.
+    allowed.add("scheduler/ledger.py")
     found = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

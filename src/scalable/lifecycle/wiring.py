@@ -47,10 +47,11 @@ class Wiring:
         """Record the calls of a scheduler in the run; in the scheduler's event loop."""
         if self._run is None:
             return None
+        from scalable.scheduler.ledger import Ledger
         from scalable.scheduler.recorder import Recorder
 
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
-        scheduler.add_plugin(self._recorder)
+        Ledger.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder
 

@@ -17,6 +17,7 @@ from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.following import FollowedPools
+from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import PoolViews
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus
@@ -146,7 +147,7 @@ class Adaptation:
             return
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
-            self._cluster.scheduler.add_plugin(self._workload)
+            Ledger.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         adaptive.decide(self._views, self.model)
         changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}

@@ -1,4 +1,4 @@
-"""Beside the scheduler: passes the answers of bundles to their clients, and knows of slots."""
+"""Relay between clients and the workers of their bundles, beside the scheduler."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from scalable.protocol.dask_seams.scheduler import (
     send_to_worker,
 )
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -30,12 +29,16 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
+from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds within which changes of the slots are told to clients as one.
 TELL_AFTER_S = 0.02
 
 
 def _is_true(record: logging.LogRecord) -> bool:
-    """Whether a record does not say that a bundle has failed: its client sends it again."""
+    """Return False for a record of a failed bundle: its client sends the calls again."""
     given = record.args if isinstance(record.args, tuple) else ()
     about_bundle = bool(given) and "-bundle-" in str(given[0])
     return not (about_bundle and "marked as failed because" in str(record.msg))
@@ -44,8 +47,11 @@ def _is_true(record: logging.LogRecord) -> bool:
 logging.getLogger("distributed.scheduler").addFilter(_is_true)
 
 
-class BundleRelay(SchedulerPlugin):
-    """Lets clients follow their bundles, and tells them how many slots each tag has."""
+class BundleRelay(SchedulerPlugin, Listener):
+    """Messages between clients and the workers of their bundles, and the slots of each tag.
+
+    Calls of a bundle are sent again by their client, so Dask neither steals nor repeats a bundle.
+    """
 
     name = BUNDLES
     idempotent = True
@@ -56,13 +62,14 @@ class BundleRelay(SchedulerPlugin):
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Begin, with the scheduler."""
+        """Start with a scheduler that was not made with a relay."""
         self.install(scheduler)
 
     def install(self, scheduler: Scheduler) -> None:
-        """Offer what clients and workers ask for."""
+        """Offer the operations for clients and workers, and listen to the scheduler's ledger."""
         seams.check()
         self._scheduler = scheduler
+        Ledger.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
@@ -71,7 +78,7 @@ class BundleRelay(SchedulerPlugin):
         offer(scheduler, {Handler.BUNDLE_BEGUN: self.begun, Handler.FOLLOW_SLOTS: self.follow})
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Say that this is here: a scheduler that restarts forgets what it was told."""
+        """Announce the relay: a scheduler that restarts drops its metadata."""
         scheduler.set_metadata(keys=[self.name], value=True)
 
     def _forwarder(self, operation: str) -> Any:
@@ -82,14 +89,14 @@ class BundleRelay(SchedulerPlugin):
         return forward
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
-        """Store how many slots the calls take that wait in an executor of a client."""
+        """Store the number of slots that the waiting calls of a client's executor take."""
         if slots and client in self._scheduler.clients:
             self._backlogs[client, executor] = (tag, task, slots)
         else:
             self._backlogs.pop((client, executor), None)
 
     def backlog(self, tag: str) -> dict[str, int]:
-        """Task name -> slots that calls take which wait in clients."""
+        """Return the slots that the calls waiting in clients take, by task name."""
         waiting: Counter[str] = Counter()
         for of_tag, task, calls in self._backlogs.values():
             if of_tag == tag:
@@ -97,25 +104,27 @@ class BundleRelay(SchedulerPlugin):
         return waiting
 
     def begun(self, key: str, client: str) -> None:
-        """Pass on that a bundle begins, before it does."""
+        """Tell a client that a worker is about to start its bundle."""
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
-        """Pass on that a client wants a call ended, unless another one waits for it too."""
+        """Pass a client's wish to end a call to its worker, unless another client waits for it."""
         task = self._scheduler.tasks.get(key)
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
+            logger.debug("call %s of %s is not interrupted: unknown or shared", key, client)
             return
+        logger.debug("client %s interrupts call %s of task %s", client, number, key)
         if task.processing_on is not None:
             message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
             send_to_worker(self._scheduler, task.processing_on.address, message)
 
     def follow(self, client: str) -> dict[str, int]:
-        """Tell a client from now on how many slots each tag has; what they are now."""
+        """Return the slots of each tag, and tell the client each change from now on."""
         self._followers.add(client)
         return self._slots()
 
     def _slots(self) -> dict[str, int]:
-        """Tag -> slots of the workers that take calls; untagged ones under no tag."""
+        """Return the slots of the running workers by tag; the tag of untagged slots is empty."""
         slots: Counter[str] = Counter()
         for worker in self._scheduler.running:
             slots[""] += worker.nthreads
@@ -124,7 +133,7 @@ class BundleRelay(SchedulerPlugin):
         return dict(slots)
 
     def _tell_soon(self) -> None:
-        """Once for all the workers that come or go in a moment."""
+        """Tell the slots once for all workers that come or go within a moment."""
         if self._followers and not self._telling:
             self._telling = True
             self._scheduler.loop.call_later(TELL_AFTER_S, self._tell)
@@ -135,33 +144,32 @@ class BundleRelay(SchedulerPlugin):
         for client in list(self._followers):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
-    def update_graph(self, scheduler: Scheduler, *, tasks: list[Any], **_: Any) -> None:
-        """A bundle whose worker is lost is not run again whole: its client knows what had ended."""
-        for key in tasks:
-            task = scheduler.tasks.get(key)
-            if task is not None and BUNDLE_ANNOTATION in (task.annotations or ()):
-                fail_at_first_loss(scheduler, task)
-                # Nor is it stolen: its client takes back what waits while a slot is free, and what
-                # was taken back must not begin elsewhere.
-                never_steal(task)
+    def submitted(self, calls: list[Call]) -> None:
+        """Have Dask neither repeat bundles whole nor steal them.
 
-    def transition(self, key: Any, start: str, finish: str, *_: Any, **__: Any) -> None:
-        """What a bundle holds may be lost with its worker: it is not run again for that either."""
-        if finish == "memory" and start == "processing":
-            task = self._scheduler.tasks[key]
-            if BUNDLE_ANNOTATION in (task.annotations or ()):
-                never_compute_again(task)
+        The client of a lost bundle knows which calls had ended, and withdraws waiting calls while
+        a slot is free: withdrawn calls must not begin in another worker.
+        """
+        for call in calls:
+            if call.bundle is not None:
+                fail_at_first_loss(self._scheduler, call.task)
+                never_steal(call.task)
+
+    def ended(self, end: EndedCall) -> None:
+        """Have Dask not repeat a bundle whose result is lost with its worker."""
+        if end.succeeded and end.call.bundle is not None:
+            never_compute_again(end.call.task)
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
-        """More slots."""
+        """Tell clients the slots of a worker that connected."""
         self._tell_soon()
 
     async def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Fewer slots."""
+        """Tell clients that the slots of a worker are gone."""
         self._tell_soon()
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
-        """A client that is gone follows nothing."""
+        """Forget the backlogs of a client that is gone, and tell it nothing more."""
         self._followers.discard(client)
         for key in [key for key in self._backlogs if key[0] == client]:
             del self._backlogs[key]

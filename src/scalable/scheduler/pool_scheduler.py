@@ -13,6 +13,7 @@ from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.scheduler.bundle_relay import BundleRelay
+from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 
@@ -33,7 +34,7 @@ class PoolScheduler(GuardedHttp, Scheduler):
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
-        self.add_plugin(Profiles(self))
+        Ledger.of(self).listen(Profiles(self))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()

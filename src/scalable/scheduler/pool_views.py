@@ -84,7 +84,7 @@ class PoolViews:
         pools = self._cluster.pools()
         wanted = pools[tag].wanted
         running: dict[Kind, list[float]] = {}
-        queued = Counter(self._workload.ready.get(tag, {})) + self._workload.in_clients(tag)
+        queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0
         for worker in self._workers(tag, pools):
             leaving = self._cluster.leaves(worker)
@@ -111,7 +111,7 @@ class PoolViews:
             queued={kind: count for kind, count in queued.items() if count > 0},
             running={kind: elapsed for kind, elapsed in running.items() if elapsed},
             coming=self._workload.coming(self._slots(pools)).get(tag, ()),
-            submitted=self._workload.submitted[tag],
+            submitted=self._workload.submitted_calls[tag],
             graph=self._workload.graph,
             startup_s=startup_s,
             billed_startup_s=min(startup_s, place.billed_s),

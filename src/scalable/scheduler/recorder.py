@@ -1,41 +1,47 @@
-"""Writes task, worker and resource rows of a run, beside the scheduler.
+"""Recorder of a run: writes the rows of its tasks, workers, failures and resources.
 
-Rows are made of what the scheduler itself sees. They are encoded by hand and written in batches:
-the recorder's bar is 5 % of the scheduler's CPU time on tasks that do nothing.
+Task rows are encoded by hand and written in batches: the recorder may take 5 % of the scheduler's
+CPU time on tasks that do nothing.
 """
 
 from __future__ import annotations
 
-import ast
 import json
-import pickle
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
-from distributed import Scheduler, SchedulerPlugin
-from distributed.scheduler import TaskState
+from distributed import Scheduler
+from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
-from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
-from scalable.protocol.measured import BUNDLE_ANNOTATION, SHARES, TASK_ANNOTATION, measured
+from scalable.protocol.dask_seams.scheduler import LostWorker
+from scalable.protocol.measured import SHARES, Measured
+from scalable.scheduler.ledger import Call, EndedCall, Listener
+
+logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
 RESOURCES_INTERVAL_S = 5.0
+#: Maximum number of tasks that the row of a lost worker lists.
 LISTED_TASKS = 20
+#: Maximum number of pairs of task name and tag whose encoded text is kept.
+KEPT_HEADS = 1000
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class RunWriter(Protocol):
-    """Where rows go: a run directory, or a list in a test."""
+    """Destination of rows: a run directory, or a list in a test."""
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Add rows, or lines that are encoded already."""
+        """Add rows, each a mapping or a line that is encoded already."""
 
 
 class _Pending:
-    """A task between its submission and its end."""
+    """Task between its submission and its end."""
 
     __slots__ = ("bundled", "head", "ready_at", "running", "silent")
 
@@ -43,24 +49,22 @@ class _Pending:
         self.head = head
         self.ready_at = ready_at
         self.bundled = bundle is not None
-        # The calls of a bundle may have rows of their own: then it has none.
+        # A bundle whose calls have rows of their own has none itself.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
 
-class Recorder(SchedulerPlugin):
-    """Turns the scheduler's transitions into rows.
+class Recorder(Listener):
+    """Rows of a run, made of the events of a scheduler's ledger.
 
     Parameters
     ----------
     scheduler
-        Whose tasks are recorded.
+        Scheduler whose tasks are recorded.
     run
-        Where the rows go.
+        Destination of the rows.
     tags
-        Names of the pools: a task's or worker's tag is the one of these among its resources.
+        Names of the pools: the tag of a task or worker is the one of these among its resources.
     """
-
-    name = "scalable-recorder"
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
         self.scheduler = scheduler
@@ -68,29 +72,30 @@ class Recorder(SchedulerPlugin):
         self._tags = frozenset(tags)
         self._lines: list[str] = []
         self._pending: dict[Any, _Pending] = {}
-        self._heads: dict[tuple[str, str | None], str] = {}
-        self._managed: set[str] = set()
+        # Address of a connected worker -> its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
+        # Name of a worker whose manager writes its rows -> whether the last one was written.
+        self._managed: dict[str, bool] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
-        for address in scheduler.workers:
-            self.add_worker(scheduler, address)
+        for worker in scheduler.workers.values():
+            self.worker_added(worker)
 
     def start_flushing(self) -> None:
-        """Write what has gathered, twice a second, in the running event loop."""
+        """Write the gathered rows twice a second, in the running event loop."""
         self._flushing.start()
 
-    async def close(self) -> None:
-        """Write the rest; runs when the scheduler closes."""
+    def closed(self, scheduler: Scheduler) -> None:  # noqa: ARG002
+        """Write the remaining rows when the scheduler closes."""
         self.stop()
 
     def stop(self) -> None:
-        """Write the rest and end."""
+        """Write the remaining rows and end."""
         self._flushing.stop()
         self.flush()
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Write the gathered rows of tasks."""
         if self._lines:
             lines, self._lines = self._lines, []
             self._run.extend("tasks", lines)
@@ -105,63 +110,64 @@ class Recorder(SchedulerPlugin):
 
     # Tasks --------------------------------------------------------------------------------------
 
-    def update_graph(self, scheduler: Scheduler, *, tasks: list[Any], **_: Any) -> None:
+    def submitted(self, calls: list[Call]) -> None:
         """Record new tasks as submitted."""
         now = time.time()
-        for key in tasks:
-            task = scheduler.tasks.get(key)
-            if task is None or key in self._pending or task.state in ("memory", "erred"):
+        for call in calls:
+            if call.key in self._pending or call.task.state in ("memory", "erred"):
                 continue
-            entry = self._pending[key] = self._entry(task, now)
+            entry = self._pending[call.key] = self._entry(call, now)
             if not entry.silent:
                 self._lines.append(
                     f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}'
                 )
 
-    def _entry(self, task: TaskState, now: float) -> _Pending:
-        return _Pending(self._head(task), now, (task.annotations or {}).get(BUNDLE_ANNOTATION))
+    def _entry(self, call: Call, now: float) -> _Pending:
+        tag = next((tag for tag, _ in call.slots if tag in self._tags), None)
+        head = f'{{"task_id":{_encode(str(call.key))}{_middle_of_head(call.name, tag)}'
+        return _Pending(head, now, call.bundle)
 
-    def _head(self, task: TaskState) -> str:
-        tag = next((t for t in task.resource_restrictions or () if t in self._tags), None)
-        name = (task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name
-        middle = self._heads.get((name, tag))
-        if middle is None:
-            middle = f',"task_name":{_encode(str(name))},"tag":{_encode(tag)},'
-            self._heads[name, tag] = middle
-        return f'{{"task_id":{_encode(str(task.key))}{middle}'
+    def ready(self, call: Call) -> None:
+        """Note when a call became ready; the time in the scheduler's queue counts as queued."""
+        if call.state == "queued":
+            return
+        entry = self._pending.get(call.key)
+        now = time.time()
+        if entry is None:  # runs again: its result was lost, or a retry was asked for
+            self._pending[call.key] = self._entry(call, now)
+        else:
+            entry.ready_at = now
+            entry.running = entry.silent
 
-    def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        """Record what became of a task."""
-        if finish == "memory":
-            if start == "processing":
-                self._end(key, "succeeded", details)
-        elif finish == "erred":
-            name, message = _failure_of(details.get("exception"), details.get("exception_text"))
-            # The calls of a bundle that is lost with its worker are run again in another one.
-            again = name == "KilledWorker" and BUNDLE_ANNOTATION in self._annotations(key)
-            self._end(key, "cancelled" if again else "failed", details)
-            if not again:
-                self._failure(key, name, message, details)
-        elif finish == "forgotten":
-            if key in self._pending:
-                self._end(key, "cancelled", details)
-        elif finish in ("processing", "no-worker") and start in ("waiting", "released", "queued"):
-            entry = self._pending.get(key)
-            if entry is None:  # run again: its result was lost, or a retry was asked for
-                task = self.scheduler.tasks[key]
-                self._pending[key] = self._entry(task, time.time())
-            elif start == "waiting":
-                entry.ready_at = time.time()
-                entry.running = entry.silent
+    def dequeued(self, call: Call) -> None:
+        """Note a call that runs again and was queued."""
+        if call.key not in self._pending:
+            self._pending[call.key] = self._entry(call, time.time())
 
-    def _end(self, key: Any, state: str, details: Mapping[str, Any]) -> None:
-        entry = self._pending.pop(key, None)
+    def ended(self, end: EndedCall) -> None:
+        """Record the end of a task, and its failure."""
+        if end.succeeded:
+            self._end(end.call, "succeeded", end)
+            return
+        name, message = end.failure()
+        # The calls of a bundle that is lost with its worker run again in another one.
+        again = name == "KilledWorker" and end.call.bundle is not None
+        self._end(end.call, "cancelled" if again else "failed", end)
+        # A task that failed because another one did has no row: the other one has.
+        if not again and end.call.task.exception_blame is end.call.task:
+            self._failure_row(end, name, message, end.traceback)
+
+    def forgotten(self, call: Call) -> None:
+        """Record a task that nobody wants any more as cancelled, unless it has ended."""
+        self._end(call, "cancelled", None)
+
+    def _end(self, call: Call, state: str, end: EndedCall | None) -> None:
+        entry = self._pending.pop(call.key, None)
         if entry is None:
             return
-        address = details.get("worker")
-        known = self._workers.get(address) if address is not None else None
-        worker = "null" if known is None else _encode(known[0])
-        began, ended, transfer, cpu, memory, bundle = measured(startstops(details))
+        name = None if end is None else self._worker_name(end)
+        worker = "null" if name is None else _encode(name)
+        began, ended, transfer, cpu, memory, bundle = NOT_MEASURED if end is None else end.measured
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
@@ -177,30 +183,30 @@ class Recorder(SchedulerPlugin):
                 self._lines.append(
                     f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
                 )
-        if bundle is not None:
-            self._failures_within(key, bundle, details)
+        if end is not None and bundle is not None:
+            for failure in bundle["failures"]:
+                told = failure["failure_class"], failure["message"], failure["traceback"]
+                self._failure_row(end, *told)
         if entry.silent:
             for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
                 self._lines.append(_call_row(entry, worker, number, succeeded, row))
             return
         counts = entry.bundled and (bundle is not None or state == "cancelled")
-        nbytes = details.get("nbytes")
-        task = self.scheduler.tasks.get(key)
-        size = "null" if task is None else input_bytes(task)
+        nbytes = None if end is None else end.nbytes
         self._lines.append(
             f'{entry.head}"worker":{worker},"state":"{state}","timestamp":{stamp},{numbers},'
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
-            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{size}'
+            f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{call.input_bytes}'
             f"{_calls(bundle or NO_CALLS) if counts else ''}}}"
         )
 
-    def _annotations(self, key: Any) -> Mapping[str, Any]:
-        task = self.scheduler.tasks.get(key)
-        return (task.annotations or {}) if task is not None else {}
+    def _worker_name(self, end: EndedCall) -> str | None:
+        known = self._workers.get(end.address) if end.address is not None else None
+        return None if known is None else known[0]
 
     def _mark_running(self) -> None:
-        """Record as running what the workers' heartbeats name."""
+        """Record the tasks that the workers' heartbeats name as running."""
         now = time.time()
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
@@ -212,39 +218,17 @@ class Recorder(SchedulerPlugin):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure(
-        self, key: Any, failure_class: str, message: str, details: Mapping[str, Any]
-    ) -> None:
-        task = self.scheduler.tasks.get(key)
-        if task is None or task.exception_blame is not task:
-            return  # it failed because another one did, which has its own row
-        self._failure_row(key, failure_class, message, details, details.get("traceback_text"))
-
-    def _failures_within(
-        self, key: Any, bundle: Mapping[str, Any], details: Mapping[str, Any]
-    ) -> None:
-        for failure in bundle["failures"]:
-            name, message = failure["failure_class"], failure["message"]
-            self._failure_row(key, name, message, details, failure["traceback"])
-
     def _failure_row(
-        self,
-        key: Any,
-        failure_class: str,
-        message: str,
-        details: Mapping[str, Any],
-        traceback: str | None,
+        self, end: EndedCall, failure_class: str, message: str, traceback: str | None
     ) -> None:
-        address = details.get("worker")
-        known = self._workers.get(address) if address is not None else None
         row = {
             "failure_class": failure_class,
             "message": message,
             "timestamp": time.time(),
             "details": {
                 "phase": "run",
-                "task_id": str(key),
-                "worker": known[0] if known else None,
+                "task_id": str(end.call.key),
+                "worker": self._worker_name(end),
                 "traceback": traceback,
             },
         }
@@ -253,32 +237,41 @@ class Recorder(SchedulerPlugin):
     # Workers ------------------------------------------------------------------------------------
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write what a reconciler reports of its units and pools."""
+        """Write an event of a manager's units and pools."""
         row = dict(event)
         stream = row.pop("stream")
         if stream == "workers":
-            self._managed.add(row["worker"])
+            self._note_manager(row["worker"], row["event"] == "removed")
         self._run.extend(stream, [row])
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+    def _note_manager(self, worker: str, removed: bool) -> None:
+        """Note whose rows a manager writes, until its worker is gone for both."""
+        if removed and all(name != worker for name, _ in self._workers.values()):
+            self._managed.pop(worker, None)
+        else:
+            self._managed[worker] = removed
+
+    def worker_added(self, worker: WorkerState) -> None:
         """Record a worker that connected."""
-        ws = scheduler.workers[worker]
-        tag = next((t for t in ws.resources if t in self._tags), None)
-        self._workers[worker] = (str(ws.name), tag)
-        self._worker_row("started", str(ws.name), tag)
+        tag = next((t for t in worker.resources if t in self._tags), None)
+        self._workers[worker.address] = (str(worker.name), tag)
+        self._worker_row("started", str(worker.name), tag)
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Record a worker that left, unless its reconciler does."""
-        name, tag = self._workers.get(worker, (worker, None))
-        if name not in self._managed:
+    def worker_removed(self, address: str) -> None:
+        """Record a worker that left, unless its manager does."""
+        name, tag = self._workers.pop(address, (address, None))
+        removed = self._managed.get(name)
+        if removed is None:
             self._worker_row("removed", name, tag, "it left the scheduler")
+        elif removed:
+            del self._managed[name]
 
-    def log_event(self, topic: Any, msg: Any) -> None:
-        """Record which tasks a lost worker takes with it."""
-        lost = LostWorker.of(topic, msg)
-        if lost is None or lost.expected or not (keys := [*lost.running, *lost.computed]):
+    def worker_lost(self, lost: LostWorker) -> None:
+        """Record the tasks that a lost worker takes with it."""
+        if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
         name, _ = self._workers.get(lost.address, (lost.address, None))
+        logger.debug("worker %s was lost with %d tasks", name, len(keys))
         row = {
             "failure_class": "WorkerLost",
             "message": f"worker {name} was lost; {len(keys)} tasks run again elsewhere",
@@ -319,17 +312,20 @@ class Recorder(SchedulerPlugin):
         ]
 
 
-def input_bytes(task: TaskState) -> int:
-    """Bytes of the results that a call takes; 0 for one that takes none."""
-    return sum(max(0, other.nbytes) for other in task.dependencies) if task.dependencies else 0
+@lru_cache(KEPT_HEADS)
+def _middle_of_head(name: str, tag: str | None) -> str:
+    """Return the encoded name and tag of a task."""
+    return f',"task_name":{_encode(name)},"tag":{_encode(tag)},'
 
 
-#: Of a bundle that was taken back, cancelled, or lost with its worker.
+#: Measures of a call that never ran.
+NOT_MEASURED = Measured()
+#: Counts of a bundle that was taken back, cancelled, or lost with its worker.
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 
 def _calls(bundle: Mapping[str, Any]) -> str:
-    """What the row of a bundle says of its calls."""
+    """Return the counts and durations of a bundle's calls, encoded as the end of its row."""
     quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
     told = {
         "count": bundle["calls"],
@@ -343,7 +339,7 @@ def _calls(bundle: Mapping[str, Any]) -> str:
 def _call_row(
     entry: _Pending, worker: str, number: int, succeeded: bool, row: Sequence[Any]
 ) -> str:
-    """The row of one call of a bundle."""
+    """Return the row of one call of a bundle."""
     began, duration_s, cpu_s, memory = row
     head = entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
     queued = max(0.0, began - entry.ready_at)
@@ -353,27 +349,3 @@ def _call_row(
         f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
         f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'
     )
-
-
-def _plain(shown: str) -> str:
-    """The text itself, where what is shown is one quoted text."""
-    try:
-        value = ast.literal_eval(shown)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return shown
-    return value if isinstance(value, str) else shown
-
-
-def _failure_of(exception: Any, text: str | None) -> tuple[str, str]:
-    """Class and message of a failed task.
-
-    Only what the scheduler pickled itself is unpickled: a worker's exception may need modules
-    that the scheduler does not have.
-    """
-    if text is not None:
-        name, _, rest = text.partition("(")
-        return name, _plain(rest.removesuffix(")")) or name
-    if isinstance(exception, bytes):
-        error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
-        return type(error).__name__, str(error)
-    return "Exception", "no message"

@@ -1,7 +1,7 @@
-"""What the calls of each pool are doing: counted while they change state, not looked for later.
+"""Workload of the pools: counts of their calls, kept while the calls change state.
 
-It also learns what calls take. A look at a pool costs what its workers are many, however many
-calls are queued.
+A task model learns the durations and memory of the calls that end. The cost of a look at a pool
+grows with the number of its workers, not with the number of its calls.
 """
 
 from __future__ import annotations
@@ -12,128 +12,133 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from distributed import Scheduler, SchedulerPlugin
-from distributed.scheduler import TaskState, WorkerState
+from distributed import Scheduler
+from distributed.scheduler import WorkerState
 
-from scalable.protocol.dask_seams.scheduler import startstops
-from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, measured
 from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.recorder import input_bytes
+from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 
-#: What a task stands for that is no bundle.
-ONE_CALL = {"calls": 1}
-#: States of a call that a worker could run, or runs.
-_READY = frozenset({"processing", "queued", "no-worker"})
-#: Coming calls are looked at again after so many times what a look takes, and not sooner than
-#: after so many seconds: they must not keep the scheduler from its work.
+#: Minimum time between two forecasts of coming calls, as a multiple of the time that a forecast
+#: takes and in seconds: forecasts must not keep the scheduler from its work.
 LOOK_SHARE, LOOK_INTERVAL_S = 50.0, 1.0
 
 
-class _Call(NamedTuple):
-    """A call that has not ended, with the pools that it takes slots of."""
+class _Counted(NamedTuple):
+    """Call that has not ended, with the slots that it takes of each pool."""
 
     kind: Kind
     slots: tuple[tuple[str, int], ...]
 
 
-class Workload(SchedulerPlugin):
-    """Counts the calls of a scheduler by pool, kind and state.
+class Workload(Listener):
+    """Counts of a scheduler's calls by pool, kind and state.
 
-    A call that takes several slots of its worker counts as so many calls.
+    A call that takes several slots of its worker counts once for each slot.
 
     Parameters
     ----------
     scheduler
-        Whose calls these are.
+        Scheduler whose calls these are.
     model
-        What learns from calls that end.
+        Task model that learns from the calls that end.
 
     Attributes
     ----------
-    ready
-        Tag -> kind -> calls that run or could run.
-    submitted
-        Tag -> calls so far, ended ones included.
+    ready_calls
+        Tag -> kind -> number of calls that run or could run.
+    submitted_calls
+        Tag -> number of calls so far, including ended ones.
     """
-
-    name = "scalable-workload"
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
         self.scheduler = scheduler
         self.model = model or TaskModel()
-        self.ready: dict[str, Counter[Kind]] = {}
-        self.submitted: Counter[str] = Counter()
-        self._ready: dict[Any, _Call] = {}
-        self._blocked: dict[Any, _Call] = {}
+        self.ready_calls: dict[str, Counter[Kind]] = {}
+        self.submitted_calls: Counter[str] = Counter()
+        self._ready: dict[Any, _Counted] = {}
+        self._blocked: dict[Any, _Counted] = {}
         self._coming: Coming = {}
         self._look_at = 0.0
         for task in scheduler.tasks.values():
-            self._enter(task, task.state)
-            for tag, slots in _slots(task):
-                self.submitted[tag] += slots
+            call = Call(task)
+            if task.state == "waiting":
+                self._block(call)
+            elif task.state in READY:
+                self._count(call)
+            for tag, slots in call.slots:
+                self.submitted_calls[tag] += slots
 
-    # What the scheduler tells ---------------------------------------------------------------------
+    # Events of the ledger -------------------------------------------------------------------------
 
-    def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        """Take note of what became of a call."""
-        if finish in _READY:
-            if start not in _READY:
-                self._leave(key)
-                self._enter(self.scheduler.tasks[key], finish)
-            return
-        call = self._leave(key)
-        if finish == "waiting":
-            task = self.scheduler.tasks[key]
-            self._enter(task, finish)
-            if start == "released":
-                calls = (task.annotations or {}).get(BUNDLE_ANNOTATION, ONE_CALL)["calls"]
-                for tag, slots in self._blocked[key].slots:
-                    self.submitted[tag] += slots * calls
-        elif finish == "memory" and start == "processing" and call is not None:
-            self._learn(call.kind, startstops(details))
+    def waiting(self, call: Call) -> None:
+        """Count a call that is to run as submitted, and as blocked until it is ready."""
+        self._leave(call.key)
+        self._block(call)
+        calls = 1 if call.bundle is None else call.bundle["calls"]
+        for tag, slots in call.slots:
+            self.submitted_calls[tag] += slots * calls
 
-    def _enter(self, task: TaskState, state: str) -> None:
-        slots = _slots(task)
-        if state == "waiting":
-            self._blocked[task.key] = _Call(_kind(task, slots[0][0], None), slots)
-        elif state in _READY:
-            bucket = size_bucket(input_bytes(task))
-            call = self._ready[task.key] = _Call(_kind(task, slots[0][0], bucket), slots)
-            for tag, count in slots:
-                self.ready.setdefault(tag, Counter())[call.kind] += count
+    def ready(self, call: Call) -> None:
+        """Count a call as ready, by the size of its inputs."""
+        self._leave(call.key)
+        self._count(call)
 
-    def _leave(self, key: Any) -> _Call | None:
-        call = self._ready.pop(key, None)
-        if call is None:
-            return self._blocked.pop(key, None)
+    def ended(self, end: EndedCall) -> None:
+        """Learn from a call that succeeded, and count it no more."""
+        counted = self._leave(end.call.key)
+        if end.succeeded and counted is not None:
+            self._learn(counted.kind, end)
+
+    def left(self, call: Call) -> None:
+        """Count a call no more."""
+        self._leave(call.key)
+
+    def forgotten(self, call: Call) -> None:
+        """Count a call no more."""
+        self._leave(call.key)
+
+    def _block(self, call: Call) -> None:
+        kind = Kind(call.slots[0][0], call.name)
+        self._blocked[call.key] = _Counted(kind, call.slots)
+
+    def _count(self, call: Call) -> None:
+        kind = Kind(call.slots[0][0], call.name, size_bucket(call.input_bytes))
+        self._ready[call.key] = _Counted(kind, call.slots)
         for tag, count in call.slots:
-            kinds = self.ready[tag]
-            kinds[call.kind] -= count
-            if not kinds[call.kind]:
-                del kinds[call.kind]
-        return call
+            self.ready_calls.setdefault(tag, Counter())[kind] += count
 
-    def _learn(self, kind: Kind, timings: Any) -> None:
-        began, ended, _, _, memory, bundle = measured(timings)
+    def _leave(self, key: Any) -> _Counted | None:
+        counted = self._ready.pop(key, None)
+        if counted is None:
+            return self._blocked.pop(key, None)
+        for tag, count in counted.slots:
+            kinds = self.ready_calls[tag]
+            kinds[counted.kind] -= count
+            if not kinds[counted.kind]:
+                del kinds[counted.kind]
+        return counted
+
+    def _learn(self, kind: Kind, end: EndedCall) -> None:
+        began, ended, _, _, memory, bundle = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
                 self.model.observe(Sample(kind, duration, memory))
         elif began is not None and ended is not None:
             self.model.observe(Sample(kind, ended - began, memory))
 
-    # What is asked --------------------------------------------------------------------------------
+    # Counts and forecasts ------------------------------------------------------------------------
 
     @property
     def graph(self) -> bool:
-        """Whether any call waits for others."""
+        """Whether a call waits for others."""
         return bool(self._blocked)
 
-    def running_on(self, worker: WorkerState) -> Iterator[tuple[_Call, float]]:
-        """The calls that run on a worker, and how long each has run for, in seconds.
+    def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
+        """Yield the calls that run on a worker, each with its running time in seconds.
 
-        Workers name what they run with each heartbeat; until the next one, calls that a worker was
-        given take the places that are free.
+        Workers name the running calls with each heartbeat. Between heartbeats, calls that were
+        sent to the worker are taken to run in its free threads.
         """
         since = max(0.0, time.time() - worker.last_seen)
         named = [t for t in worker.executing if t.processing_on is worker]
@@ -148,13 +153,13 @@ class Workload(SchedulerPlugin):
                     yield call, since / 2
 
     def in_clients(self, tag: str) -> Counter[Kind]:
-        """Calls that wait in clients, in the backlogs of their pools of calls."""
+        """Return the slots of calls that wait in the backlogs of clients' executors, by kind."""
         relay = getattr(self.scheduler, "relay", None)
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def coming(self, slots: Mapping[str, Any]) -> Coming:
-        """When calls that wait for others are expected to be ready.
+        """Forecast when the calls that wait for others will be ready.
 
         Parameters
         ----------
@@ -185,16 +190,3 @@ class Workload(SchedulerPlugin):
                 for key, call in self._blocked.items()
             },
         )
-
-
-def _slots(task: TaskState) -> tuple[tuple[str, int], ...]:
-    """The pools of which a call takes slots, and how many; one without a tag takes one of any."""
-    asked = task.resource_restrictions
-    if not asked:
-        return (("", 1),)
-    return tuple((str(name), max(1, int(amount))) for name, amount in asked.items())
-
-
-def _kind(task: TaskState, tag: str, bucket: int | None) -> Kind:
-    name = (task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name
-    return Kind(tag, str(name), bucket)

@@ -6,6 +6,7 @@ import pytest
 
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
+from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import Starts
 from scalable.scheduler.workload import Workload
 
@@ -23,6 +24,8 @@ class Calls:
     def __init__(self):
         self.scheduler = SimpleNamespace(tasks={}, workers={})
         self.workload = Workload(self.scheduler)
+        self.ledger = Ledger(self.scheduler)
+        self.ledger.listen(self.workload)
 
     def add(self, key, name="run", tag="a", slots=1, needs=()):
         self.scheduler.tasks[key] = Task(
@@ -43,7 +46,7 @@ class Calls:
         for key in keys:
             task = self.scheduler.tasks[key]
             start, task.state = task.state, state
-            self.workload.transition(key, start, state, stimulus_id="x", **details)
+            self.ledger.transition(key, start, state, stimulus_id="x", **details)
 
 
 @pytest.fixture
@@ -65,19 +68,19 @@ def test_calls_are_counted_from_ready_to_their_end(calls):
     assert calls.workload.graph
     calls.move("x", "y", "processing")
     calls.move("z", "no-worker")
-    assert calls.workload.ready == {"a": {RUN: 3}}
+    assert calls.workload.ready_calls == {"a": {RUN: 3}}
     assert not calls.workload.graph
     calls.move("z", "processing")  # from one ready state to another
-    assert calls.workload.ready == {"a": {RUN: 3}}
+    assert calls.workload.ready_calls == {"a": {RUN: 3}}
     calls.move("x", "memory", **ran(2.0))
     calls.move("y", "erred")
     calls.move("z", "released")  # its worker was lost
-    assert calls.workload.ready == {"a": {}}
+    assert calls.workload.ready_calls == {"a": {}}
     calls.move("z", "waiting")
     calls.move("z", "queued")
-    assert calls.workload.ready == {"a": {RUN: 1}}
+    assert calls.workload.ready_calls == {"a": {RUN: 1}}
     calls.move("z", "forgotten")
-    assert calls.workload.ready == {"a": {}}
+    assert calls.workload.ready_calls == {"a": {}}
 
 
 def test_pools_kinds_and_slots_are_told_apart(calls):
@@ -90,9 +93,9 @@ def test_pools_kinds_and_slots_are_told_apart(calls):
     calls.add("w", name="reduce", needs=("y",))
     calls.move("w", "processing")
     size = size_bucket(10**6)
-    assert calls.workload.ready["a"] == {RUN: 3, Kind("a", "reduce", size): 1}
-    assert calls.workload.ready[""] == {Kind("", "run", 0): 1}
-    assert calls.workload.submitted == {"a": 4, "b": 1, "": 1}
+    assert calls.workload.ready_calls["a"] == {RUN: 3, Kind("a", "reduce", size): 1}
+    assert calls.workload.ready_calls[""] == {Kind("", "run", 0): 1}
+    assert calls.workload.submitted_calls == {"a": 4, "b": 1, "": 1}
 
 
 def test_what_ended_teaches_and_what_failed_does_not(calls):
@@ -113,9 +116,9 @@ def test_calls_that_were_there_before_are_counted_too(calls):
     calls.move("x", "processing")
     calls.add("y")
     again = Workload(calls.scheduler)
-    assert again.ready == {"a": {RUN: 1}}
+    assert again.ready_calls == {"a": {RUN: 1}}
     assert again.graph
-    assert again.submitted == {"a": 2}
+    assert again.submitted_calls == {"a": 2}
 
 
 def test_what_runs_is_what_workers_name_and_what_fills_their_places(calls, monkeypatch):

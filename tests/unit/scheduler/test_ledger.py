@@ -1,0 +1,359 @@
+"""Events of the ledger: each transition of a task is told once, to every listener."""
+
+import asyncio
+import json
+import logging
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, USAGE_ACTION
+from scalable.protocol.operations import PROFILES
+from scalable.scheduler.ledger import EVENTS, Ledger, Listener
+from scalable.scheduler.profiles import Profiles
+from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.workload import Workload
+
+
+class FakeScheduler:
+    """Tasks, workers and plug-ins of a scheduler, changed by hand."""
+
+    def __init__(self):
+        self.tasks, self.workers, self.plugins, self.handlers = {}, {}, {}, {}
+        self.metadata = []
+
+    def add_plugin(self, plugin):
+        self.plugins[plugin.name] = plugin
+
+    def set_metadata(self, keys, value):
+        self.metadata.append((keys, value))
+
+    def add(self, key, annotations=None, resources=None):
+        task = SimpleNamespace(
+            key=key,
+            prefix=SimpleNamespace(name="run"),
+            annotations=annotations,
+            resource_restrictions=resources,
+            dependencies=set(),
+            nbytes=-1,
+            state="released",
+            exception_blame=None,
+        )
+        self.tasks[key] = task
+        return task
+
+    def move(self, key, *states, **details):
+        """Change the state of a task step by step; the details come with the last step."""
+        ledger = Ledger.of(self)
+        for number, state in enumerate(states, 1):
+            task = self.tasks[key]
+            start, task.state = task.state, state
+            given = details if number == len(states) else {}
+            ledger.transition(key, start, state, stimulus_id="x", **given)
+        if task.state == "forgotten":
+            del self.tasks[key]
+
+    def send(self, *keys):
+        Ledger.of(self).update_graph(self, tasks=keys)
+
+    def connect(self, address, name, **resources):
+        worker = SimpleNamespace(address=address, name=name, resources=resources)
+        self.workers[address] = worker
+        Ledger.of(self).add_worker(self, address)
+
+    def remove(self, address):
+        self.workers.pop(address)
+        Ledger.of(self).remove_worker(self, address, stimulus_id="x")
+
+
+def noting(event):
+    return lambda self, subject: self.told.append((event, subject))
+
+
+class Notes(Listener):
+    """Every event, with its subject."""
+
+    def __init__(self):
+        self.told = []
+
+    locals().update({event: noting(event) for event in EVENTS})
+
+    def names(self):
+        told, self.told = self.told, []
+        return [event for event, _ in told]
+
+
+class Rows(dict):
+    """Rows of a run by stream, decoded."""
+
+    def extend(self, stream, rows):
+        decoded = (json.loads(row) if isinstance(row, str) else row for row in rows)
+        self.setdefault(stream, []).extend(decoded)
+
+
+@pytest.fixture
+def scheduler():
+    return FakeScheduler()
+
+
+@pytest.fixture
+def notes(scheduler):
+    notes = Notes()
+    Ledger.of(scheduler).listen(notes)
+    return notes
+
+
+def startstops(began=100.0, ended=102.0):
+    return [
+        {"action": "transfer", "start": 99.0, "stop": 99.5},
+        {"action": "compute", "start": began, "stop": ended},
+        {"action": USAGE_ACTION, "cpu_s": 1.5, "peak_memory": 2**20},
+    ]
+
+
+WAYS = {
+    "succeeds": (
+        ["waiting", "processing", "memory", "released", "forgotten"],
+        ["waiting", "ready", "ended", "forgotten"],
+    ),
+    "fails": (
+        ["waiting", "processing", "erred", "released", "forgotten"],
+        ["waiting", "ready", "ended", "forgotten"],
+    ),
+    "is queued": (
+        ["waiting", "queued", "processing", "memory"],
+        ["waiting", "ready", "dequeued", "ended"],
+    ),
+    "has no worker": (
+        ["waiting", "no-worker", "processing", "memory"],
+        ["waiting", "ready", "ended"],
+    ),
+    "is lost and runs again": (
+        ["waiting", "processing", "released", "waiting", "processing", "memory"],
+        ["waiting", "ready", "left", "waiting", "ready", "ended"],
+    ),
+    "loses its result and runs again": (
+        ["waiting", "processing", "memory", "released", "waiting", "processing", "memory"],
+        ["waiting", "ready", "ended", "waiting", "ready", "ended"],
+    ),
+    "is cancelled while it waits": (
+        ["waiting", "released", "forgotten"],
+        ["waiting", "left", "forgotten"],
+    ),
+    "is computed elsewhere": (["waiting", "memory"], ["waiting", "left"]),
+    "fails because another failed": (["waiting", "erred"], ["waiting", "ended"]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_transition_is_told_once(scheduler, notes, way):
+    states, events = WAYS[way]
+    scheduler.add("x")
+    scheduler.move("x", *states)
+    assert notes.names() == events
+
+
+def test_every_listener_is_told_once_although_it_listens_twice(scheduler, notes):
+    other = Notes()
+    ledger = Ledger.of(scheduler)
+    ledger.listen(other)
+    ledger.listen(notes)
+    scheduler.add("x")
+    scheduler.move("x", "waiting", "processing", "memory")
+    assert notes.names() == other.names() == ["waiting", "ready", "ended"]
+    assert list(scheduler.plugins.values()) == [ledger]
+
+
+def test_a_listener_that_raises_keeps_no_event_from_the_others(scheduler, caplog):
+    class Broken(Listener):
+        def waiting(self, call):
+            raise LookupError(call.key)
+
+    notes = Notes()
+    Ledger.of(scheduler).listen(Broken())
+    Ledger.of(scheduler).listen(notes)
+    scheduler.add("x")
+    with caplog.at_level(logging.INFO, "scalable.scheduler"):
+        scheduler.move("x", "waiting", "processing")
+    assert notes.names() == ["waiting", "ready"]
+    assert "LookupError: x" in caplog.text
+
+
+def test_a_call_is_described_by_its_task(scheduler, notes):
+    bundle = {"calls": 3, "rows": False}
+    scheduler.add("x", {TASK_ANNOTATION: "fit", BUNDLE_ANNOTATION: bundle}, {"a": 2.0, "b": 1})
+    scheduler.add("y")
+    scheduler.send("x", "y", "not known")
+    ((event, (x, y)),) = notes.told
+    assert event == "submitted"
+    assert (x.key, x.name, x.tag, x.slots) == ("x", "fit", "a", (("a", 2), ("b", 1)))
+    assert x.bundle is bundle
+    assert (y.name, y.tag, y.slots, y.bundle) == ("run", None, (("", 1),), None)
+
+
+def test_an_ended_call_carries_what_was_measured(scheduler, notes):
+    scheduler.add("x")
+    scheduler.move(
+        "x", "waiting", "processing", "memory",
+        worker="tcp://1", nbytes=7, startstops=startstops(),
+    )  # fmt: skip
+    _, end = notes.told[-1]
+    assert end.succeeded
+    assert (end.address, end.nbytes) == ("tcp://1", 7)
+    assert end.measured == (100.0, 102.0, 0.5, 1.5, 2**20, None)
+
+
+@pytest.mark.parametrize(
+    ("details", "failure"),
+    [
+        ({"exception_text": "ValueError('no')"}, ("ValueError", "no")),
+        ({"exception_text": "Odd(1, 2)"}, ("Odd", "1, 2")),
+        ({"exception_text": "Empty()"}, ("Empty", "Empty")),
+        ({"exception": pickle.dumps(LookupError("x"))}, ("LookupError", "x")),
+        ({"exception": object()}, ("Exception", "no message")),
+    ],
+)
+def test_a_failure_has_a_class_and_a_message(scheduler, notes, details, failure):
+    scheduler.add("x")
+    scheduler.move("x", "waiting", "processing", "erred", **details)
+    _, end = notes.told[-1]
+    assert end.failure() == failure
+
+
+def test_annotations_of_a_task_that_is_sent_again_count(scheduler, notes):
+    task = scheduler.add("x", {TASK_ANNOTATION: "first"})
+    scheduler.send("x")
+    task.annotations = {TASK_ANNOTATION: "second"}
+    scheduler.send("x")
+    scheduler.move("x", "waiting")
+    assert [subject.name for event, subject in notes.told if event == "waiting"] == ["second"]
+
+
+def test_nothing_is_kept_of_calls_that_are_forgotten_or_dropped_by_a_restart(scheduler, notes):
+    ledger = Ledger.of(scheduler)
+    for key in "xy":
+        scheduler.add(key)
+        scheduler.send(key)
+        scheduler.move(key, "waiting", "processing", "memory")
+    scheduler.move("x", "released", "forgotten")
+    assert list(ledger._calls) == ["y"]
+    scheduler.tasks.clear()
+    ledger.restart(scheduler)
+    assert not ledger._calls
+    assert notes.names()[-1] == "restarted"
+
+
+def test_workers_and_the_end_of_the_scheduler_are_told(scheduler, notes):
+    ledger = Ledger.of(scheduler)
+    scheduler.connect("tcp://1", "a-0")
+    event = {
+        "action": "remove-worker", "worker": "tcp://1", "expected": False,
+        "processing-tasks": {"x"}, "lost-computed-tasks": set(),
+    }  # fmt: skip
+    ledger.log_event("tcp://1", event)
+    ledger.log_event("all", event)
+    ledger.log_event("all", {"action": "add-worker"})
+    scheduler.remove("tcp://1")
+    asyncio.run(ledger.close())
+    assert notes.names() == ["worker_added", "worker_lost", "worker_removed", "closed"]
+
+
+# Listeners ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows():
+    return Rows()
+
+
+@pytest.fixture
+def recorder(scheduler, rows):
+    recorder = Recorder(scheduler, rows, ["a"])
+    Ledger.of(scheduler).listen(recorder)
+    return recorder
+
+
+def test_the_three_listeners_agree_on_one_call(scheduler, recorder, rows):
+    profiles, workload = Profiles(scheduler), Workload(scheduler)
+    for listener in (profiles, workload):
+        Ledger.of(scheduler).listen(listener)
+    scheduler.connect("tcp://1", "a-0", a=1)
+    scheduler.add("x", {TASK_ANNOTATION: "fit"}, {"a": 1})
+    scheduler.send("x")
+    scheduler.move("x", "waiting", "processing")
+    assert [kind.task for kind in workload.ready_calls["a"]] == ["fit"]
+    scheduler.move("x", "memory", worker="tcp://1", nbytes=7, startstops=startstops())
+    recorder.flush()
+    assert [row["state"] for row in rows["tasks"]] == ["submitted", "running", "succeeded"]
+    row, profile = rows["tasks"][-1], profiles.profile("x")
+    shared = profile.keys() & row.keys() - {"queued_s"}
+    assert len(shared) == len(profile) - 1
+    assert {name: row[name] for name in shared} == {name: profile[name] for name in shared}
+    assert (row["worker"], row["tag"], row["duration_s"], row["nbytes"]) == ("a-0", "a", 2.0, 7)
+    assert workload.ready_calls == {"a": {}}
+    assert workload.submitted_calls == {"a": 1}
+    scheduler.move("x", "released", "forgotten")
+    recorder.flush()
+    assert profiles.profile("x") is None
+    assert len(rows["tasks"]) == 3
+
+
+def test_profiles_are_dropped_and_announced_anew_when_the_scheduler_starts(scheduler):
+    profiles = Profiles(scheduler)
+    Ledger.of(scheduler).listen(profiles)
+    scheduler.add("x")
+    scheduler.move("x", "waiting", "processing", "memory", startstops=startstops())
+    assert profiles.profile("x") is not None
+    Ledger.of(scheduler).restart(scheduler)
+    assert profiles.profile("x") is None
+    assert scheduler.metadata == [([PROFILES], True)]
+    asyncio.run(Ledger.of(scheduler).start(scheduler))
+    assert len(scheduler.metadata) == 2
+
+
+def test_time_in_the_queue_counts_as_queued(scheduler, recorder, rows, monkeypatch):
+    times = iter([10.0, 40.0, 50.0])
+    monkeypatch.setattr("scalable.scheduler.recorder.time.time", lambda: next(times))
+    scheduler.add("x")
+    scheduler.send("x")
+    scheduler.move("x", "waiting", "queued", "processing", "memory", startstops=startstops())
+    recorder.flush()
+    assert rows["tasks"][-1]["queued_s"] == 100.0 - 10.0 - 0.5
+
+
+def test_a_call_that_nobody_wants_is_cancelled(scheduler, recorder, rows):
+    scheduler.add("x")
+    scheduler.send("x")
+    scheduler.move("x", "waiting", "released", "forgotten")
+    recorder.flush()
+    assert [row["state"] for row in rows["tasks"]] == ["submitted", "cancelled"]
+    assert not recorder._pending
+
+
+def managed(event, worker="a-0"):
+    return {"stream": "workers", "event": event, "worker": worker, "tag": "a"}
+
+
+@pytest.mark.parametrize("first", ["manager", "scheduler"])
+def test_a_managers_row_of_a_workers_end_is_the_only_one(scheduler, recorder, rows, first):
+    recorder.event(managed("requested"))
+    scheduler.connect("tcp://1", "a-0", a=1)
+    scheduler.remove("tcp://1")  # its nanny starts it anew
+    scheduler.connect("tcp://2", "a-0", a=1)
+    if first == "manager":
+        recorder.event(managed("removed"))
+        scheduler.remove("tcp://2")
+    else:
+        scheduler.remove("tcp://2")
+        recorder.event(managed("removed"))
+    assert [row["event"] for row in rows["workers"]].count("removed") == 1
+    assert not recorder._managed
+    assert not recorder._workers
+
+
+def test_the_end_of_a_worker_without_manager_has_a_row(scheduler, recorder, rows):
+    scheduler.connect("tcp://1", "one", a=1)
+    scheduler.remove("tcp://1")
+    assert [row["event"] for row in rows["workers"]] == ["started", "removed"]
+    assert not recorder._workers
