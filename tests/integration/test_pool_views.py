@@ -9,10 +9,18 @@ from distributed import Scheduler
 
 from scalable import PoolCluster, ScalableClient
 from scalable.scaling.pool_policy import PoolDecision
+from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.workload import Workload
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
 GATE = threading.Event()
+
+
+def workload_of(scheduler):
+    """Return the workload that listens to a scheduler's ledger; None before pools adapt."""
+    listeners = Ledger.of(scheduler)._listeners
+    return next((known for known in listeners if isinstance(known, Workload)), None)
 
 
 class Told:
@@ -84,7 +92,7 @@ def test_what_is_counted_is_what_the_scheduler_has(cluster, eventually):
     with ScalableClient(cluster) as client:
         eventually(lambda: client.worker_count() == 3)
         cluster.adapt("a", 0, 7, policy=Told())
-        eventually(lambda: cluster.scheduler.plugins.get("scalable-workload"))
+        eventually(lambda: workload_of(cluster.scheduler))
         done = client.map(quick, range(20), tag="a")
         client.gather(done)
         worker = next(name for name in cluster.workers if str(name).startswith("a-"))
@@ -102,13 +110,13 @@ def test_what_is_counted_is_what_the_scheduler_has(cluster, eventually):
 
         def compare():
             scheduler = cluster.scheduler
-            counted = scheduler.plugins["scalable-workload"]
+            counted = workload_of(scheduler)
             walked = {"a": Counter(), "b": Counter()}
             for task in scheduler.tasks.values():
                 if task.state in ("processing", "queued", "no-worker"):
                     walked[next(iter(task.resource_restrictions))][task.prefix.name] += 1
             seen = {tag: Counter() for tag in walked}
-            for tag, kinds in counted.ready.items():
+            for tag, kinds in counted.ready_calls.items():
                 for kind, count in kinds.items():
                     seen[tag][kind.task] += count
             assert seen == walked
