@@ -1,6 +1,6 @@
-"""Knowledge for a plan, from the manifest's expectations and earlier runs.
+"""Forecasts, call counts and prices for a plan, from the manifest and earlier runs.
 
-The one place where run records, the task model and planning meet.
+Only this module combines run records, the task model and planning.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, si
 from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
 
-#: Number of the latest runs over which counts of calls are medians.
+#: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
 
 
@@ -51,9 +51,9 @@ def _samples(history: Iterable[EarlierRun]) -> Iterable[Sample]:
 def gather(
     spec: DeploymentSpec, prices: Prices | None = None, runs_dir: Path | None = None
 ) -> Knowledge:
-    """Return the knowledge for a plan.
+    """Return the forecasts, call counts and prices that a plan is based on.
 
-    Unreadable runs are passed over with a warning.
+    Unreadable runs are skipped with a warning.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
 
 
 def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
-    """Return (tag, task) -> median of the calls in the latest runs that made any."""
+    """Return (tag, task) -> median number of calls in the latest runs with such calls."""
     seen: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         for kind, count in run.counts.items():
@@ -142,8 +142,8 @@ def _match(
 ) -> tuple[dict[str, int], list[TaskSpec]]:
     """Return task -> calls for the manifest's tasks, and tasks that the manifest does not name.
 
-    Calls that were routed by tag are recorded by the name of their function. Where the pool has
-    exactly one task, and no run made calls of that task, they count as its calls.
+    Calls that were routed by tag are recorded by the name of their function. If a pool has exactly
+    one task, and no run made calls of that task, such calls count as calls of that task.
     """
     listed = {
         task.name: counts[task.component, task.name]

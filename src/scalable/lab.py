@@ -35,7 +35,8 @@ async def lab_cluster(
 ) -> AttachedCluster:
     """Start a detached cluster, and connect to it.
 
-    The extension ends a cluster by closing it: ``close()`` of this one ends it for everybody.
+    The extension ends a cluster by closing it. For that reason ``close()`` of the returned cluster
+    ends the cluster for all clients.
 
     Parameters
     ----------

@@ -1,11 +1,10 @@
 """Command lines that run a program inside apptainer, docker or podman.
 
-Rendering is pure (`request`, `render`). Other modules read from this machine: the installed
+The modules `request` and `render` do no I/O. Other modules read from this machine: the installed
 runtimes (`choose`), image and mounts (`check`), the paths of this Python (`host_python`), and the
 installed versions (`versions`).
 
-Not in here: starting and watching the rendered command (the providers), and the configuration of
-workers (``worker``).
+Providers start and watch the rendered command. The configuration of workers is in ``worker``.
 """
 
 from typing import TYPE_CHECKING

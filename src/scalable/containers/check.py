@@ -62,7 +62,7 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
-    """Make sure that an image is on this machine; fetch a missing one once for all workers.
+    """Make sure that an image is on this machine, so that workers need not fetch it.
 
     Parameters
     ----------

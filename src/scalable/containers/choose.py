@@ -8,11 +8,11 @@ from collections.abc import Callable
 from scalable.containers.request import Runtime
 from scalable.errors import ProviderError
 
-#: Runtimes in the order in which ``auto`` tries them: the usual one of clusters first, then the
-#: one without a daemon.
+#: Runtimes in the order in which ``auto`` tries them: apptainer is usual on clusters, and
+#: podman, unlike docker, needs no daemon.
 RUNTIMES: tuple[Runtime, ...] = ("apptainer", "podman", "docker")
 
-#: Value of a component's ``runtime`` that asks for the host's Python inside any runtime.
+#: Value of a component's ``runtime``: run this machine's Python in the container of any runtime.
 HOST = "host"
 
 
@@ -26,11 +26,11 @@ def choose_runtime(
     Parameters
     ----------
     asked
-        Value of the target: ``none``, ``auto`` or a name. ``none`` overrides the component, so
-        that a manifest made for a cluster runs on a laptop without containers.
+        Setting of the target: ``none``, ``auto`` or a runtime's name. ``none`` overrides
+        the component, so that a manifest made for a cluster runs on a laptop without containers.
     component_runtime
-        Value of the component, which otherwise overrides the target; None or ``host`` leaves the
-        choice to the target.
+        Setting of the component. It overrides the target's, unless that is ``none``. None or
+        ``host`` leaves the choice to the target.
     which
         Function that finds a program on PATH, such as :func:`shutil.which`.
 

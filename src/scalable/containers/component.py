@@ -31,13 +31,13 @@ def request_for(
     component
         Component with its image, runtime and mounts.
     asked
-        Value of the target: ``none``, ``auto`` or the name of a runtime.
+        Setting of the target: ``none``, ``auto`` or the name of a runtime.
     unit
-        Unique name of the unit that runs in it.
+        Unique name of the worker, or group of workers, that runs in the container.
     environment
         Variables of the worker.
     mounts
-        Host path -> container path, in addition to those of the component.
+        Host path -> container path, in addition to the component's mounts.
     which
         Function that finds a program on PATH.
 
@@ -62,18 +62,19 @@ def request_for(
         env=environment,
         gpus=component.gpus,
         host_python=read_host_python() if component.runtime == HOST else None,
-        # Otherwise files that a docker container writes belong to root.
+        # Without it, files that a docker container writes would belong to root.
         user=f"{os.getuid()}:{os.getgid()}" if runtime == "docker" and os.getuid() else None,
     )
 
 
 def prove(request: ContainerRequest) -> None:
-    """Start a container once, so that a fault shows before every worker has it.
+    """Start a container once as a trial, so that a fault shows before workers are started.
 
     Raises
     ------
     ProviderError
-        When the image is missing, its Python does not start, or its versions differ from ours.
+        When the image is missing, its Python does not start, or its package versions differ from
+        those of this process.
     """
     check_image(request)
     mismatch = describe_mismatch(read_versions(), probe_versions(request))

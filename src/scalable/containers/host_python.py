@@ -20,7 +20,7 @@ LINKS = 16
 
 @dataclass(frozen=True)
 class HostPython:
-    """A Python of the host, as a container sees it.
+    """The Python of this machine, and the paths that a container must mount to run it.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class PythonLayout:
     libraries
         Its standard library and its shared library, where they are not below a prefix.
     search_path
-        Where modules are found: site-packages, sources of editable installs, the workflow's
+        Entries of ``sys.path``: site-packages, sources of editable installs, the workflow's
         directory.
     protected
         Directories that no mount may hide.
@@ -61,10 +61,10 @@ class PythonLayout:
 
 
 def host_python_of(layout: PythonLayout) -> HostPython:
-    """Return the paths to mount for a Python. Pure.
+    """Return the interpreter of a layout, and the paths to mount for it. No I/O.
 
-    Roots are mounted whole unless that would hide a protected directory. For a Python in ``/usr``
-    the interpreter, the standard library and the packages are mounted, and ``/usr`` is not.
+    Prefixes are mounted as a whole unless that would hide a protected directory. For a Python in
+    ``/usr`` the interpreter, the standard library and the packages are mounted; ``/usr`` is not.
     """
     roots = [
         str(PurePath(path).parent.parent)
@@ -87,7 +87,7 @@ def host_python_of(layout: PythonLayout) -> HostPython:
 
 
 def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths that are not below another one."""
+    """Return the paths that are not below another of these paths."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda path: PurePath(path).parts):
         if not kept or not PurePath(path).is_relative_to(kept[-1]):
@@ -136,7 +136,7 @@ def _is(path: str) -> bool:
 
 
 def _links(executable: str) -> list[str]:
-    """Return a program and the targets of its links in order; all must exist inside too."""
+    """Return a program and the targets of its links in order; the container needs all of them."""
     chain = [executable]
     while Path(chain[-1]).is_symlink() and len(chain) < LINKS:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()

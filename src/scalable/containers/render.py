@@ -1,4 +1,4 @@
-"""Command lines and shell text for each runtime. Pure."""
+"""Command lines and shell text for each runtime. No I/O."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 def render_command(request: ContainerRequest, command: Sequence[str]) -> list[str]:
     """Return the command line that runs a command in a container.
 
-    It stays in the foreground, forwards its standard input and SIGTERM, and returns the command's
-    exit code.
+    The command line stays in the foreground, forwards standard input and SIGTERM to the command in
+    the container, and returns the exit code of that command.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
 
 
 def render_removal(request: ContainerRequest) -> list[str] | None:
-    """Return the command line that ends and removes a container; a missing one is no error.
+    """Return the command line that ends and removes a container; a missing container is no error.
 
     Returns
     -------
@@ -62,11 +62,11 @@ def render_batch(
     inherit: Sequence[str] = (),
     grace_s: int = STOP_S,
 ) -> str:
-    """Return the last lines of a batch script: run a command in a container, exit with its code.
+    """Return the end of a batch script: run a command in a container, exit with its code.
 
     A container of docker or podman is not a child of the job and would outlive it. The script
-    waits for it, and on SIGTERM stops and removes it. Each job appends its number to the
-    container's name, because the elements of an array share the script.
+    waits for the container, and stops and removes the container on SIGTERM. Each job
+    appends its number to the container's name, because the elements of an array share the script.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]
 
 
 def _mount_options(request: ContainerRequest) -> list[str]:
-    """Return the options for mounts; outer paths come first, as a later mount hides inner ones."""
+    """Return the mount options, outer directories first: a later mount hides what is inside."""
     mounts = [(inside, outside, False) for outside, inside in request.mounts.items()]
     if request.host_python is not None:
         mounts += [

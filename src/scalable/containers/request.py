@@ -34,8 +34,8 @@ class ContainerRequest:
     mounts
         Absolute path on the host -> absolute path in the container, writable.
     env
-        Environment in the container; no other variable of the host is passed on. Values show in
-        the list of processes, so that secrets must not be among them.
+        Environment in the container; no other variable of the host is passed on. Other
+        users can see the values in the list of processes: pass no secrets.
     gpus
         Number of GPUs; with more than 0 all NVIDIA GPUs of the machine are visible.
     workdir
@@ -95,7 +95,7 @@ class ContainerRequest:
 
 
 def container_name(unit: str) -> str:
-    """Return the name of a unit's container.
+    """Return the name of a unit's container (unit: a worker, or a group of workers).
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ def container_name(unit: str) -> str:
     Returns
     -------
     str
-        ``scalable-`` and the unit's name; a checksum keeps it unique where characters were
-        replaced.
+        ``scalable-`` and the unit's name. If characters of the name had to be replaced, a checksum
+        is appended to keep the result unique.
     """
     cleaned = re.sub(r"[^a-zA-Z0-9_.-]", "-", unit)
     mark = "" if cleaned == unit else f"-{zlib.crc32(unit.encode()):08x}"

@@ -1,4 +1,4 @@
-"""Comparison of the versions at both ends of a connection."""
+"""Comparison of package versions between this process and a worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-#: Packages whose versions must agree at both ends of a connection.
+#: Packages whose versions must agree between this process and a worker.
 PACKAGES = ("scalable", "distributed", "dask", "cloudpickle", "msgpack")
 
 
@@ -20,7 +20,8 @@ class Versions:
     python
         Version of Python, such as ``3.12.4``.
     packages
-        Package -> version, or None if it is not installed; unknown ones are left out.
+        Package -> version, or None if it is not installed; packages of unknown version are
+        left out.
     """
 
     python: str
@@ -33,7 +34,7 @@ def read_versions() -> Versions:
 
 
 def describe_mismatch(host: Versions, worker: Versions) -> str | None:
-    """Return the versions that differ between a worker and this process by more than a patch.
+    """Return a sentence that names version differences, except in patch numbers.
 
     Parameters
     ----------

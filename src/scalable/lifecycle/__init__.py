@@ -1,7 +1,7 @@
-"""Clusters as things of their own: wired, started, recorded, found, scaled and ended.
+"""The life of clusters: creating, recording, finding, scaling and ending them.
 
-The manifest, the plan and the client of a session are in ``session``; starting workers in a place
-is in ``providers``.
+The manifest, the plan and the client of a session are in ``session``; ``providers`` start workers
+in a place.
 """
 
 from typing import TYPE_CHECKING

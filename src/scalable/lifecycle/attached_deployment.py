@@ -19,19 +19,21 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 class AttachedDeployment:
-    """A detached cluster as its session uses it; closing only disconnects.
+    """A session's access to a detached cluster; closing it only disconnects.
+
+    A detached cluster outlives the process that made it.
 
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
 
     Attributes
     ----------
     cluster
         An :class:`~scalable.client.attached.AttachedCluster`.
     counts
-        Tag -> wanted workers, as last read or asked for here.
+        Tag -> wanted workers, as read at the start or last requested by this session.
     """
 
     def __init__(self, directory: ClusterDirectory) -> None:
@@ -55,7 +57,8 @@ class AttachedDeployment:
     def scaling_history(self) -> list[dict[str, Any]]:
         """Changes of wanted counts, oldest first.
 
-        All of them where the run record is on this machine, otherwise those asked for here.
+        These are all changes if the run record is on this machine; otherwise only the changes that
+        this session requested.
         """
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
@@ -64,11 +67,11 @@ class AttachedDeployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> workers wanted now."""
+        """Tag -> number of workers wanted now."""
         return {tag: pool.wanted for tag, pool in self.cluster.pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
-        """Bring pools to the plan's counts; ``source`` and ``reason`` go into the record."""
+        """Set pools to the plan's counts, and record ``source`` and ``reason``."""
         answer = self.cluster.order(dict(plan.workers_by_tag), source=source, reason=reason)
         before: Mapping[str, int] = answer["before"]
         logger.debug("counts asked for by %s: %s, before: %s", source, plan.workers_by_tag, before)

@@ -1,4 +1,4 @@
-"""The bounds of a manifest, applied to counts that are asked for while a cluster runs."""
+"""The manifest's bounds on worker counts, applied to counts requested while a cluster runs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from scalable.spec import DeploymentSpec, WorkerRange
 def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return counts limited to the bounds of the request.
+    """Return the requested worker counts, limited to the manifest's bounds.
 
-    A pool that is outside its bounds already may stay there, and moves no further away.
+    A pool whose wanted count is outside its bounds may keep that count, but move no further away.
 
     Parameters
     ----------
     spec
-        The request.
+        The request, with the bounds.
     wanted
         Tag -> workers wanted now, for all pools.
     counts
-        Tag -> workers asked for.
+        Tag -> requested workers.
     """
     held: dict[str, int] = {}
     for tag, count in counts.items():

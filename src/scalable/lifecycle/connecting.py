@@ -1,4 +1,4 @@
-"""Connections to a cluster: by name, by access file, or from a bare ``distributed.Client``."""
+"""Connections to a cluster: by name, by access file, or from a plain ``distributed.Client``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("scalable.lifecycle")
 
 LOADER = "scalable.lifecycle.connecting.load_security"
 LOADER_SETTING = "distributed.client.security-loader"
-#: The setting as an environment variable.
+#: Environment variable of the same setting.
 LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
 
 
@@ -76,12 +76,12 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
 def load_security(info: dict[str, Any]) -> Security | None:
     """Return the credentials for an address of one of this user's clusters, or None.
 
-    Dask calls it as its security loader.
+    Dask calls this function as its security loader.
 
     Parameters
     ----------
     info
-        Mapping with the key ``address``.
+        Mapping with the key ``address``: the scheduler's address.
     """
     from scalable.protocol.credentials import security_of
 
@@ -97,7 +97,7 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
 
 def install_loader() -> None:
-    """Let bare Dask clients of this process find the credentials of this user's clusters.
+    """Let plain Dask clients in this process find the credentials of this user's clusters.
 
     A loader that the user has configured stays in place.
     """
@@ -108,11 +108,11 @@ def install_loader() -> None:
 
 
 def snippet(directory: ClusterDirectory) -> str:
-    """Return code to paste for using a cluster; it holds no secret."""
+    """Return example code that uses a cluster; it contains no secret."""
     name = directory.record().name
     scheduler = directory.scheduler() or {}
     address = scheduler.get("address", "?")
-    # The link holds the token, and this code may end up in a shared file.
+    # The link contains the token of the live page, and this code may end up in a shared file.
     browser = (
         f"\n# In a browser: open the link of the live page that `scalable status {name}` shows\n"
         if scheduler.get("dashboard")

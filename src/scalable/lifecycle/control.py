@@ -24,14 +24,14 @@ def ask(
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> _Answer:
-    """Ask a scheduler and return its answer.
+    """Send a request to a cluster's scheduler, and return the answer.
 
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
     question
-        Calls a handler and returns its answer.
+        Coroutine function that calls one of the scheduler's handlers and returns its answer.
     timeout_s
         Longest wait for the answer, in seconds.
 
@@ -78,7 +78,7 @@ def ask(
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:
-    """Raise ClusterError when a cluster has certainly ended, so that nothing would answer."""
+    """Raise ClusterError if a cluster has certainly ended, so that no scheduler would answer."""
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):
         raise ClusterError(
@@ -88,10 +88,10 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
-    """Return the total of workers with these counts, and the target's max_workers if it is less.
+    """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
 
-    The result is None where the total is allowed, and where managers of other targets provision
-    workers too, because each target has its own limit.
+    Otherwise return None. Also return None if no count grows, or if several managers provide
+    workers, because each manager's target has its own limit.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -104,6 +104,6 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Set wanted counts of a running cluster; return the counts before and after."""
+    """Set wanted worker counts of a running cluster; return (counts before, counts after)."""
     answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
     return answer["before"], answer["after"]

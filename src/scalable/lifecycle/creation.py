@@ -1,4 +1,7 @@
-"""Creation of detached clusters. Nothing here imports the engine."""
+"""Creation of detached clusters, which outlive this process.
+
+This module does not import Dask.
+"""
 
 from __future__ import annotations
 
@@ -23,27 +26,27 @@ from scalable.spec import ClusterRecord, DeploymentSpec, Plan
 logger = logging.getLogger("scalable.lifecycle")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-#: Seconds without work after which a detached cluster ends, unless the manifest or user says other.
+#: Seconds without work after which a detached cluster ends, unless the manifest or user sets it.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
 
 
 @dataclass(frozen=True)
 class DetachOptions:
-    """Options of a detached cluster beside its manifest.
+    """Options of a detached cluster that are not in its manifest.
 
     Attributes
     ----------
     name
-        Name of the cluster; None to make it of project and target.
+        Name of the cluster; None for ``project-target``.
     idle_timeout_s, time_to_live_s
-        Seconds; None for the values of the target.
+        Idle timeout and time to live in seconds; None for the values of the target.
     workers
-        Whether managers are started, and not only the scheduler.
+        Whether managers (programs that start and end workers) are started, not only the scheduler.
     processes
-        Whether workers are processes although the target makes them threads.
+        Whether workers are processes even if the target asks for threads.
     dashboard_address
-        Address of the live page; None for that of the target.
+        Address of the live page; None for the target's address.
     """
 
     name: str | None = None
@@ -56,18 +59,18 @@ class DetachOptions:
 
 @dataclass(frozen=True)
 class ManagerRequest:
-    """A manager of a cluster that is to be made.
+    """The request for a manager, the program that starts and ends workers on one target.
 
     Attributes
     ----------
     spec
-        The request for its target.
+        Deployment spec of the manager's target.
     manifest_yaml
-        The manifest resolved for its target.
+        The manifest resolved for the manager's target.
     priority
-        Lower numbers are filled first.
+        Managers with lower numbers get workers first.
     limits
-        Tag -> upper limit of its workers.
+        Tag -> upper limit of the manager's workers.
     """
 
     spec: DeploymentSpec
@@ -78,20 +81,20 @@ class ManagerRequest:
 
 @dataclass(frozen=True)
 class Creation:
-    """A cluster that is to be made.
+    """The request for a detached cluster.
 
     Attributes
     ----------
     spec
-        The request for the target where its scheduler lives.
+        Deployment spec of the target where the scheduler runs.
     managers
-        Id -> manager.
+        Manager id -> request for the manager.
     plan
-        The plan that it is made by.
+        The plan, with the worker counts at the start.
     manifest_yaml
         The resolved manifest, for people.
     options
-        Options beside the manifest.
+        Options that are not in the manifest.
     sys_path
         Entries of ``sys.path`` for workers.
     """
@@ -116,9 +119,10 @@ def create(creation: Creation) -> ClusterDirectory:
     Raises
     ------
     ClusterError
-        When a cluster of that name exists already.
+        When a cluster with the same name exists already.
     ProviderError
-        When the place refuses. The cluster stays listed as ``creating``, and ``down`` ends it.
+        When the provider cannot start a program. The cluster stays listed as ``creating``, and
+        ``scalable down`` ends it.
     """
     record = _record(creation)
     if not _NAME.fullmatch(record.name):
@@ -155,7 +159,7 @@ def _refuse_bad_address(address: str | None) -> None:
 
 
 def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
-    """Return managers in the form of their cluster's record."""
+    """Return managers in the form in which the cluster's record stores them."""
     return {
         manager: {
             "target": request.spec.target_name,

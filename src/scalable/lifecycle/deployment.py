@@ -26,18 +26,18 @@ class Deployment:
     Parameters
     ----------
     provider
-        Provider that builds, scales and closes it.
+        Provider that builds, scales and closes the cluster.
     spec
         The request.
     run
-        Directory of its run record, or None.
+        Directory of the run record, or None.
 
     Attributes
     ----------
     cluster
         The provider's cluster handle.
     counts
-        Tag -> workers last asked for here.
+        Tag -> workers last requested through this object.
     scaling_history
         Rows of ``scaling.jsonl``: all changes of wanted counts, oldest first.
     """
@@ -55,9 +55,9 @@ class Deployment:
         self._wiring: Wiring
 
     def start(self, plan: Plan) -> None:
-        """Build the cluster and bring its pools to the plan's counts.
+        """Build the cluster and set its pools to the plan's counts.
 
-        If the provider has a ``ready_timeout_s``, it waits for the workers for that time.
+        If the provider has a ``ready_timeout_s``, wait at most that many seconds for the workers.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Deployment:
             cluster.on_event(recorder.event)
 
     def _show(self) -> None:
-        """List this cluster for other shells while it lives."""
+        """Let other processes of the user list this cluster while it runs."""
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
@@ -141,12 +141,12 @@ class Deployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> workers wanted now."""
+        """Tag -> number of workers wanted now."""
         pools = getattr(self.cluster, "pools", {})
         return self.counts | {tag: pool.wanted for tag, pool in pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
-        """Bring pools to the plan's counts through the provider, and record source and reason."""
+        """Let the provider set pools to the plan's counts, and record source and reason."""
         self._source = source, reason
         try:
             self._provider.scale(self.cluster, plan)
@@ -160,7 +160,7 @@ class Deployment:
         self.counts |= plan.workers_by_tag
 
     def _follow_load(self) -> None:
-        """Let the pools of an adaptive target follow their load."""
+        """If the target is adaptive, start scaling its pools with their load."""
         if not adaptive_bounds(self._spec).pools:
             return
         controller = getattr(self.cluster, "controller", None)

@@ -1,4 +1,4 @@
-"""Discovery of clusters: the recorded ones, and those found in the places themselves."""
+"""Discovery of clusters: recorded clusters, and clusters whose jobs or processes providers find."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger("scalable.lifecycle")
 PLUGIN_TIMEOUT_S = 5.0
 #: Seconds in which a scheduler answers for its status.
 STATUS_TIMEOUT_S = 3.0
-#: States in which a scheduler is asked.
+#: States of a cluster in which its scheduler is asked for the present status.
 ANSWERING = ("starting", "running", "degraded", "unmanaged")
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
@@ -36,7 +36,7 @@ class ClusterListing(Sequence[ClusterStatus]):
     Attributes
     ----------
     clusters
-        The clusters in order of creation; those without a record come last.
+        The clusters in order of creation; clusters without a record come last.
     errors
         One message for each plug-in or file that failed.
     """
@@ -61,7 +61,7 @@ class ClusterListing(Sequence[ClusterStatus]):
 def list_clusters() -> ClusterListing:
     """Return all clusters of this user that can be found from this machine.
 
-    A plug-in that raises, or does not answer within 5 s, loses only its own rows.
+    If a plug-in raises or does not answer within 5 s, only its own clusters are missing.
     """
     recorded, errors = _recorded()
     found, failures = _ask_plugins()
@@ -91,9 +91,9 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 
 def status(name: str) -> ClusterStatus:
-    """Return the status of one cluster, as its scheduler gives it now.
+    """Return the present status of one cluster, which its scheduler reports.
 
-    Where the scheduler cannot be asked, or does not answer, the status that it wrote last is taken.
+    If the scheduler cannot be asked or does not answer, return the status that it wrote to disk.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def status(name: str) -> ClusterStatus:
 
 
 def asking() -> bool:
-    """Return whether a plug-in of this process has still not answered."""
+    """Return whether a discovery plug-in that was asked has not answered yet."""
     return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
 
 

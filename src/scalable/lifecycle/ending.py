@@ -1,6 +1,6 @@
-"""The end of clusters.
+"""Ending clusters.
 
-Each step can be repeated. Until the last step the cluster is listed as ``deleting``.
+An interrupted end can be repeated. Until the last step the cluster is listed as ``deleting``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scalable.spec import ClusterRecord, ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Time for the scheduler to end its managers and itself before they are ended here, in seconds.
+#: Seconds that the scheduler has to end its managers and itself, before they are ended from here.
 ORDERLY_TIMEOUT_S = 45.0
 TERM_S = 5.0
 KILL_S = 5.0
@@ -36,7 +36,7 @@ def end(name: str) -> bool:
     Returns
     -------
     bool
-        False where no cluster has that name: it has ended already.
+        False if no cluster has that name, for example because it has ended already.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
-    """Ask the scheduler to end everything in order, and wait until it has."""
+    """Ask the scheduler to end workers, managers and itself, and wait for its end."""
     try:
         known = directory.scheduler()
     except ClusterError as error:
@@ -97,7 +97,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     try:
         control.ask(directory, lambda scheduler: scheduler.end("its end was requested"))
         for manager, its in directory.managers().items():
-            if is_alive(its) is False:  # it would be waited for in vain
+            if is_alive(its) is False:  # the scheduler would wait for it in vain
                 _report_gone(directory, manager, its.get("nonce", ""))
     except ClusterError as error:
         if is_alive(known) is None:
@@ -107,7 +107,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
         )
         return
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
-    # Until the process itself is gone: its directory goes a moment before.
+    # Wait for the process itself: its directory is removed a moment before the process ends.
     while is_alive(known) is not False and time.monotonic() < deadline:
         if is_alive(known) is None and not directory.path.exists():
             return
@@ -117,14 +117,14 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
 def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()) -> None:
     """End every process and job of a cluster, and remove its files, in that order.
 
-    Whatever has gone already is passed over.
+    Processes, jobs and files that are gone already are skipped.
 
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
     leave_alone
-        Services that are not ended: the scheduler that clears away after itself.
+        Programs that are not ended, such as ``scheduler`` if the scheduler itself is the caller.
     """
     if not directory.path.exists():
         return

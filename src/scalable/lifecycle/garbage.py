@@ -1,4 +1,4 @@
-"""Remains of clusters that have ended, and their removal."""
+"""Finding and removing the remains of clusters that have ended."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from scalable.spec import ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Age in seconds below which a directory may still become a cluster's.
+#: Age in seconds below which a directory is kept, because a cluster may be in the making.
 FRESH_S = 60.0
-#: The manager of a cluster elsewhere may come back, and needs its credentials; seconds.
+#: Seconds for which the files of a manager whose cluster is on another machine are kept: a
+#: restarted manager needs their credentials.
 GUEST_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """A remainder of a cluster that has ended.
+    """Something that an ended cluster has left behind.
 
     Attributes
     ----------
@@ -57,12 +58,12 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
     dry_run
         Whether remains are only listed.
     warn
-        Called with a message for each place that could not list its remains.
+        Function that is called with a message for each place that could not list its remains.
 
     Raises
     ------
     ProviderError
-        When the remains in a place do not end.
+        When a process or job that is left does not end.
     """
     found: list[Garbage] = []
     listing = list_clusters()

@@ -1,4 +1,4 @@
-"""Output of the programs of a cluster, also of those that have ended."""
+"""Output of a cluster's scheduler, managers and workers, including ended ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory
 from scalable.telemetry.streams import read_rows, stream_path
 
-#: Longest part of a log that is read, from its end, and longest line; bytes.
+#: Number of bytes that are read from the end of a log, and longest line in bytes.
 LONGEST_BYTES = 1_000_000
 #: Seconds between two looks at a followed log, and between two searches for new logs.
 POLL_S = 0.2
@@ -53,7 +53,8 @@ def log_files(
     pool
         Only workers of this tag.
     worker
-        Only this one. ``scheduler`` and ``manager-ID`` are returned only when asked for.
+        Only the log of this worker. The logs ``scheduler`` and ``manager-ID`` are returned only if
+        they are named here.
 
     Returns
     -------
@@ -102,7 +103,7 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
         if path.stem in recorded:
             found.append(LogFile(*recorded[path.stem], path))
         elif asked is None and path not in behind_links:
-            # Only this cluster writes there: the start of this worker was not recorded.
+            # Only this cluster writes here, so it is a worker whose start was not recorded.
             tag = _tag_of(path.stem, tags)
             found += [LogFile(path.stem, tag, path)] if tag is not None else []
     return found
@@ -139,7 +140,7 @@ def _changed(path: Path) -> float:
 
 
 def read_log(path: Path) -> str:
-    """Return the last lines of a log, at most a million bytes; empty where it is gone."""
+    """Return the last lines of a log, at most a million bytes; empty if the file is gone."""
     try:
         with path.open("rb") as file:
             _seek_last(file.fileno())
@@ -149,7 +150,7 @@ def read_log(path: Path) -> str:
 
 
 def _seek_last(descriptor: int) -> int:
-    """Seek the first whole line of the end of a log; return its position."""
+    """Seek to the first whole line in the last megabyte of a log; return its position."""
     start = max(0, os.fstat(descriptor).st_size - LONGEST_BYTES)
     os.lseek(descriptor, start, os.SEEK_SET)
     if start:
@@ -161,7 +162,7 @@ def _seek_last(descriptor: int) -> int:
 def follow_lines(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield worker and line, of existing and of new output, until the cluster is gone.
+    """Yield (worker, line) for existing and new output, until the cluster is gone.
 
     Parameters and errors are those of :func:`log_files`; workers that start later are followed too.
     """
@@ -184,7 +185,7 @@ def follow_lines(
 
 
 class _Tail:
-    """A reader of the lines of a log, from its end on.
+    """Follows a log like ``tail -f``, from the last megabyte on.
 
     Parameters
     ----------
@@ -198,7 +199,7 @@ class _Tail:
         self._torn = b""
 
     def lines(self, *, last: bool) -> list[str]:
-        """Return new lines; an unfinished line only when ``last``."""
+        """Return the lines written since the last call; an unfinished line only if ``last``."""
         *whole, self._torn = (self._torn + self._read()).split(b"\n")
         if self._torn and (last or len(self._torn) >= LONGEST_BYTES):
             whole.append(self._torn)

@@ -1,4 +1,4 @@
-"""Former name of ``scalable.programs.manager``, for jobs that were queued with it."""
+"""Old name of ``scalable.programs.manager``, kept for jobs that were queued under it."""
 
 from runpy import run_module
 

@@ -1,7 +1,7 @@
-"""Worker managers of detached clusters: attach, provision, leave.
+"""Managers of detached clusters: attaching, providing workers, leaving.
 
-A manager provisions workers for a cluster from one target, until it is told to leave or the cluster
-ends. It is a program of its own (``scalable.programs.manager``), or runs in the foreground.
+A manager starts and ends workers of a cluster on one target, until it is asked to leave or the
+cluster ends. It is a separate program (``scalable.programs.manager``), or runs in the foreground.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ManagerConfig:
     manager
         Id of the manager.
     spec
-        The request for its target.
+        Deployment spec of the manager's target.
     cluster_id, cluster_name, address
         Id and name of the cluster, and address of its scheduler.
     pem
@@ -68,13 +68,13 @@ class ManagerConfig:
     directory
         Private directory of the manager.
     log_dir
-        Directory for the output of its workers, or None.
+        Directory for the output of the manager's workers, or None.
     sys_path
         Entries of ``sys.path`` for its workers.
     priority
-        Lower numbers are filled first.
+        Managers with lower numbers get workers first.
     limits
-        Tag -> upper limit of its workers.
+        Tag -> upper limit of the manager's workers.
     """
 
     manager: str
@@ -93,7 +93,7 @@ class ManagerConfig:
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
     """Return the configuration of a manager that a cluster's record names.
 
-    It waits for the address of the scheduler, which starts at the same time.
+    Wait for the address of the scheduler, which starts at the same time as the manager.
     """
     record = directory.record()
     described = record.managers[manager]
@@ -115,7 +115,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 
 def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
-    """Wait until a cluster's scheduler listens, and return its address file."""
+    """Wait until a cluster's scheduler listens, and return the content of its address file."""
     deadline = time.monotonic() + ADDRESS_TIMEOUT_S
     while True:
         known = directory.scheduler()
@@ -132,12 +132,12 @@ def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
 
 
 class ManagerProcess:
-    """A manager, from attaching to leaving.
+    """The manager program, from attaching to the cluster until leaving it.
 
     Parameters
     ----------
     config
-        Its configuration.
+        Configuration of the manager.
     """
 
     def __init__(self, config: ManagerConfig) -> None:
@@ -165,14 +165,14 @@ class ManagerProcess:
             try:
                 await self._begin(comm)
             except BaseException:
-                # Attached without workers: otherwise the manager would count until its lease ends.
+                # Otherwise the scheduler would count on this manager until its lease ends.
                 await _quietly(calls, config.manager, self.nonce, gone=True)
                 raise
             return await self._stay(calls)
 
     async def _begin(self, comm: Any) -> None:
         config = self.config
-        # Not earlier: of two managers that attach at once, the refused one must leave no trace.
+        # Only after attaching: if two managers attach at once, the refused one leaves no files.
         private_directory(config.directory)
         note = {**identify_process(), "target": config.spec.target_name, "nonce": self.nonce}
         write_private(config.directory / MANAGER, json.dumps(note))
@@ -327,7 +327,7 @@ def attach_manager(
     manager
         Id of the manager.
     spec
-        The request for its target.
+        Deployment spec of the manager's target.
     limits, priority, sys_path
         As in :class:`ManagerConfig`.
     """

@@ -18,12 +18,12 @@ _INTERRUPTED = 130
 
 
 class SessionRecord:
-    """A run directory, as a session writes it.
+    """The run directory into which a session writes its record.
 
     Parameters
     ----------
     run
-        The directory.
+        Directory of the run.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -31,7 +31,7 @@ class SessionRecord:
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Begin a run, and announce it to the ``scalable run`` that started this process.
+        """Make a run directory, and tell its path to the ``scalable run`` around this process.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class SessionRecord:
         self.run.append("artifacts", row)
 
     def close(self, error: BaseException | None) -> None:
-        """End the run with the status that follows from the error, or from its absence."""
+        """End the run as completed, cancelled or failed, depending on the error."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.run.close("completed")
         elif isinstance(error, KeyboardInterrupt):
@@ -87,7 +87,7 @@ class SessionRecord:
 
 
 def announce_run(path: Path | None) -> None:
-    """Announce a run to the ``scalable run`` that started this process, if one did."""
+    """Tell the path of a run to the ``scalable run`` that started this process, if any."""
     listing = os.environ.get(settings.RUN_LIST)
     if listing and path is not None:
         # That process may be gone by now; then nobody reads the list.
@@ -96,7 +96,7 @@ def announce_run(path: Path | None) -> None:
 
 
 def _text(error: BaseException) -> str:
-    """Return the message of an error, also of one whose ``__str__`` fails."""
+    """Return the message of an error, even if its ``__str__`` fails."""
     lines = traceback.format_exception_only(error)
     own = next((line for line in lines if type(error).__name__ in line), lines[-1])
     return own.strip().partition(": ")[2]

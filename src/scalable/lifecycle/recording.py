@@ -1,4 +1,4 @@
-"""Records of clusters that are to be made. Nothing here imports the engine."""
+"""Creation of the records of new clusters. This module does not import Dask."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 def default_name(spec: DeploymentSpec) -> str:
-    """Return the name of a cluster that is given none: project and target."""
+    """Return the default name of a cluster: ``project-target``."""
     slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{spec.project_name}-{spec.target_name}")
     return slug.strip("-.") or "cluster"
 
 
 def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
-    """Return the record of a cluster that this process makes, as far as every cluster has it."""
+    """Return the record of a new cluster, with the fields that every kind of cluster has."""
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:
@@ -53,7 +53,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
 
 
 def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
-    """Record a cluster of this process so that others can list it; None where that fails.
+    """Write the record of this process's cluster, so that it is listed; None if that fails.
 
     A cluster that cannot be listed can still run.
     """

@@ -1,4 +1,4 @@
-"""Requests for the managers of a cluster that is to be detached."""
+"""Requests for the managers of a detached cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Return the manifest with the options of the command merged in.
+    """Return the manifest with the command's option ``--processes`` applied.
 
     Raises
     ------
@@ -33,14 +33,16 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
-    """Return id -> request of each manager: those of the manifest, or one on its own target.
+    """Return manager id -> request, for the managers of a cluster.
+
+    Without managers in the manifest there is one, on the target of the scheduler.
 
     Parameters
     ----------
     manifest
         The manifest with all targets.
     resolved
-        The manifest resolved for the target where the scheduler lives.
+        The manifest resolved for the target where the scheduler runs.
 
     Raises
     ------
@@ -59,7 +61,7 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:
-    """Raise ManifestError where workers are threads: they end with the process that asks."""
+    """Raise ManifestError if workers are threads, which would end with this process."""
     if spec.options.get("processes") is False:
         raise ManifestError(
             f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
@@ -68,9 +70,10 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Return ``sys.path`` for workers: that of this process, and the manifest's directory.
+    """Return ``sys.path`` for workers: the present one, and the manifest's directory.
 
-    ``scalable up`` runs no script, so that no entry would lead to the modules of the workflow.
+    ``scalable up`` runs no script: without the manifest's directory, workers would not find the
+    modules of the workflow.
     """
     entries = [entry or str(Path.cwd()) for entry in sys.path]
     if spec.workflow_dir is not None and spec.workflow_dir not in entries:
@@ -79,6 +82,6 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
 
 
 def _unused(target: str, taken: Mapping[str, object]) -> str:
-    """Return the id of a manager: its target, with a number where that id is taken."""
+    """Return an id for a manager: its target, with a number if that id is taken."""
     names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
     return next(name for name in names if name not in taken and name != SCHEDULER)

@@ -1,4 +1,4 @@
-"""Clusters that exist already: found by name, and their managers brought back."""
+"""Existing clusters: finding a usable one by name, and restarting its managers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
-    """Return a usable cluster of that name, or None; the remains of an ended one are removed.
+    """Return the usable cluster of a name, or None; remove the remains of an ended one.
 
     Raises
     ------
@@ -54,13 +54,13 @@ def find_exactly(name: str) -> ClusterDirectory | None:
         if directory.record().name == name:
             return directory
     if unread:
-        # It may be one of the unreadable ones, and running.
+        # The cluster may be running, and its record unreadable.
         raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     return None
 
 
 def resume(name: str) -> list[str]:
-    """Start those managers of a cluster that have ended; they adopt their workers.
+    """Restart the managers of a cluster that have ended; they take over running workers.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def resume(name: str) -> list[str]:
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
-    """Return lost managers that were attached by hand, and have to be attached again by hand."""
+    """Return ids of lost managers that a user attached by hand and has to attach again."""
     own = directory.record().managers
     said = (directory.status() or {}).get("managers", ())
     return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -1,4 +1,4 @@
-"""Rows of ``scaling.jsonl``."""
+"""Rows of ``scaling.jsonl``, the changes of worker counts in a run record."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def scaling_row(tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-    """Return the row of a change of a wanted count.
+    """Return the row that records a change of a pool's wanted worker count.
 
     Parameters
     ----------
     tag, before, after
-        The pool and its counts.
+        Tag of the pool, and its wanted count before and after the change.
     reason, source
         Reason of the change, and its source: ``plan``, ``manual`` or a policy.
     """

@@ -1,4 +1,4 @@
-"""Former name of ``scalable.programs.scheduler``, for jobs that were queued with it."""
+"""Old name of ``scalable.programs.scheduler``, kept for jobs that were queued under it."""
 
 from runpy import run_module
 

@@ -1,7 +1,7 @@
-"""The programs of a detached cluster, its scheduler and its managers: start and state.
+"""Start and state of a detached cluster's programs: its scheduler and its managers.
 
-They are processes apart from ours, or jobs of the provider. Programs that were started are noted in
-``services.json``.
+A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
+programs that were started.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("scalable.lifecycle")
 
 SCHEDULER = "scheduler"
 START_TIMEOUT_S = 30.0
-#: Starts "$@" apart from this process, and prints its process id.
+#: Shell text that starts "$@" in the background and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
@@ -39,13 +39,13 @@ def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
 
 
 def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
-    """Start one of a cluster's managers."""
+    """Start one of a cluster's managers, the programs that start and end workers."""
     program = [sys.executable, "-m", "scalable.programs.manager"]
     _start(directory, manager, [*program, str(directory.path), manager], spec)
 
 
 def service_name(manager: str) -> str:
-    """Return the name of a program in messages and logs."""
+    """Return the name of the scheduler or a manager in messages and logs."""
     return SCHEDULER if manager == SCHEDULER else f"manager-{manager}"
 
 
@@ -106,7 +106,7 @@ def _notes(directory: ClusterDirectory) -> dict[str, dict[str, Any]]:
 def _readable(
     read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
 ) -> dict[str, Any]:
-    """Return the content of a file; empty, with a warning, where it cannot be used."""
+    """Return what ``read`` reads from a file; if it fails, log a warning and return {}."""
     try:
         return dict(read(directory) or {})
     except (ClusterError, OSError) as error:
@@ -115,9 +115,9 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Return service -> process, for the programs that were started as processes.
+    """Return program -> its process, for programs that were started as processes.
 
-    An unusable file is passed over with a warning, so that the cluster can still be ended.
+    An unusable file is skipped with a warning, so that the cluster can still be ended.
     """
     notes = _readable(_notes, directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
@@ -131,7 +131,7 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
 
 
 def is_running(directory: ClusterDirectory, service: str) -> bool:
-    """Return whether a program runs, or was submitted and has not begun."""
+    """Return whether a program runs, or is a submitted job that has not begun."""
     known = identities(directory).get(service)
     if known is not None:
         return is_alive(known) is not False

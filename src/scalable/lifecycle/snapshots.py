@@ -1,4 +1,4 @@
-"""Snapshots of a cluster's status on disk, for everybody who lists clusters."""
+"""Snapshots of a cluster's status on disk, which other processes read to list clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.scheduler.controller import Controller
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: A status that says nothing new is written again after this time, in seconds.
+#: Seconds after which an unchanged status is written again.
 INTERVAL_S = 2.0
 #: Shortest time between two snapshots, in seconds: changes in between make one snapshot.
 PAUSE_S = 0.1
@@ -21,14 +21,14 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Snapshots:
-    """Writer of ``status.json``: builds it in the scheduler's event loop, writes it in a thread.
+    """Writer of ``status.json``: builds the status in the event loop, writes it in a thread.
 
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
     controller
-        The controller whose status is written.
+        Controller of the scheduler, which reports the status.
     """
 
     def __init__(self, directory: ClusterDirectory, controller: Controller) -> None:
@@ -43,14 +43,14 @@ class Snapshots:
         self._writer: threading.Thread | None = None
 
     def changed(self) -> None:
-        """Take note of a change; from any thread. A snapshot follows within :data:`PAUSE_S`."""
+        """Schedule a snapshot, due within :data:`PAUSE_S`; may be called from any thread."""
         self._changed = True
         if not self._running and not self._closed:
             self._running = True
             self._loop.add_callback(self._snapshot)
 
     def close(self) -> None:
-        """Write nothing from now on; returns when the last snapshot is on disk."""
+        """Stop writing; return when the last snapshot is on disk, or after 5 s."""
         self._closed = True
         writer = self._writer
         if writer is not None:

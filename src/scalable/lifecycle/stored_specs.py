@@ -1,4 +1,4 @@
-"""The specs that a detached cluster keeps, for its scheduler and its managers."""
+"""Deployment specs that a detached cluster stores for its scheduler and managers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ logger = logging.getLogger("scalable.lifecycle")
 def encoded(spec: DeploymentSpec) -> str | None:
     """Return the JSON form of a spec, or None where its options have no JSON form.
 
-    Options of a provider without an option model may be anything; then the manifest is read again.
+    Options of a provider without an option model may be any objects. In that case
+    :func:`stored_spec` reads the manifest instead.
     """
     try:
         return encode_spec(spec)
@@ -31,14 +32,14 @@ def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> Depl
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
     manager
         Id of the manager; None for the scheduler.
 
     Raises
     ------
     ClusterError
-        When the file is damaged, or was written by a release with another form.
+        When the file is damaged, or was written by a release with another file format.
     """
     text = directory.spec_text(manager)
     if text is None:
@@ -50,8 +51,8 @@ def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> Depl
 
 
 def _from_manifest(directory: ClusterDirectory, manager: str | None) -> DeploymentSpec:
-    # Imported here: this is the exception, and pydantic takes longer to import than a manager
-    # otherwise takes to start.
+    # Imported here because it is rarely needed: importing pydantic takes longer than starting a
+    # manager.
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
 

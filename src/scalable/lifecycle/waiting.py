@@ -1,4 +1,7 @@
-"""Waiting for a detached cluster that was just started. Nothing here imports the engine."""
+"""Waiting for a detached cluster that was just started.
+
+This module does not import Dask.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from scalable.records import ClusterDirectory, status_of
 from scalable.spec import ClusterStatus
 
 READY_POLL_S = 0.05
-#: Longer than a job for a manager may reasonably wait in a queue, in seconds.
+#: Longest wait for a manager in seconds; its job may wait in a queue.
 MANAGER_TIMEOUT_S = 3600.0
 
 
@@ -27,13 +30,13 @@ def wait_until_ready(
     Parameters
     ----------
     directory
-        The cluster.
+        Directory of the cluster.
     on_status
-        Called with the status each time that it is read.
+        Function that is called with the status each time that it is read.
     timeout_s
         Longest wait in seconds.
     workers
-        Whether workers are awaited, and not only the scheduler.
+        Whether to wait for workers, and not only for the scheduler.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
 
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
-    """Wait until managers have attached.
+    """Wait until managers have attached to the scheduler.
 
     Raises
     ------

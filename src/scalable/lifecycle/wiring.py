@@ -1,6 +1,6 @@
-"""The one wiring of a scheduler: its recorder, its status on disk, its load-following pools.
+"""The parts that run beside a scheduler: run recorder, status on disk, scaling with load.
 
-The scheduler of a detached cluster and an embedded one are wired alike.
+Schedulers of detached and of embedded clusters have the same parts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class Wiring:
-    """The parts beside a scheduler, from their start to their end.
+    """Starts and stops the parts that run beside a scheduler.
 
     Parameters
     ----------
     record
         Record of the cluster.
     directory
-        Directory of the cluster; None where it is not on record.
+        Directory of the cluster; None if the cluster has no record.
     run
-        Record of the run, or None.
+        Run directory to record in, or None.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Wiring:
         self._snapshots: Snapshots | None = None
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
-        """Record the calls of a scheduler in the run; in the scheduler's event loop."""
+        """Start recording calls in the run; to be called in the scheduler's event loop."""
         if self._run is None:
             return None
         from scalable.scheduler.ledger import Ledger
@@ -56,13 +56,13 @@ class Wiring:
         return self._recorder
 
     def stop_recorder(self) -> None:
-        """Write what the recorder still holds; in the scheduler's event loop."""
+        """Stop recording and write buffered rows; to be called in the scheduler's event loop."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-        """Record a change of a wanted count, and return the row."""
+        """Record a change of a wanted worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
@@ -71,14 +71,14 @@ class Wiring:
     def announce(
         self, address: str, *, dashboard: str | None = None, log_dir: Path | None = None
     ) -> None:
-        """Write where the scheduler is.
+        """Write the scheduler's address and process to the cluster's directory.
 
         Parameters
         ----------
         address, dashboard
             Address of the scheduler, and link to its live page with the token, or None.
         log_dir
-            Directory for the output of workers; None for the run's.
+            Directory for the output of workers; None for that of the run.
         """
         if self._directory is None:
             return
@@ -95,7 +95,7 @@ class Wiring:
         )
 
     def show_status(self, controller: Controller) -> None:
-        """Keep the status on disk up to date from now on."""
+        """Start writing the status to disk whenever it changes."""
         if self._directory is None:
             return
         from scalable.lifecycle.snapshots import Snapshots
@@ -105,12 +105,12 @@ class Wiring:
         self._snapshots.changed()
 
     def stop_status(self) -> None:
-        """Write no status from now on."""
+        """Stop writing the status."""
         if self._snapshots is not None:
             self._snapshots.close()
 
     def follow_load(self, controller: Controller) -> None:
-        """Let the pools of an adaptive target follow their load."""
+        """Start scaling the cluster's adaptive pools with their load."""
         record = self._record
         controller.adaptation.follow(
             {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},

@@ -1,4 +1,7 @@
-"""The program of a worker manager: ``python -m scalable.programs.manager DIRECTORY ID``."""
+"""The program of a manager: ``python -m scalable.programs.manager DIRECTORY ID``.
+
+A manager starts and ends workers of a cluster on one target.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ logger = logging.getLogger("scalable.programs")
 
 
 def main() -> None:
-    """Run one of the managers that a cluster's record names."""
+    """Run the manager that the command line names."""
     log_to_stderr()
     directory, manager = ClusterDirectory(Path(sys.argv[1])), sys.argv[2]
     try:

@@ -1,7 +1,7 @@
 """The program of a scheduler: ``python -m scalable.programs.scheduler DIRECTORY``.
 
-It serves until its end is requested, or its idle timeout or time to live is over; then it removes
-what is left of its cluster.
+The program runs until its end is requested, or its idle timeout or time to live is over. Then it
+removes the remaining processes, jobs and files of its cluster.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ async def serve(directory: ClusterDirectory) -> str:
 
 
 def _listening(spec: DeploymentSpec) -> dict[str, Any]:
-    """Return where the scheduler listens, as arguments of Dask's server."""
+    """Return the host, port or interface to listen on, as arguments of Dask's scheduler."""
     interface = spec.options.get("interface")
     if provider_traits(spec.provider_name).on_this_machine and not interface:
         return {"host": LOOPBACK, "port": 0}
-    # The default port is that of a scheduler in the user's process: both may run on one node.
+    # The default port is left to a scheduler in the user's process, which may run here too.
     written = "scheduler_port" in spec.written_options
     listening = {"port": spec.options["scheduler_port"] if written else 0}
     return listening | ({"interface": interface} if interface else {})
@@ -134,7 +134,7 @@ def _announce(
 
 
 def main() -> None:
-    """Serve, then remove what is left of the cluster."""
+    """Run the scheduler until it ends, then remove the remains of its cluster."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

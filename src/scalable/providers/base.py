@@ -1,9 +1,9 @@
-"""The contract of providers, the plug-ins that know one kind of place each.
+"""The interface of providers. A provider is the plug-in for one kind of place to run workers.
 
 A third party implements exactly :class:`DeploymentProvider` and registers the class, at run time
 with :func:`scalable.providers.registry.register_provider` or through an entry point in the group
-``scalable.providers``. Nothing of the engine is imported here, so that validating and planning stay
-light.
+``scalable.providers``. This module does not import Dask, so that validating and
+planning start quickly.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class OptionsModel:
 
 @runtime_checkable
 class ClusterHandle(Protocol):
-    """A running cluster for its users. Any ``distributed`` cluster object is a cluster handle."""
+    """A running cluster, as its users see it.
+
+    Any cluster object of ``distributed`` is a cluster handle.
+    """
 
     @property
     def name(self) -> str:
@@ -108,15 +111,15 @@ class DeploymentProvider(Protocol):
     name: str
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check the request offline; contact nothing and change nothing."""
+        """Check the request without contacting the place or changing anything."""
 
     def build_cluster(self, spec: DeploymentSpec) -> ClusterHandle:
-        """Start a scheduler, without workers where the place allows it.
+        """Start a scheduler; start no workers yet if the place allows that.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When the place refuses; nothing is left running.
+            When the place refuses the cluster; nothing is left running.
         """
 
     def scale(self, cluster: ClusterHandle, plan: ScalePlan) -> None:
@@ -130,7 +133,11 @@ class DeploymentProvider(Protocol):
 
 
 class ClusterServices(Protocol):
-    """Runner of the programs of a detached cluster in the place of a provider."""
+    """Starts the scheduler and managers of a detached cluster in the place of a provider.
+
+    A detached cluster outlives the process that made it. A manager is the program that starts and
+    ends its workers.
+    """
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
         """Start a program; return when the start is recorded, not when the program runs.
@@ -142,28 +149,28 @@ class ClusterServices(Protocol):
         service
             ``scheduler``, or the id of a manager.
         program
-            Its command line.
+            Command line of the program.
         log
             File for its output.
         """
 
     def state(self, cluster_id: str) -> Mapping[str, str]:
-        """Return service -> ``pending`` or ``running``, without those that have ended."""
+        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
 
 
 class ClusterLifecycle(Protocol):
-    """Optional methods of a provider, for clusters that outlive the process that made them.
+    """Optional methods of a provider, for detached clusters, which outlive their creator.
 
     Each method may be left out: without ``pools`` a target cannot be detached; without ``discover``
-    and ``delete`` resources without a record are not found; without ``services`` the programs of a
-    cluster are processes of the machine of the user.
+    and ``delete`` jobs and processes of clusters without a record are not found; without
+    ``services`` the scheduler and managers of a cluster are processes of the user's machine.
     """
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools of one worker manager; start nothing.
+        """Return the pools whose workers one manager will start; start nothing yet.
 
-        With ``site.detached`` their units outlive the manager's process, carry the cluster's id and
-        their own names, and are found again by ``launcher.adopt()``.
+        If ``site.detached``, the workers outlive the manager's process. They carry the cluster's id
+        and their own names, by which ``launcher.adopt()`` finds them again.
 
         Raises
         ------
@@ -172,25 +179,31 @@ class ClusterLifecycle(Protocol):
         """
 
     def discover(self) -> Iterable[Mapping[str, Any]]:
-        """Return one row for each cluster of this user and state directory that has resources here.
+        """Return one row for each of this user's clusters with jobs or processes in this place.
+
+        Only clusters of the present state directory count.
 
         Returns
         -------
         iterable of mapping
-            ``id`` (the cluster's UUID), ``provider``, and ``what``, a description of the resources.
-            Empty where the place does not exist here. It returns or raises within seconds.
+            ``id`` (the cluster's UUID), ``provider``, and ``what``, a description of the jobs or
+            processes. Empty where this machine has no access to the place. The method returns
+            or raises within seconds.
         """
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End all resources that carry the id of a cluster, except the calling process or job.
+        """End all jobs and processes of a cluster, except the calling process or job.
 
-        Return once they have ended, with a description of each; empty if there are none.
+        Return a description of each, once all have ended; empty if there are none.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When a resource does not end in time.
+            When a job or process does not end in time.
         """
 
     def services(self, spec: DeploymentSpec | None = None) -> ClusterServices:
-        """Return the runner of schedulers and managers; without a spec it only tells states."""
+        """Return an object that starts schedulers and managers.
+
+        Without ``spec`` the object can only report the states of programs.
+        """

@@ -20,7 +20,7 @@ _registered: dict[str, type[Any]] = {}
 
 
 def _is_built_in(key: str) -> bool:
-    """Return whether a folder beside this file has the name; each exports PROVIDER."""
+    """Return whether a built-in provider has the name, which is that of its folder here."""
     found = find_spec(f"{__package__}.{key}") if key.isidentifier() else None
     return found is not None and found.submodule_search_locations is not None
 
@@ -52,14 +52,14 @@ def register_provider(name: str, cls: type[Any]) -> None:
     Parameters
     ----------
     name
-        Case does not matter.
+        Name of the provider; case does not matter.
     cls
         A class with the methods of :class:`scalable.providers.base.DeploymentProvider`.
 
     Raises
     ------
     ValueError
-        When the name is taken.
+        When another provider has the name.
     """
     key = name.lower()
     if _is_known(key):
@@ -78,7 +78,7 @@ def provider_class(name: str) -> type[Any]:
     Raises
     ------
     UnknownProviderError
-        A KeyError that lists what exists.
+        When no provider has the name; a KeyError whose hint lists the known providers.
     ProviderError
         When an installed provider cannot be imported.
     """
@@ -100,12 +100,12 @@ def provider_class(name: str) -> type[Any]:
 
 
 def get_provider(name: str) -> Any:
-    """Return an instance of a provider. Errors as in :func:`provider_class`."""
+    """Return an instance of a provider; errors are those of :func:`provider_class`."""
     return provider_class(name)()
 
 
 def provider_traits(name: str) -> Traits:
-    """Return the traits of a provider, without loading it where it is built in.
+    """Return the traits of a provider; a built-in provider is not imported for this.
 
     Errors are those of :func:`provider_class`.
     """
@@ -125,7 +125,7 @@ def inside_job_of(name: str) -> bool:
     try:
         variable = provider_traits(name).job_variable
     except ProviderError:
-        return False  # who uses the provider gets the error
+        return False  # the error is raised when the provider is used
     return variable is not None and variable in os.environ
 
 
@@ -164,6 +164,7 @@ def option_models() -> Mapping[str, Any]:
     """Return the pydantic models of providers' options, by the provider's name in lower case.
 
     A provider is loaded when its model is looked up. The model is None where the provider accepts
-    any option, and where it is a plug-in that cannot be loaded: its error comes when it is used.
+    any option, and where the provider is a plug-in that cannot be imported; the import error is
+    raised when the provider is used.
     """
     return _OptionModels()

@@ -1,6 +1,6 @@
 """Clusters on disk: their records, addresses, credentials and reported status.
 
-Files are read and written here. Talking to a cluster, and ending one, is ``lifecycle``.
+This package only reads and writes files. ``lifecycle`` talks to clusters and ends them.
 """
 
 from scalable.records.access_file import (

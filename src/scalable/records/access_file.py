@@ -17,16 +17,16 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class AccessFile:
-    """Address of a cluster, and the credentials that open it.
+    """Address of a cluster, and the credentials for connecting to it.
 
     Attributes
     ----------
     id, name, address
-        The cluster and its scheduler.
+        Id and name of the cluster, and address of its scheduler.
     pem
         Keyword of ``distributed.Security`` -> PEM text.
     tags, tasks, labels
-        Tags, task -> tag, and label -> tags of its manifest.
+        From the cluster's manifest: the tags, task -> tag, and label -> tags.
     """
 
     id: str
@@ -39,7 +39,7 @@ class AccessFile:
 
     @classmethod
     def of(cls, directory: ClusterDirectory) -> AccessFile:
-        """Return the access to a cluster that is recorded on this machine.
+        """Return address and credentials of a cluster that is recorded on this machine.
 
         Raises
         ------
@@ -70,7 +70,7 @@ class AccessFile:
 
 
 def find_access(name: str) -> AccessFile:
-    """Return the access to a cluster.
+    """Return address and credentials of a cluster.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def find_access(name: str) -> AccessFile:
 
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
-    """Write the access to a cluster to a file that only its owner may read."""
+    """Write a cluster's address and credentials to a file that only its owner may read."""
     write_private(
         path, json.dumps({"version": _VERSION, **asdict(AccessFile.of(directory))}) + "\n"
     )

@@ -28,18 +28,18 @@ STATUS = "status.json"
 MANIFEST = "manifest.yaml"
 SPEC = "spec.json"
 PLAN = "plan.json"
-#: Programs that were started, each with its process.
+#: File with the programs that were started, each with its process or job.
 SERVICES = "services.json"
-#: Process of a manager, in the directory of the manager.
+#: File with the process of a manager, in the directory of the manager.
 MANAGER = "manager.json"
-#: Process of the user, in the directory of an embedded cluster.
+#: File with the process of the user, in the directory of an embedded cluster.
 OWNER = "owner.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
 #: Longest wait for the lock, which is held for milliseconds; seconds.
 LOCK_TIMEOUT_S = 30.0
-#: Types that readers of status and services rely on.
+#: Types that values under these keys must have in every file.
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "written_at": (int, float),
     "pools": dict,
@@ -53,9 +53,9 @@ _LOCK_POLL_S = 0.02
 class ClusterDirectory:
     """The private directory of one cluster.
 
-    Each file has one writer: the creator of the cluster (or the process that deletes it) writes the
-    record, the scheduler and the managers write the files about themselves. All are replaced in one
-    step.
+    Each file has one writer. The creator of the cluster (or the process that deletes it) writes the
+    record; the scheduler and the managers write the files about themselves. Files are replaced
+    atomically.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class ClusterDirectory:
         spec: str | None = None,
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Record a cluster before anything of it exists.
+        """Create the directory of a new cluster, before its processes are started.
 
         Raises
         ------
@@ -112,17 +112,17 @@ class ClusterDirectory:
         return made
 
     def set_stage(self, stage: str) -> None:
-        """Record the stage of making or deleting; do nothing where the cluster is gone."""
+        """Set the stage (creating, made, deleting) in the record; do nothing without a record."""
         with suppress(FileNotFoundError):
             self.write_record(replace(self.record(), stage=stage))
 
     def write_record(self, record: ClusterRecord) -> None:
-        """Replace the record."""
+        """Replace the record of the cluster."""
         self._write(RECORD, record.to_dict())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of this directory, which other processes respect."""
+        """Hold the lock of this directory during a ``with`` block."""
         with _locked(self.path):
             yield
 
@@ -172,11 +172,11 @@ class ClusterDirectory:
         return self._read(STATUS)
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Write the status."""
+        """Write the status, as the scheduler reports it."""
         self._write(STATUS, status)
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan that the cluster was made by."""
+        """Return the plan for which the cluster was made, as plain values; empty without one."""
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
@@ -218,7 +218,7 @@ class ClusterDirectory:
         return self.path if manager is None else self.manager_directory(manager)
 
     def managers(self) -> dict[str, dict[str, Any]]:
-        """Return id -> process of each manager that was let in."""
+        """Return manager id -> process, for managers that the scheduler has accepted."""
         found = {}
         for path in (self.path / "managers").glob(f"*/{MANAGER}"):
             try:
@@ -246,12 +246,12 @@ class ClusterDirectory:
             write_private(directory / name, text)
 
     def pem(self) -> dict[str, str]:
-        """Return keyword of ``distributed.Security`` -> PEM text.
+        """Return the credentials: keyword of ``distributed.Security`` -> PEM text.
 
         Raises
         ------
         ClusterError
-            When others could use the files, or files are missing.
+            When other users could read the files, or files are missing.
         """
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]
@@ -286,7 +286,7 @@ class ClusterDirectory:
 
 
 def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
-    """Return texts by the keywords of ``distributed.Security``; all roles share them."""
+    """Return keyword of ``distributed.Security`` -> PEM text; all roles share one certificate."""
     fields = {"tls_ca_file": authority}
     for role in _ROLES:
         fields |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}

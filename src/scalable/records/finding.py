@@ -1,4 +1,4 @@
-"""Recorded clusters by name, and their status."""
+"""Finding recorded clusters by name, and their status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def find(name: str) -> ClusterDirectory:
     UnknownClusterError
         When no cluster matches; the hint lists the known names.
     ClusterError
-        When several clusters match, with what tells them apart; or when none does, and some records
+        When several clusters match (the message lists them), or when none matches and some records
         cannot be read.
     """
     records: list[tuple[ClusterDirectory, ClusterRecord]] = []
@@ -62,7 +62,7 @@ def find(name: str) -> ClusterDirectory:
     if len(meant) == 1:
         return meant[0]
     if not meant and unread:
-        # It may be one of the unreadable ones and running: it must not pass for gone.
+        # The cluster may be running and its record unreadable: it must not pass for gone.
         raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
@@ -83,7 +83,7 @@ def status_of(
     now
         Epoch seconds.
     answer
-        Status that the scheduler has just given; None to take the last one that it wrote.
+        Status that the scheduler has just given; None to use the status on disk.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def status_of(
 def _sight(record: ClusterRecord, scheduler: dict[str, object] | None) -> Sight | None:
     identity = record.creator if record.embedded else scheduler
     if not identity:
-        # It never listened: only a restart of the machine since then shows that it never will.
+        # The scheduler never listened; only a restart of the machine proves that it never will.
         return Sight(alive=None, another=True) if rebooted(record.creator) else None
     another = rebooted(identity) or number_taken(identity)
     return Sight(is_alive(identity), another)

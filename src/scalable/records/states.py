@@ -1,4 +1,4 @@
-"""The state of a cluster, from its record, its last status and its process. Pure."""
+"""The state of a cluster, from its record, its last status and its process. No I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Nouns: frozen dataclasses that are written as JSON and read from it.
+"""Frozen dataclasses that describe clusters, workers and plans, with their JSON forms.
 
-No I/O, no Dask, no validation of files (that is ``manifest``), no decisions (those are ``planning``
-and ``scaling``).
+This package does no I/O and does not import Dask. ``manifest`` validates files; ``planning`` and
+``scaling`` make decisions.
 """
 
 from typing import TYPE_CHECKING

@@ -29,44 +29,48 @@ _KINDS: Mapping[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_MAP
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """The request for a cluster; written before anything of the cluster exists.
+    """The description of a cluster on disk, written before its processes are started.
 
     Attributes
     ----------
     id, name
         UUID, and name for people.
     provider, target, project, owner
-        Place, purpose and owner.
+        Provider, target and project of the cluster, and the user who made it.
     created_at
         ISO 8601, UTC.
     stage
         ``creating``, ``made`` or ``deleting``.
     embedded
-        Whether it lives in the process of its user, and ends with that process.
+        Whether the cluster runs in the process of its user, and ends with that process.
     creator
-        Process that made it, as :func:`scalable.liveness.identify_process` describes it.
+        Process that made the cluster, as :func:`scalable.liveness.identify_process` describes it.
     lock
-        Lock of the resolved manifest.
+        Checksum of the resolved manifest; see :class:`scalable.spec.Plan`.
     tags, tasks, labels
         Tags of the manifest; task -> tag; label -> tags.
     managers
-        Id -> ``target``, ``provider``, ``priority`` and ``limits``.
+        Manager id -> its ``target``, ``provider``, ``priority`` and ``limits``.
     wanted
-        Tag -> workers at the beginning.
+        Tag -> wanted workers at the beginning.
     max_workers
         Upper limit of all workers on its target, or None.
     adaptive, adaptive_maximum
         Tag -> minimum and maximum of each pool that follows its load; upper limit of the workers of
         all pools together, or None.
     expectations
-        Task -> component, expected seconds and bytes of one call, each or None.
+        Task -> (component, expected seconds, expected bytes) of one call; seconds and bytes may be
+        None.
     objective, policy
-        Objective and policy of its plan.
+        Objective (minimize time, minimize cost, balance) and policy of its plan.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Lengths of time in seconds, or None.
+        Seconds, or None: time without work after which the cluster ends; age at which it ends;
+        silence of a manager after which its idle workers end; time after which workers that did not
+        start are requested from the next manager.
     workflow_dir, working_dir, runs_dir, log_dir
-        Start of the manifest's relative paths; working directory of its processes; directory of run
-        records; directory for the output of workers, None for that of the run.
+        Directory that the manifest's relative paths start from; working directory of the cluster's
+        processes; directory of run records; directory for the output of workers, None for that of
+        the run.
     sys_path
         Entries of ``sys.path`` for workers.
     services
@@ -138,7 +142,7 @@ class ClusterRecord:
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """Counts of one pool, of one manager or summed over the managers of a cluster.
+    """Worker counts of one pool, for one manager or summed over a cluster's managers.
 
     Attributes
     ----------
@@ -149,7 +153,7 @@ class PoolStatus:
     reason
         Reason why the pool is degraded, or None.
     waiting
-        Reason why workers are not there yet, as their place gives it, or None.
+        Reason why workers have not started yet, as the provider reports it, or None.
     """
 
     wanted: int = 0
@@ -163,11 +167,11 @@ class PoolStatus:
 
     @property
     def degraded(self) -> bool:
-        """Whether the pool was given up."""
+        """Whether the manager has given up starting workers for the pool."""
         return self.reason is not None
 
     def __add__(self, other: Self) -> Self:
-        """Return the sum of two managers' workers; reasons of the first come first."""
+        """Return the summed counts of two managers; the first manager's reasons are preferred."""
         return dataclasses.replace(
             self,
             wanted=self.wanted + other.wanted,
@@ -218,11 +222,12 @@ class ClusterStatus:
     pools
         Tag -> counts of that pool.
     managers
-        Each with ``id``, ``target`` and ``state``.
+        Managers of the cluster, each with ``id``, ``target`` and ``state``.
     orphan
-        Whether it was found in a place and has no record.
+        Whether a provider found jobs or processes of the cluster, which has no record here.
     ends_at, idle_ends_at
-        End by its time to live, and by its idle timeout if no work comes; epoch seconds or None.
+        Time at which the time to live ends the cluster, and at which the idle timeout ends it if no
+        work arrives; epoch seconds or None.
     """
 
     name: str

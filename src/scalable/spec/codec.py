@@ -1,8 +1,8 @@
 """The JSON form of a deployment spec.
 
-A detached cluster keeps its specs in this form, so that its scheduler and managers read them
-without the manifest. Written texts (``"20G"``) are kept as they are; the numbers beside them follow
-from the texts.
+A detached cluster (one that outlives its creator) keeps its specs in this form, so that its
+scheduler and managers read them without the manifest. Written texts (``"20G"``) are kept as they
+are; the numbers that belong to them follow from the texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
 
-#: Version of the form. Releases read their own version only.
+#: Version of the JSON form. A release reads only its own version.
 VERSION = 1
 
 _T = TypeVar("_T")
@@ -32,13 +32,13 @@ def encode_spec(spec: DeploymentSpec) -> str:
     Parameters
     ----------
     spec
-        The request. Values of its options are None, booleans, numbers, text, lists, and
-        dictionaries with text as keys: what option models dump as JSON.
+        The request. Values of its options may be None, booleans, numbers, text, lists, and
+        dictionaries with text as keys, which is what option models dump as JSON.
 
     Raises
     ------
     TypeError
-        When an option has another value, naming the option.
+        When an option has a value of another type; the message names the option.
     """
     for name, value in spec.options.items():
         _check_plain(value, name)
@@ -113,7 +113,7 @@ def _made(cls: type[_T], fields: Mapping[str, Any], **decoders: Callable[[Any], 
 
 
 def _plain(noun: Any) -> dict[str, Any]:
-    """Return the fields of a noun as plain values."""
+    """Return the fields of a dataclass as plain JSON values."""
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(noun):
         value = getattr(noun, field.name)

@@ -60,7 +60,7 @@ class ComponentSpec:
     preload_script
         Path of a script that runs before the worker starts.
     workers
-        Worker counts of the component, or None.
+        Allowed numbers of workers, or None if the manifest gives none.
     tags
         Labels for grouping in reports; calls are not routed by them.
     """
@@ -80,11 +80,11 @@ class ComponentSpec:
 
     @cached_property
     def memory_bytes(self) -> int | None:
-        """The memory in bytes, or None."""
+        """Memory of one worker in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     def environment(self, slots: int) -> dict[str, str]:
-        """Return the variables of a worker: thread counts for its share of cores, and ``env``.
+        """Return a worker's environment: thread limits by cores and slots, and ``env``.
 
         Parameters
         ----------

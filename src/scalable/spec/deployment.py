@@ -1,4 +1,4 @@
-"""The provider-neutral request, made from a manifest and a target."""
+"""`DeploymentSpec`: the workers that a provider is asked for, in a form that all providers know."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scalable.units import parse_walltime
 
 @dataclass(frozen=True)
 class ManagerSpec:
-    """A worker manager of a cluster.
+    """A manager of a cluster: the program that starts and ends workers on one target.
 
     Attributes
     ----------
     target
-        Name of the target that it provisions on.
+        Name of the target where the manager starts workers.
     priority
-        Lower numbers are filled first.
+        Managers with lower numbers get workers first.
     limits
-        Tag -> upper limit of its workers.
+        Tag -> upper limit of the manager's workers.
     """
 
     target: str
@@ -33,7 +33,7 @@ class ManagerSpec:
 
 @dataclass(frozen=True)
 class DeploymentSpec:
-    """The request to a provider.
+    """The request to a provider: components, tasks and options of one target.
 
     Attributes
     ----------
@@ -55,11 +55,13 @@ class DeploymentSpec:
     adaptive
         Bounds on the total over all pools, or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Lengths of time in seconds, or None.
+        Seconds, or None: time without work after which the cluster ends; age at which it ends;
+        silence of a manager after which its idle workers end; time after which workers that did not
+        start are requested from the next manager.
     price_per_core_hour
-        In the user's currency, or None.
+        Price of one core for one hour in the user's currency, or None.
     managers
-        Worker managers of the cluster.
+        Managers of the cluster.
     local_cache, default_storage
         Storage of the project's results, or None.
     workflow_dir
@@ -110,7 +112,7 @@ class DeploymentSpec:
 
 
 def walltime_of(options: Mapping[str, Any]) -> float | None:
-    """Return the walltime that the options of a target say, in seconds, or None.
+    """Return the walltime in a target's options, in seconds; None without one.
 
     Raises
     ------

@@ -21,11 +21,11 @@ class Forecast:
     memory
         95 % quantile of the peak memory of one call in bytes, or None where unknown.
     samples
-        Number of measured calls behind it.
+        Number of measured calls that the forecast is based on.
     source
-        Source of the forecast.
+        ``history``, ``manifest`` or ``guess``.
     durations_s
-        Some of the measured running times in seconds, to draw from; may be empty.
+        Sample of the measured running times in seconds; may be empty.
     """
 
     mean_s: float

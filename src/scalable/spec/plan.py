@@ -12,14 +12,14 @@ from scalable.spec.resources import ResourceRequest
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """Absolute worker counts for tags; a tag that is not named stays as it is, 0 empties a pool.
+    """Wanted worker counts by tag. A tag that is missing keeps its count; 0 ends all workers.
 
     Attributes
     ----------
     workers_by_tag
         Tag -> workers.
     resources_by_tag
-        Tag -> resources of one of these workers.
+        Tag -> resources of one worker.
     """
 
     workers_by_tag: Mapping[str, int]
@@ -51,7 +51,7 @@ class CostEstimate:
     total
         Cost of the whole run, or None where its length is unknown.
     by_tag
-        Tag -> share of ``hourly``.
+        Tag -> part of ``hourly`` for the workers of that tag.
     hourly
         Cost of one hour with all planned workers.
     currency
@@ -81,7 +81,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A choice between cheap and fast.
+    """One of the choices between the cheapest and the fastest plan.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class TaskPrediction:
     calls
         Number of calls.
     counted
-        Source of that number: manifest, history or guess.
+        Source of ``calls``: manifest, history or guess.
     mean_s, q50_s, q80_s, q95_s, memory, samples, source
         As in :class:`scalable.spec.Forecast`.
     """
@@ -166,7 +166,7 @@ class TaskPrediction:
 
 @dataclass(frozen=True)
 class MemoryAdvice:
-    """Advice for a reservation of memory that is far from the memory in use.
+    """Advice to change a memory reservation that differs much from the memory in use.
 
     Attributes
     ----------
@@ -216,9 +216,10 @@ class Plan:
     cost_estimate
         None where no price is known.
     objective, policy
-        Objective and policy; without an objective the counts are the manifest's.
+        Objective (minimize time, minimize cost, balance) and policy of scaling. Without an
+        objective the worker counts are the manifest's.
     deadline_s, budget
-        Limits of time in seconds and cost, or None.
+        Limit of time in seconds, and limit of cost; each may be None.
     predicted_time_s
         Predicted length of the run in seconds, including the start of workers where known; None
         where the work is unknown and no objective asked for a guess.
@@ -239,7 +240,7 @@ class Plan:
     memory_advice
         Advice for reservations of memory.
     overhead
-        Factor in the predicted time: length of earlier runs relative to that of their calls.
+        Factor by which earlier runs took longer than their calls; part of the predicted time.
     """
 
     target_name: str

@@ -18,11 +18,12 @@ class ResourceRequest:
     cpus
         Number of cores reserved for the worker; not enforced where workers are plain processes.
     memory
-        As it was written (``"20G"``); None asks for no particular amount.
+        Memory as the manifest writes it (``"20G"``); None asks for no particular amount.
     walltime
-        As it was written (``"04:00:00"``); None where the place has no such limit.
+        Time limit as the manifest writes it (``"04:00:00"``); None if the place has no
+        limit.
     gpus
-        Whole devices.
+        Number of GPUs.
     """
 
     cpus: float = 1
@@ -32,7 +33,7 @@ class ResourceRequest:
 
     @cached_property
     def memory_bytes(self) -> int | None:
-        """The memory in bytes, or None."""
+        """Memory of one worker in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Starting:
-    """Time and price of starting a worker, until starts have been observed.
+    """Assumed time and price of starting a worker, used until starts have been measured.
 
     The defaults are those of a cloud, which charges from the boot on.
 
@@ -17,7 +17,7 @@ class Starting:
     startup_s
         Seconds from the request of a worker until it connects.
     billed_s
-        Upper limit of the seconds of a start that are charged.
+        Largest number of seconds of a start that are charged.
     billed_least_s
         Shortest time that is charged for a worker, in seconds.
     """
@@ -37,7 +37,7 @@ class Traits:
         Whether workers run on the machine of the process that starts them: no queue and no money is
         involved, and schedulers listen on loopback.
     shares_files
-        Whether workers see the file system of the user's machine (near) or not (remote).
+        Whether workers see the file system of the user's machine.
     asks_first
         Whether `up` asks for a confirmation, because of a queue or of money.
     counts_startup
@@ -45,8 +45,9 @@ class Traits:
     starting
         Time and price of starting a worker.
     services_option
-        Option of a target, and the value with which the provider itself runs the scheduler and the
-        managers of a detached cluster. None where these are processes of the machine in any case.
+        Name and value of the target's option with which the provider runs the scheduler and the
+        managers of a detached cluster. None if these programs are always processes of the user's
+        machine.
     job_variable
         Environment variable that is set inside the provider's jobs, or None.
     """

@@ -1,4 +1,4 @@
-"""The launcher of worker processes that outlive it, and are found again by its successor."""
+"""The launcher of worker processes that outlive it; a later launcher finds them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from scalable.worker.config import SCRATCH, WorkerConfig
 class DetachedLauncher(ProcessLauncher):
     """Launcher of worker processes that keep running after this process.
 
-    The command line of a worker has its cluster's directory and its name, so that it is found.
+    A worker's command line contains the directory of the cluster and the name of the worker. A
+    later launcher finds the worker by them.
 
     Parameters
     ----------
@@ -44,8 +45,8 @@ class DetachedLauncher(ProcessLauncher):
     async def adopt(self) -> dict[UnitName, str]:
         """Take over the processes that an earlier process of this manager started."""
         tags = {str(file): tag for tag, file in self._files.items()}
-        # The oldest process of a name is the worker, or the client of its container's runtime; the
-        # others were forked by a call, or run in the container.
+        # Several processes may carry one worker's name. The oldest is the worker, or the client of
+        # its container's runtime; the others were forked by a call, or run in the container.
         found = sorted(programs(self._site.directory), key=lambda p: p.process.create_time())
         adopted: dict[UnitName, str] = {}
         for program in found:
@@ -102,6 +103,6 @@ class DetachedLauncher(ProcessLauncher):
         host = "" if interface else str(get_ip(scheduler))  # type: ignore[no-untyped-call]
         return dataclasses.replace(super()._config(options), host=host, interface=interface)
 
-    def _log(self, name: str, scratch: Path) -> Path:  # noqa: ARG002 - what is there outlives it
+    def _log(self, name: str, scratch: Path) -> Path:  # noqa: ARG002 - the log outlives the scratch
         logs = self._site.log_dir or self._site.directory / "logs"
         return logs / f"{file_name(name)}.log"

@@ -20,15 +20,16 @@ from scalable.providers.local.processes import (
 )
 from scalable.providers.local.scratch import find_scratch
 
-#: Modules of workers and managers; the second of each is the former name of the first.
+#: Modules of the worker and manager programs: present name, then old name.
 WORKERS = ("scalable.worker.program", "scalable.cluster.worker_process")
 MANAGERS = ("scalable.programs.manager", "scalable.lifecycle.manager_process")
-#: Largest number of searches: a manager may start a worker while it is being ended.
+#: Largest number of searches for processes. One search is not enough: a manager may start another
+#: worker while the manager is being ended.
 ROUNDS = 5
 
 
 def discover() -> list[dict[str, Any]]:
-    """Return one row for each cluster of this user's state directory that has a process here."""
+    """Return one row for each cluster in the state directory with a process on this machine."""
     parent = _parent()
     rows: dict[str, list[str]] = {}
     for program in programs(parent):

@@ -1,4 +1,8 @@
-"""The fork server of a launcher, seen from the launcher: started early, asked for forks, ended."""
+"""The launcher's side of the fork server: start it, ask it to fork workers, end it.
+
+A fork server is a process that has loaded the modules of workers. Forking a worker from it is
+faster than starting a new interpreter.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ from scalable.providers.local.forking import different
 
 logger = logging.getLogger("scalable.providers")
 
-#: Seconds for loading the modules: on a slow shared file system that takes long for anybody.
+#: Seconds that the server may take to load its modules; a shared file system can be slow.
 READY_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 2.0
@@ -40,7 +44,7 @@ OUTPUT_SHOWN_BYTES = 2000
 
 
 class ForkServerError(OSError):
-    """The fork server cannot fork, now or ever."""
+    """The fork server has failed and cannot fork workers any more."""
 
 
 class ForkServerProcess:
@@ -49,9 +53,9 @@ class ForkServerProcess:
     Attributes
     ----------
     environment
-        Environment with which it was started.
+        Environment with which the server was started.
     interpreter
-        Path of its Python.
+        Path of the server's Python.
     """
 
     def __init__(self) -> None:
@@ -91,23 +95,24 @@ class ForkServerProcess:
 
     @property
     def unfit(self) -> str | None:
-        """Reason for which the server forks nothing any more, or None."""
+        """Reason why the server forks no more workers; None while it can."""
         return self._unfit
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
-        """Start a worker; waits until the server has loaded its modules.
+        """Fork a worker, after waiting until the server has loaded its modules.
 
         Parameters
         ----------
         start
-            Properties of the worker; written to its pipe.
+            Properties of the worker, which are sent to it through a pipe.
         log
-            Open file for its output.
+            Open file for the worker's output.
 
         Returns
         -------
         tuple of int
-            Process id, and the end of the pipe that is this process's.
+            Process id of the worker, and descriptor of the pipe's write end, which the caller
+            closes.
 
         Raises
         ------
@@ -125,7 +130,7 @@ class ForkServerProcess:
         finally:
             os.close(theirs)
         line = memoryview(start.to_line())
-        with suppress(BrokenPipeError):  # it has ended already; its exit is seen as of any other
+        with suppress(BrokenPipeError):  # the worker has ended already; its exit is noticed later
             while line:
                 line = line[os.write(ours, line) :]
         return pid, ours
@@ -138,20 +143,26 @@ class ForkServerProcess:
         return None
 
     def is_alive(self) -> bool:
-        """Return whether the server runs, and so keeps the numbers of its workers."""
+        """Return whether the server runs.
+
+        While it runs, the process id of a worker is not reused before the worker is reaped.
+        """
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the server and wait until it has ended; workers go on. Closing twice is harmless."""
+        """End the server and wait for its exit; its workers keep running.
+
+        Closing twice is harmless.
+        """
         if not self._ready:
-            self._process.kill()  # whoever waits for it holds the lock
+            self._process.kill()  # a thread that waits for the server holds the lock
         with self._lock:
             self._unfit = self._unfit or "the fork server was closed"
             self._channel.close()
             self._output.close()
         try:
             self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:  # it loads its modules still
+        except subprocess.TimeoutExpired:  # it is still loading its modules
             self._process.kill()
             self._process.wait()
         logger.debug("fork server %d has ended", self._process.pid)
@@ -182,7 +193,7 @@ class ForkServerProcess:
             poll = select.poll()
             poll.register(self._channel, select.POLLIN)
             if not poll.poll(1000 * timeout):
-                self._process.kill()  # an answer that comes later would be taken for another
+                self._process.kill()  # a late answer would pass for the next one
                 self._fail(f"it did not answer within {timeout:g} s")
             data = self._channel.recv(DATAGRAM_BYTES)
         except OSError as error:
@@ -204,7 +215,7 @@ class ForkServerProcess:
 
 
 def supported() -> bool:
-    """Return whether this system has what a fork server needs: Linux 5.3 or newer."""
+    """Return whether this system supports a fork server, which needs Linux 5.3 or newer."""
     if not hasattr(os, "pidfd_open") or not Path("/proc/self/mem").exists():
         return False
     try:
@@ -220,7 +231,9 @@ def start_of(
     arguments: tuple[str, ...],
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
-    """Describe a worker to be forked from a server, in the present state of this process.
+    """Return all that a server needs to fork a worker as if this process had started it.
+
+    The result includes this process's working directory and umask.
 
     Parameters
     ----------
@@ -231,7 +244,7 @@ def start_of(
     arguments
         Arguments of the worker program.
     config
-        Configuration that goes through the pipe, or None.
+        Configuration to send to the worker through its pipe, or None.
 
     Raises
     ------
@@ -250,7 +263,7 @@ def start_of(
 
 
 def _umask() -> int:
-    """Return the mask of this process: asking the system would change it for a moment."""
+    """Return the umask of this process, from /proc: ``os.umask`` would change it for a moment."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -1,4 +1,4 @@
-"""The decision whether a worker may be forked or has to be started as a new interpreter. Pure."""
+"""The decision whether a worker may be forked or has to be started in a new interpreter. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 #: Beginnings of variables that are read before or while the modules of a worker are loaded: by
 #: the dynamic linker, C's library, Python, OpenSSL and Dask.
 READ_AT_START = ("LD_", "DYLD_", "PYTHON", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_", "DASK_")
-#: The same, whole names. HOME holds the user's own packages and Dask's configuration.
+#: Further such variables, by their whole names.
+#: HOME holds the user's own packages and Dask's configuration.
 NAMES_READ_AT_START = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "PATH_LOCALE"})
 
 
@@ -19,13 +20,13 @@ class StartRequest:
     Attributes
     ----------
     environment
-        Its environment.
+        Environment of the worker.
     preload
-        Its preload scripts.
+        Preload scripts of the worker.
     container
-        Whether it runs in a container.
+        Whether the worker runs in a container.
     interpreter
-        Path of its Python.
+        Path of the worker's Python.
     server_environment
         Environment with which the fork server was started.
     server_interpreter
@@ -41,7 +42,7 @@ class StartRequest:
 
 
 def obstacle(request: StartRequest) -> str | None:
-    """Return the reason for which a worker needs a new interpreter; None if it may be forked."""
+    """Return the reason why a worker needs a new interpreter; None if it may be forked."""
     if request.container:
         return "it runs in a container"
     if request.interpreter != request.server_interpreter:
@@ -55,7 +56,7 @@ def obstacle(request: StartRequest) -> str | None:
 
 
 def can_fork(request: StartRequest) -> bool:
-    """Return whether a fork of the server equals a new process for this worker."""
+    """Return whether a worker may be forked instead of started in a new interpreter."""
     return obstacle(request) is None
 
 

@@ -44,13 +44,14 @@ logger = logging.getLogger("scalable.providers")
 
 #: Number of ended workers whose last output is kept.
 ENDS_KEPT = 100
-#: Largest number of fork servers of one launcher; later workers are started without one.
+#: Number of fork servers that a launcher starts at most, one after the other; when the last is
+#: lost, workers are started without a fork server.
 SERVERS = 3
 
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """The program of one worker, however it is started.
+    """The program of one worker, to be forked or started in a new interpreter.
 
     Attributes
     ----------
@@ -61,7 +62,8 @@ class WorkerProgram:
     environment
         Environment variables to set.
     config
-        Configuration to send through a pipe that is the worker's lifeline, or None.
+        Configuration to send through a pipe, or None. The pipe is the worker's lifeline: the worker
+        ends when this process's end of the pipe is closed.
     container
         Container of the worker, or None.
     preload
@@ -77,17 +79,18 @@ class WorkerProgram:
 
 
 class ProcessLauncher:
-    """Launcher of worker processes, each in a session of its own, that end with this process.
+    """Launcher of worker processes that end with this process.
 
-    A worker is forked from the fork server where that equals starting a new interpreter.
+    Each worker has its own POSIX session. A worker is forked from the fork server if it then
+    behaves as in a new interpreter.
 
     Parameters
     ----------
     site
-        Cluster that the workers belong to; they get its credentials through a pipe.
+        Cluster that the workers belong to; workers get its credentials through a pipe.
     server
-        Fork server that was started before; by default one is started for the first worker that
-        can be forked. It ends with :meth:`close`.
+        Fork server that already runs; by default the launcher starts one for the first worker that
+        can be forked. :meth:`close` ends the server.
 
     Attributes
     ----------
@@ -95,7 +98,7 @@ class ProcessLauncher:
         Function that is called, from any thread, after a worker has ended; set by the reconciler.
     """
 
-    #: Number of workers that may be starting at the same time: each takes a core for a while.
+    #: Number of workers that may start at the same time; a starting worker occupies a core.
     at_once = 4 * (os.cpu_count() or 1)
 
     def __init__(self, site: ManagerSite, server: ForkServerProcess | None = None) -> None:
@@ -112,7 +115,10 @@ class ProcessLauncher:
     # Starting -----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Start a process for each entry; the workers connect later."""
+        """Start a worker process for each entry, and return when the processes run.
+
+        The workers connect to the scheduler later. An entry holds the ``options`` of a worker.
+        """
         begun: list[LocalUnit] = []
         for name, entry in entries.items():
             if name not in self._units:
@@ -122,11 +128,11 @@ class ProcessLauncher:
         await started(begun)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return nothing: these workers end with the process that launched them."""
+        """Return an empty dictionary: workers end with the process that launched them."""
         return {}
 
     def _unit(self, name: str, options: Mapping[str, Any]) -> LocalUnit:
-        """Make the directories of a worker; its process is not started."""
+        """Make the directories of a worker and return its unit; do not start its process yet."""
         scratch: Path | None = None
         try:
             scratch = make_scratch(self._site.cluster_id, name)
@@ -162,7 +168,7 @@ class ProcessLauncher:
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         """Return the configuration that the workers of a pool have in common."""
         site, container = self._site, options["container"]
-        # An image has modules of its own; of ours it sees the workflow's directory.
+        # An image has its own modules; of this machine's it sees only the workflow's directory.
         alone = container is not None and container.host_python is None
         return WorkerConfig(
             scheduler=site.scheduler,
@@ -180,7 +186,7 @@ class ProcessLauncher:
         logs = self._site.log_dir
         return scratch / "worker.log" if logs is None else logs / f"{file_name(name)}.log"
 
-    # Processes: in the thread of a unit -----------------------------------------------------------
+    # Processes; these methods run in the thread of a unit ----------------------------------------
 
     def _start(self, program: WorkerProgram, log: Path) -> WorkerProcess:
         if self._closed:
@@ -201,7 +207,7 @@ class ProcessLauncher:
             return self._execute(program, environment, output)
 
     def _fork_server(self) -> ForkServerProcess | None:
-        """Return the fork server, started if there is none; None if this launcher has given up."""
+        """Return the fork server, started if needed; None if workers are started without one."""
         with self._changing_server:
             if self._server is None and self._forks and not self._closed:
                 try:
@@ -214,7 +220,7 @@ class ProcessLauncher:
             return self._server
 
     def _give_up(self, server: ForkServerProcess, reason: str) -> None:
-        """Stop using a server; a lost one is replaced, up to three servers in all."""
+        """Stop using an unfit server; let a new one replace it if it died, three in all."""
         with self._changing_server:
             if self._server is not server or server.unfit is None or self._closed:
                 return
@@ -278,7 +284,7 @@ class ProcessLauncher:
         """Do nothing: each observation reads the present state."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last 8 KiB of a worker's output, also of the last 100 ended workers."""
+        """Return the last 8 KiB of a worker's output; it is kept for the last 100 ended workers."""
         if name in self._units:
             return self._units[name].last_output()
         return self._ends[name].last_output if name in self._ends else ""
@@ -304,7 +310,7 @@ class ProcessLauncher:
                 raise result
 
     async def close(self) -> None:
-        """End the fork servers. Workers have been stopped before, or outlive this process."""
+        """End the fork servers. Workers are not touched: stop them before, if they should end."""
         with self._changing_server:
             self._closed = True
         for server in self._servers:
@@ -312,12 +318,12 @@ class ProcessLauncher:
 
 
 async def started(units: Sequence[LocalUnit]) -> None:
-    """Wait until the processes of units run.
+    """Wait until the processes of all units run.
 
     Raises
     ------
     ProviderError
-        If one of them cannot be started.
+        If a process cannot be started.
     """
     waiting = [asyncio.wrap_future(unit.started) for unit in units]
     for result in await asyncio.gather(*waiting, return_exceptions=True):
@@ -328,7 +334,7 @@ async def started(units: Sequence[LocalUnit]) -> None:
 def _obstacle(
     program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
 ) -> str | None:
-    """Return why a worker cannot be forked from a server, or from one that starts now."""
+    """Return why a worker cannot be forked from a server (None: one started now), or None."""
     if not fits(worker_command(sys.executable, program.arguments)):
         return "its command line is too long"
     return obstacle(
@@ -346,7 +352,7 @@ def _obstacle(
 def _container(
     request: ContainerRequest | None, name: str, scratch: Path
 ) -> ContainerRequest | None:
-    """Return the container of one worker: with a name and a scratch directory of its own."""
+    """Return the container of one worker: the pool's, with the worker's name and scratch."""
     if request is None:
         return None
     mounts = {**request.mounts, str(scratch): str(scratch)}
@@ -354,7 +360,7 @@ def _container(
 
 
 def command_line(container: ContainerRequest | None, program: Sequence[str]) -> list[str]:
-    """Return the command that starts Python with these arguments, here or in a container."""
+    """Return the command that starts Python with arguments, directly or in a container."""
     if container is None:
         return [sys.executable, *program]
     return render_command(container, [container.python, *program])

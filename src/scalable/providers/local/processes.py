@@ -1,7 +1,7 @@
 """Processes of this user that run programs of this package: finding, watching and ending them.
 
-The command line of a detached cluster's program names the cluster's private directory. Processes
-of other users, and later processes with the number of one that has ended, are thus excluded.
+Programs of a detached cluster are found by their command line, which names the cluster's private
+directory. A process id alone would not do: another process may have it by now.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Program:
 
 
 def programs(directory: Path) -> Iterator[Program]:
-    """Find programs of this user, other than this process, whose first argument is in a directory.
+    """Yield this user's programs whose first argument is in a directory, except this process.
 
-    The client of a container's runtime counts as the program that runs inside.
+    The client of a container's runtime (``docker run``) counts as the program in the container.
 
     Parameters
     ----------
@@ -83,24 +83,27 @@ def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
 
 
 class Child(Protocol):
-    """A process that this process has started, itself or through its fork server.
+    """A process that this process has started, directly or through its fork server.
 
     Attributes
     ----------
     pid
         Process id.
     returncode
-        Exit code after :meth:`reap`, negative for a signal; None before, or where it is unknown.
+        Exit code after :meth:`reap`, negative for a signal; None before, or if it is unknown.
     """
 
     pid: int
     returncode: int | None
 
     def keeps_number(self) -> bool:
-        """Return whether no other process can get the process id before the reaping."""
+        """Return whether the process id is reserved for this process, even after its exit."""
 
     def reap(self) -> None:
-        """Fetch the exit code of the process, which has ended, and close the lifeline."""
+        """Fetch the exit code of the ended process, and close its lifeline.
+
+        The lifeline is a pipe; a worker ends when this process's end of it is closed.
+        """
 
 
 class ExecutedChild:
@@ -109,7 +112,7 @@ class ExecutedChild:
     Parameters
     ----------
     process
-        The process.
+        The process, as :class:`subprocess.Popen` returned it.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -118,7 +121,7 @@ class ExecutedChild:
         self.returncode: int | None = None
 
     def keeps_number(self) -> bool:
-        """Return True until it is reaped."""
+        """Return True until :meth:`reap` has been called."""
         return self.returncode is None
 
     def reap(self) -> None:
@@ -149,7 +152,7 @@ class ForkedChild:
         self.returncode: int | None = None
 
     def keeps_number(self) -> bool:
-        """Return True until it is reaped, as long as the server is there to reap it."""
+        """Return True until :meth:`reap` has been called, provided that the server runs."""
         return self.returncode is None and self._server.is_alive()
 
     def reap(self) -> None:
@@ -166,9 +169,10 @@ class WorkerProcess:
     Parameters
     ----------
     process
-        The process.
+        The process of the worker.
     child
-        The same process, where this process or its fork server has started it.
+        The same process as a child of this process or of its fork server; None if another process
+        has started it.
 
     Attributes
     ----------
@@ -183,7 +187,7 @@ class WorkerProcess:
         self._group = process.pid
         self._leader: psutil.Process | None = process
         self._exit = _exit_descriptor(process, child)
-        if self._exit is not None:  # closed with the object, as any thread may read it
+        if self._exit is not None:  # closed when no thread refers to the object any more
             weakref.finalize(self, os.close, self._exit)
         if child is None:
             with suppress(ProcessLookupError):
@@ -200,7 +204,7 @@ class WorkerProcess:
         return None if self._child is None else self._child.returncode
 
     def has_exited(self) -> bool:
-        """Return whether the process has ended; a child is not reaped."""
+        """Return whether the process has ended; do not reap it."""
         if self._exit is None:
             return not _is_there(self._process)
         return _is_readable(self._exit, 0.0)
@@ -217,20 +221,20 @@ class WorkerProcess:
         return True
 
     def is_stopped(self) -> bool:
-        """Return whether a signal has stopped the process, so that it does nothing."""
+        """Return whether a signal such as SIGSTOP has suspended the process."""
         try:
             return self._process.status() == psutil.STATUS_STOPPED
         except psutil.NoSuchProcess:
             return False
 
     def terminate(self) -> None:
-        """Ask the process to end."""
+        """Send SIGTERM to the process, unless it has ended."""
         if not self.has_exited():
             with suppress(psutil.NoSuchProcess):
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Kill the process and its group."""
+        """Send SIGKILL to the process and its group, if the group is surely the worker's."""
         if self._group_is_its_own():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
@@ -241,9 +245,10 @@ class WorkerProcess:
         Raises
         ------
         ProviderError
-            If it does not end within 5 s.
+            If the process does not end within 5 s.
         """
-        # Its children first: once it is reaped, the number of its group may belong to others.
+        # Kill its children before it is reaped: afterwards other processes may have the number of
+        # its group.
         self.kill()
         if not self.wait(KILL_S):
             raise ProviderError(
@@ -265,7 +270,7 @@ class WorkerProcess:
 
 
 def _exit_descriptor(process: psutil.Process, child: Child | None) -> int | None:
-    """Return a descriptor that is readable once a process has ended; None where there is none."""
+    """Return a descriptor that is readable once a process has ended; None if there is none."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (OSError, AttributeError):

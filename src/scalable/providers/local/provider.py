@@ -34,16 +34,16 @@ logger = logging.getLogger("scalable.providers")
 class LocalProvider:
     """Provider whose pools run on this machine.
 
-    With ``processes: false`` the workers are threads of the user's process: nothing listens, and
-    memory limits are advisory. With ``processes: true`` each worker is a process with its memory
-    limit and environment, and the scheduler answers on loopback, to this cluster's credentials
-    only.
+    With ``processes: false`` the workers are threads of the user's process: no port is opened, and
+    memory limits are not enforced. With ``processes: true`` each worker is a process with
+    its memory limit and environment, and the scheduler listens on loopback and accepts only this
+    cluster's credentials.
     """
 
     name = "local"
     options_model = OptionsModel("scalable.providers.local.options", "LocalOptions")
     traits = TRAITS
-    #: Seconds for which a session waits for workers.
+    #: Longest time that a session waits for its workers at the start, in seconds.
     ready_timeout_s = 60.0
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class LocalProvider:
         return report
 
     def prepare(self, spec: DeploymentSpec) -> Callable[[], None]:
-        """Start the fork server, which loads the modules of workers while the caller goes on.
+        """Start the fork server early: it loads the modules of workers in the background.
 
         Returns
         -------
@@ -136,7 +136,7 @@ class LocalProvider:
         return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools of a manager: processes on this machine. No worker is started.
+        """Return the pools of a manager, whose workers are processes here; start no worker.
 
         Raises
         ------
@@ -199,7 +199,7 @@ class LocalProvider:
 
 
 def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
-    """Start a fork server if one of the components can use it, and this system can."""
+    """Start a fork server if this system supports it and a component can use it, else None."""
     from scalable.providers.local.fork_server import ForkServerProcess, supported
 
     if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
@@ -245,7 +245,7 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
 
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Return tag -> container of the components that have one, after a trial start of each."""
+    """Return tag -> container of components that have one, after a trial start of each."""
     from scalable.containers import prove, request_for
 
     slots, found = spec.options["threads_per_worker"], {}

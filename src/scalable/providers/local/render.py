@@ -1,4 +1,4 @@
-"""Options and environment of a worker process, and the reason of its end. Pure."""
+"""Options and environment of a worker process, and the reason for its end. Nothing is started."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
 
 
 def resolve(component: ComponentSpec, directory: Path | None) -> Path:
-    """Return the path of a component's preload script; relative ones start at the manifest."""
+    """Return the path of a component's preload script; a relative path starts at ``directory``."""
     assert component.preload_script is not None
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
 
@@ -52,7 +52,7 @@ def resolve(component: ComponentSpec, directory: Path | None) -> Path:
 def own_paths(
     component: ComponentSpec, directory: Path | None, sys_path: Sequence[str]
 ) -> list[str]:
-    """Return paths to mount in a container: the script's directory, and the preload script."""
+    """Return host paths to mount in a container: workflow directory and preload script."""
     script = next(iter(sys_path), "")
     paths = [str(Path(script).resolve())] if Path(script).is_dir() else []
     if component.preload_script is not None:
@@ -61,7 +61,7 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """Return the reason of the end of a worker process as text.
+    """Return the reason why a worker process ended, as text.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode > 128:  # a container's client reports a signal in the container this way
         returncode = 128 - returncode
     if returncode < 0:
-        import signal  # commands that start nothing do not need its enumerations
+        import signal  # only needed here, and slow to import
 
         names = {number.value: number.name for number in signal.Signals}
         return f"it was killed by {names.get(-returncode, f'signal {-returncode}')}"

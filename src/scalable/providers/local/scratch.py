@@ -1,4 +1,4 @@
-"""Scratch directories of workers: one for each, found by the cluster and the worker's name."""
+"""Scratch directories, one for each worker; their names hold the cluster's id and worker's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def file_name(name: str) -> str:
-    """Return the name of a worker or tag as a part of a file's name."""
+    """Return the name of a worker or tag with characters that are safe in a file name."""
     return re.sub(r"[^\w.-]", "_", name)
 
 
@@ -24,7 +24,7 @@ def make_scratch(cluster_id: str, name: str) -> Path:
     name
         Name of the worker.
     """
-    # One directory for each: another user could create a common directory first.
+    # Workers share no parent directory, because another user could create that one first.
     return Path(tempfile.mkdtemp(prefix=f"scalable-{cluster_id}-{file_name(name)}-"))
 
 

@@ -36,7 +36,7 @@ class Belongings:
     log
         File with its output.
     memory_limit
-        Memory limit in bytes, 0 for none; shown if it was exceeded.
+        Memory limit in bytes, 0 for none; named in the reason for an end by lack of memory.
     removal
         Command that removes its container, or None.
     """
@@ -54,7 +54,7 @@ class End:
     Attributes
     ----------
     reason
-        Reason, fit for a user.
+        Reason for the end, as text for users.
     last_output
         The last 8 KiB of its output.
     """
@@ -64,10 +64,10 @@ class End:
 
 
 class LocalUnit:
-    """A worker on this machine, from its start until everything of it is cleared away.
+    """A worker on this machine, from its start until its container and files are removed.
 
-    A thread starts the process, waits for its end and clears away, so that :meth:`observe` never
-    blocks.
+    A thread starts the process, waits for its end, and removes container and files. For that
+    reason :meth:`observe` never blocks.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ class LocalUnit:
     start
         Function that starts the process; may block, and raises OSError or ValueError.
     belongings
-        Files and container to clear away.
+        Files and container to remove after the end.
     on_end
-        Function that is called in the thread when everything has been cleared away.
+        Function that is called in the thread when container and files are removed.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class LocalUnit:
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the future
 
     def begin(self) -> None:
-        """Start the worker; :attr:`started` tells when its process runs."""
+        """Start the worker in a thread; :attr:`started` is done when its process runs."""
         threading.Thread(target=self._run, name=f"scalable worker {self.name}", daemon=True).start()
 
     def _run(self) -> None:
@@ -155,7 +155,7 @@ class LocalUnit:
     def observe(self) -> Observation:
         """Return the state of the worker; never blocks.
 
-        A process that a signal has stopped for 10 s counts as ended.
+        A process that a signal such as SIGSTOP has suspended for 10 s counts as ended.
         """
         if self.end is not None:
             return Observation(UnitState.ENDED, self.end.reason)
@@ -180,7 +180,7 @@ class LocalUnit:
             self._process.terminate()
 
     async def stop(self) -> None:
-        """End the process, by force after 3 s, and wait until everything is cleared away.
+        """End the process, by SIGKILL after 3 s; wait until container and files are removed.
 
         Raises
         ------

@@ -31,10 +31,11 @@ Result = TypeVar("Result")
 COMMAND_TIMEOUT_S = 30.0
 #: Number of commands that run at the same time; further ones wait for their turn.
 COMMANDS_AT_ONCE = 8
-#: Elements that one scancel names: the length of a command line is bounded.
+#: Largest number of jobs that one scancel names: the length of a command line is limited.
 CANCEL_BATCH = 500
 DEFAULT_MAX_ARRAY_SIZE = 1001
-#: With these variables users filter what they see. We have to see every job of ours.
+#: Beginnings of variables by which users filter jobs. They are removed, so that the commands show
+#: every job of the user.
 _FILTERS = ("SQUEUE_", "SCANCEL_")
 
 
@@ -51,7 +52,8 @@ def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
 class Slurm:
     """The commands of Slurm's client, run as the present user.
 
-    They have threads of their own, so that a Slurm that does not answer holds up nothing else.
+    The commands run in threads of this object, so that a Slurm that does not answer delays nothing
+    else.
 
     Parameters
     ----------
@@ -100,7 +102,7 @@ class Slurm:
         return int(job)
 
     async def queue(self) -> list[Element]:
-        """Return all of the user's jobs that Slurm still knows, one for each array element."""
+        """Return the user's jobs that Slurm still lists; each element of an array is one item."""
         shown = await self._run(
             [
                 "squeue",
@@ -114,7 +116,7 @@ class Slurm:
         return parse_queue(shown)
 
     async def cancel(self, elements: Sequence[str]) -> None:
-        """Cancel jobs and elements (``12_3``); those that have ended already are ignored."""
+        """Cancel jobs and elements (``12_3``); ended ones are ignored."""
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
 
@@ -123,7 +125,7 @@ class Slurm:
         await self._run(["scancel", "--quiet", f"--user={self._user}", f"--name={name}"])
 
     async def max_array_size(self) -> int:
-        """Return the largest size of a job array: its last index plus one. 0 or 1: no arrays."""
+        """Return the largest size of a job array; 0 or 1 means that arrays are disabled."""
         value = parse_config(await self._run(["scontrol", "show", "config"]), "MaxArraySize")
         return int(value) if value and value.isdigit() else DEFAULT_MAX_ARRAY_SIZE
 
@@ -159,7 +161,7 @@ class Slurm:
             stdin=None if standard_input is not None else subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            errors="replace",  # one odd byte in another job's name must not blind the poll
+            errors="replace",  # an invalid byte in another job's name is harmless
             env=environment,
             timeout=self._timeout_s,
             check=False,

@@ -1,4 +1,4 @@
-"""Comparison of a request with the partitions and nodes of a live Slurm. Pure."""
+"""Comparison of a request with the partitions and nodes of a live Slurm. No I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MIB = 2**20
 def findings(
     spec: DeploymentSpec, partitions: Sequence[Record], nodes: Sequence[Record]
 ) -> list[Diagnostic]:
-    """Return the parts of a request that this Slurm cannot provide.
+    """Return a diagnostic for each part of a request that this Slurm cannot provide.
 
     Parameters
     ----------
     spec
-        Request.
+        The request.
     partitions, nodes
         Records of ``scontrol show partition`` and ``scontrol show node``.
     """

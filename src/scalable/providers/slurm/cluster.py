@@ -148,7 +148,7 @@ class SlurmCluster(PoolCluster):
         component
             Resource profile of the workers.
         task_s
-            Expected running time of its longest call in seconds; 0 to measure it.
+            Expected running time of the component's longest call in seconds; 0 to measure it.
         """
         self.add_pools([self._jobs.pool(component, task_s=task_s)])
 
@@ -202,7 +202,7 @@ class SlurmCluster(PoolCluster):
         Parameters
         ----------
         *tags
-            Pools whose refusal is raised.
+            Tags of pools. If Slurm has refused the jobs of such a pool, an error is raised.
 
         Raises
         ------
@@ -235,9 +235,9 @@ class SlurmCluster(PoolCluster):
         return self.pools[tag].wanted
 
     def job_of(self, worker: str) -> str | None:
-        """Return the id of a worker's job element, such as ``12_3``; None without a job."""
+        """Return the id of a worker's Slurm job, such as ``12_3``; None without a job."""
         return None if self._made is None else self._made.launcher.job_of(worker)
 
     def scripts(self) -> Mapping[str, str]:
-        """Return tag -> batch script of its jobs."""
+        """Return tag -> batch script of that pool's jobs."""
         return {} if self._made is None else self._made.scripts()

@@ -20,7 +20,7 @@ from scalable.providers.slurm.queue import Element, JobState
 
 logger = logging.getLogger("scalable.providers.slurm")
 
-#: Seconds that a list of clusters waits for Slurm.
+#: Longest wait for Slurm when clusters are listed, in seconds.
 DISCOVER_TIMEOUT_S = 4.0
 DELETE_TIMEOUT_S = 90.0
 BACKOFF = 1.5
@@ -43,7 +43,7 @@ def discover() -> list[dict[str, Any]]:
         queue = wait_for(Slurm(DISCOVER_TIMEOUT_S).queue())
     except ProviderError as error:
         if NOT_CONFIGURED in error.message:
-            return []  # its programs are installed without a configuration
+            return []  # Slurm's commands are installed, but not configured
         raise
     for element in queue:
         cluster_id = cluster_of(element.name)
@@ -65,7 +65,7 @@ def _words(counted: tuple[str, int]) -> str:
 
 
 def states(cluster_id: str) -> dict[str, str]:
-    """Return the states of those programs of a cluster that are jobs.
+    """Return the states of a cluster's scheduler and managers that run as jobs.
 
     Returns
     -------
@@ -79,7 +79,7 @@ def states(cluster_id: str) -> dict[str, str]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """Cancel the jobs of a cluster and wait until they have left; the caller's own job is kept.
+    """Cancel the jobs of a cluster and wait for their end; keep the job that calls this.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ async def _delete(slurm: Slurm, cluster_id: str) -> list[str]:
     while True:
         try:
             found = [e for e in await _alive(slurm, cluster_id) if not _is_ours(e)]
-            # By its id, an array is cancelled with all of its elements.
+            # Cancelling the id of an array cancels all of its elements.
             fresh = {e.job: f"job {e.job} ({e.name})" for e in found if e.job not in cancelled}
             if fresh:
                 logger.debug("cluster %s: cancelling %s", cluster_id, list(fresh.values()))
@@ -133,5 +133,5 @@ async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
 
 
 def _is_ours(element: Element) -> bool:
-    """Return whether this process runs in the job: a scheduler that clears away after itself."""
+    """Return whether this process runs in the job, as a scheduler that ends its own cluster."""
     return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"

@@ -83,7 +83,7 @@ class Jobs:
         component
             Resource profile of the workers.
         task_s
-            Expected running time of its longest call in seconds; 0 to measure it.
+            Expected running time of the component's longest call in seconds; 0 to measure it.
         """
         site, tag, logs = self._site, component.name, self._logs()
         request = JobRequest(
@@ -96,8 +96,8 @@ class Jobs:
         )
         container = container_of(request)
         if container is not None and shutil.which(container.runtime):
-            # One start shows a fault before every job has it; without the runtime on this machine
-            # only the nodes can start the container.
+            # A trial start shows a fault before every job fails. If this machine lacks the
+            # runtime, only the nodes can start the container.
             logger.debug("pool %r: starting its container once", tag)
             prove(container)
         template = job_template(request, prefix=f"{tag}-{site.incarnation}-", logs=logs)
@@ -157,7 +157,7 @@ class Jobs:
         return logs.absolute()
 
     def scripts(self) -> dict[str, str]:
-        """Return tag -> batch script of its jobs."""
+        """Return tag -> batch script of that pool's jobs."""
         return {tag: pool.script(0) for tag, pool in self._pools.items()}
 
 

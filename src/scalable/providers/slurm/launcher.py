@@ -1,4 +1,8 @@
-"""The launcher of Slurm jobs: units are elements of job arrays, observed by one common poll."""
+"""The launcher of Slurm jobs.
+
+A unit (one job that brings one worker) is an element of a job array. One call of ``squeue`` reads
+the states of all units.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ BACKOFF = 1.5
 #: A job that was just submitted may be missing from the queue for a moment.
 UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
-#: State of a job that the queue does not name; it is cancelled all the same.
+#: State of a job that squeue does not list; such a job is cancelled nevertheless.
 UNSEEN = "UNSEEN"
 
 
@@ -43,10 +47,10 @@ class JobPool:
     prefix
         Beginning of the names of its workers; a number follows.
     script
-        Function that returns, for ``script(first)``, the batch script whose index 0 is the worker
-        of that number.
+        Function: ``script(first)`` returns the batch script in which the worker at array index 0
+        has the number ``first``.
     log
-        Function that returns, for ``log(job, index)``, the path of an element's log.
+        Function: ``log(job, index)`` returns the path of the log of an array element.
     """
 
     name: str
@@ -70,14 +74,14 @@ class _Unit:
 
 
 class SlurmLauncher:
-    """Launcher whose units are elements of job arrays.
+    """Launcher whose units (jobs that bring one worker each) are elements of job arrays.
 
     Parameters
     ----------
     slurm
         Slurm's commands.
     pools
-        Tag -> pool; may grow.
+        Tag -> pool; pools may be added later.
     directory
         Private directory of the manager; the comments of its jobs name it.
     """
@@ -92,19 +96,19 @@ class SlurmLauncher:
         self._poll_at = 0.0
         self._interval = FASTEST_POLL_S
         self._silent_since: float | None = None
-        # Requests without an answer: their jobs may be in the queue all the same.
+        # Units whose request got no answer; their jobs may be in the queue nevertheless.
         self._unanswered: set[UnitName] = set()
         self._requests: dict[asyncio.Future[None], frozenset[UnitName]] = {}
 
     def job_of(self, name: UnitName) -> str | None:
-        """Return the id of a unit's job element, such as ``12_3``; None for an unknown unit."""
+        """Return the id of a unit's Slurm job, such as ``12_3``; None for an unknown unit."""
         unit = self._units.get(name)
         return None if unit is None else unit.job_id
 
     # Launching ----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Submit the units as one job array, or as few as the largest array size allows."""
+        """Submit the units as one job array, or as several if Slurm limits the size of arrays."""
         names = [name for name in entries if name not in self._units]
         if not names:
             return
@@ -112,7 +116,7 @@ class SlurmLauncher:
         request = asyncio.ensure_future(self._request(pool, names))
         self._requests[request] = frozenset(names)
         request.add_done_callback(self._forget_request)
-        # A cancelled sbatch may submit all the same, and stop() must know its jobs.
+        # A cancelled sbatch may submit jobs nevertheless, and stop() must know them.
         await asyncio.shield(request)
 
     def _forget_request(self, request: asyncio.Future[None]) -> None:
@@ -195,7 +199,7 @@ class SlurmLauncher:
 
     def _take(self, name: UnitName, unit: _Unit) -> None:
         self._units[name] = unit
-        # The link finds the output by the worker's name after the id of the job is forgotten.
+        # The link leads from the worker's name to its output after the job's id is forgotten.
         log = Path(unit.pool.log(unit.job, unit.index))
         with suppress(OSError):
             (log.parent / f"{file_name(str(name))}.log").symlink_to(log.name)
@@ -229,7 +233,7 @@ class SlurmLauncher:
         return Observation(UnitState.ENDED, element.reason, from_outside=outside)
 
     def look_soon(self) -> None:
-        """Poll within a second."""
+        """Make the next poll of Slurm due within a second."""
         self._soon()
 
     async def _poll(self) -> None:
@@ -279,7 +283,7 @@ class SlurmLauncher:
     async def stop(self, names: Sequence[UnitName]) -> None:
         """Cancel units and wait until they have ended."""
         if late := [r for r, asked in self._requests.items() if not asked.isdisjoint(names)]:
-            await asyncio.wait(late)  # bounded, as each of Slurm's commands is
+            await asyncio.wait(late)  # this ends, because Slurm's commands have a timeout
         units = {name: self._units[name] for name in names if name in self._units}
         ended = {n for n, u in units.items() if u.element is not None and _is_over(u.element)}
         remaining = {name: unit for name, unit in units.items() if name not in ended}
@@ -293,7 +297,7 @@ class SlurmLauncher:
                     cancelled = True
                 remaining = _still_queued(remaining, await self._slurm.queue())
             except ProviderError as error:
-                # Only one attempt is made to stop a unit: its job would be left for good.
+                # Callers stop a unit only once: if this fails, its job is left for good.
                 if not error.transient or time.monotonic() > deadline:
                     raise
             if remaining and time.monotonic() > deadline:
@@ -308,7 +312,7 @@ class SlurmLauncher:
             self._units.pop(name, None)
 
     async def cancel_unanswered(self) -> None:
-        """Cancel the jobs of requests whose answers were lost."""
+        """Cancel jobs that may exist although Slurm's answer to their submission was lost."""
         if self._unanswered:
             for pool in self._pools.values():
                 await self._slurm.cancel_named(pool.name)

@@ -20,7 +20,7 @@ def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
     spec
         The request.
     scripts
-        Tag -> batch script, which Slurm is asked about in the end.
+        Tag -> batch script; the last check asks Slurm whether it would accept them.
 
     Raises
     ------

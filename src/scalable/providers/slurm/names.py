@@ -1,11 +1,12 @@
-"""Names and comments of jobs, which identify them in the queue. Pure.
+"""Names and comments of jobs, which identify them in the queue. No I/O.
 
-The name is ``scalable-<cluster>.<rest>``. Slurm can filter by it, keeps it in its accounting, and
-it is enough to cancel every job of a cluster. The rest is ``<manager>-<tag>`` for
-workers, ``@scheduler`` or ``@manager-<manager>`` for the programs of a cluster that run as jobs.
+The name of a job is ``scalable-<cluster>.<rest>``. Slurm can filter jobs by name and keeps names in
+its accounting, and the name is enough to cancel every job of a cluster. The rest is
+``<manager>-<tag>`` for workers, and ``@scheduler`` or ``@manager-<manager>`` for a scheduler or
+manager that runs as a job.
 
-The comment holds the rest: the names of the workers, and the directory of the manager that
-submitted the job.
+The comment of a job holds further facts: the names of the workers, and the directory of the manager
+that submitted the job.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def pool_name(cluster_id: str, manager: str, tag: str) -> str:
 
 
 def service_name(cluster_id: str, service: str) -> str:
-    """Return the name of the job that runs a cluster's scheduler, or the manager of this id."""
+    """Return the name of the job that runs a cluster's scheduler or one of its managers."""
     rest = f"@{SCHEDULER}" if service == SCHEDULER else f"{_MANAGER}{file_name(service)}"
     return f"scalable-{cluster_id}.{rest}"
 
@@ -42,7 +43,7 @@ def cluster_of(name: str) -> str | None:
 
 
 def kind_of(name: str) -> str | None:
-    """Return ``scheduler`` or the id of a manager for the job of a service; None for workers."""
+    """Return the program that a job runs: ``scheduler`` or a manager's id; None for workers."""
     match = _NAME.fullmatch(name)
     if match is None or not match[2].startswith("@"):
         return None
@@ -59,16 +60,16 @@ def comment(name: str, directory: Path, **more: Any) -> str:
     directory
         Private directory of the process that submits the job.
     **more
-        For workers ``first`` and ``prefix``: the number of the worker at index 0, and the
-        beginning of the workers' names. For services ``service``: ``scheduler``, or the id of a
-        manager.
+        For workers ``first`` (number of the worker whose array index is 0) and ``prefix``
+        (beginning of the workers' names). For a scheduler or manager ``service``: ``scheduler``,
+        or the id of the manager.
     """
     said = {"scalable": name, "directory": str(directory), **more}
     return json.dumps(said, separators=(",", ":"))
 
 
 def said_by(element: Element) -> dict[str, Any]:
-    """Return the fields of a job's comment; empty where the site wrote another comment."""
+    """Return the fields of a job's comment; empty if the site has replaced the comment."""
     try:
         said = json.loads(element.comment)
     except ValueError:
@@ -77,12 +78,12 @@ def said_by(element: Element) -> dict[str, Any]:
 
 
 def number_of(element: Element) -> int:
-    """Return the number of an element's worker: its index after the ``first`` of its comment."""
+    """Return the number of a job's worker: ``first`` in the comment plus the array index."""
     first = said_by(element).get("first", 0)
     return (first if isinstance(first, int) else 0) + (element.index or 0)
 
 
 def worker_of(element: Element) -> str | None:
-    """Return the name of an element's worker; None where its comment was replaced."""
+    """Return the name of a job's worker; None if the site has replaced the job's comment."""
     prefix = said_by(element).get("prefix")
     return f"{prefix}{number_of(element)}" if isinstance(prefix, str) else None

@@ -23,7 +23,7 @@ def address_of(interface: str) -> str:
     for name, found in psutil.net_if_addrs().items():
         for address in found:
             if address.family == socket.AF_INET:
-                addresses.setdefault(name, address.address)  # the first, as Dask takes
+                addresses.setdefault(name, address.address)  # Dask takes the first, too
     if interface not in addresses:
         known = ", ".join(f"{name} ({address})" for name, address in sorted(addresses.items()))
         raise ProviderError(
@@ -34,12 +34,12 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """Return the first free port from ``first`` on.
+    """Return the first free port, starting at ``first``.
 
     Raises
     ------
     ProviderError
-        When none of 200 is free.
+        When none of the 200 ports from ``first`` on is free.
     """
     for port in range(first, min(first + PORTS_TRIED, 65536)):
         with socket.socket() as probe:

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 
 
 class SlurmProvider:
-    """Provider whose workers are Slurm jobs; an embedded scheduler is in the user's process."""
+    """Provider whose workers are Slurm jobs.
+
+    The scheduler runs in the user's process unless the cluster is detached.
+    """
 
     name = "slurm"
     options_model = OptionsModel("scalable.providers.slurm.options", "SlurmOptions")
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the expected durations of tasks with the walltime; Slurm is not asked."""
+        """Compare the expected durations of tasks with the walltime; do not contact Slurm."""
         report = ValidationReport()
         if spec.walltime_s is None:
             return report
@@ -62,7 +65,7 @@ class SlurmProvider:
         return check(spec, self.render_scripts(spec))
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return tag -> batch script of its jobs, with ``ID`` in place of the cluster's id."""
+        """Return tag -> batch script of a pool's jobs, with ``ID`` in place of the cluster's id."""
         directory = settings.state_dir() / "clusters" / "ID"
         logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
         scripts = {}
@@ -118,18 +121,18 @@ class SlurmProvider:
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Cancel every job of a cluster and wait until it is gone; already gone is fine."""
+        """Cancel every job of a cluster and wait for their end; do nothing if there are none."""
         from scalable.providers.slurm.discovery import delete
 
         return delete(cluster_id)
 
     def services(self, spec: DeploymentSpec | None = None) -> SlurmServices:
-        """Return the starter of a cluster's scheduler and managers as jobs.
+        """Return an object that starts a cluster's scheduler and managers as Slurm jobs.
 
         Parameters
         ----------
         spec
-            Request whose target the jobs are submitted to; None to ask only for their states.
+            Request with the target to submit to; None if only the states of jobs are needed.
         """
         from scalable.providers.slurm.services import SlurmServices
 

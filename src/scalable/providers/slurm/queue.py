@@ -1,4 +1,4 @@
-"""Parsers of Slurm's output, and sentences for its states and reasons. Pure."""
+"""Parsers of Slurm's output, and sentences for its states and reasons. No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES = {
     "FAILED": "it failed",
     "REVOKED": "another cluster took it",
 }
-#: Ends that the calls of the job did not cause.
+#: Final states of a job that the calls in the job did not cause.
 FROM_OUTSIDE = frozenset(
     {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
 )
@@ -112,8 +112,8 @@ class Element:
     Attributes
     ----------
     job
-        Id of the array. An element's own id would be ambiguous: the last element to start has the
-        id of the array.
+        Id of the array, or of the single job. An element's own job id is not used, because the last
+        element to start gets the id of the array.
     index
         Index in the array, or None.
     name
@@ -141,7 +141,7 @@ class Element:
 
 
 def parse_queue(text: str) -> list[Element]:
-    """Read the lines of ``squeue --noheader --array --states=all --format=...``.
+    """Return the jobs that ``squeue --noheader --array --states=all --format=...`` printed.
 
     Other lines (warnings, other formats) are ignored.
     """
@@ -180,7 +180,7 @@ def _sentence(kind: JobState, state: str, reason: str) -> str:
 
 
 def explain_reason(reason: str) -> str:
-    """Return Slurm's reason code, with a sentence if there is one for it."""
+    """Return Slurm's reason why a job waits, with an explanation if one is known."""
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
     if code in ("", "None"):
@@ -189,9 +189,9 @@ def explain_reason(reason: str) -> str:
 
 
 def explain_end(state: str, reason: str = "") -> str:
-    """Return a sentence about the end of a job, from its state."""
+    """Return a sentence that says how a job ended, from Slurm's state and reason."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
-    # The field keeps the reason for which the job had waited; only others explain its end.
+    # The field may still hold the reason why the job waited, which does not explain its end.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
     detail = "" if silent and reason != "NodeDown" else f", {reason}"
     return f"{shown} ({state}{detail})"
@@ -206,13 +206,13 @@ def parse_left(text: str) -> float | None:
 
 
 def is_transient(words: str) -> bool:
-    """Return whether the same request may succeed later, from Slurm's message."""
+    """Return whether a message from Slurm means that the same request may succeed later."""
     lowered = words.lower()
     return any(sign in lowered for sign in _TRANSIENT)
 
 
 def parse_config(text: str, key: str) -> str | None:
-    """Return a value of ``scontrol show config``."""
+    """Return the value of a key in the output of ``scontrol show config``, or None."""
     for line in text.splitlines():
         name, separator, value = line.partition("=")
         if separator and name.strip().lower() == key.lower():

@@ -1,4 +1,4 @@
-"""Batch scripts. Pure."""
+"""Text of batch scripts. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.spec import ComponentSpec
 from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
-#: Placeholder of the worker's name in a command; shell quoting leaves it unchanged.
+#: Placeholder for the worker's name in a command; shell quoting leaves it unchanged.
 UNIT = "@UNIT@"
 
 
@@ -30,7 +30,7 @@ class JobTemplate:
     options
         Options of the target, by their names in the manifest.
     environment
-        Variables of the worker.
+        Environment variables of the worker.
     log
         Pattern of the log's path, with Slurm's ``%A`` and ``%a``.
     prefix
@@ -79,7 +79,7 @@ _OVERRIDDEN_BY = {
 
 
 def overriding(script: str) -> set[str]:
-    """Return the variables that sbatch would prefer to the options of a script."""
+    """Return the environment variables that would override options in a batch script."""
     given = {"array", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
     return {name for option in given for name in _OVERRIDDEN_BY.get(option, ())}
 
@@ -126,7 +126,7 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
     template
         Settings of the pool's jobs.
     first
-        Number of the worker at index 0 of the array.
+        Number of the worker whose Slurm array index is 0.
     """
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
     lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
@@ -137,14 +137,14 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Return shell text that sets ``UNIT`` to the worker's name.
+    """Return shell text that sets the variable ``UNIT`` to the worker's name.
 
     Parameters
     ----------
     prefix
         Beginning of the names of the pool's workers.
     first
-        Number of the worker at index 0.
+        Number of the worker whose Slurm array index is 0.
     """
     return f'UNIT={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 

@@ -20,12 +20,13 @@ logger = logging.getLogger("scalable.providers.slurm")
 
 #: Memory of the job of a scheduler or manager; a scheduler takes about 10 KiB for each task.
 MEMORY = "2G"
-#: Variables that an outer ``scalable run`` or cluster set for this process and not for the jobs.
+#: Variables that an enclosing ``scalable run`` or cluster set for this process; jobs must not
+#: inherit them.
 OUTER = (settings.RUN_TARGET, settings.RUN_LIST, settings.CLUSTER)
 
 
 class SlurmServices:
-    """Starter of the programs of a detached cluster as small jobs.
+    """Starts the scheduler and managers of a detached cluster as small Slurm jobs.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ class SlurmServices:
                 raise
 
     def state(self, cluster_id: str) -> dict[str, str]:
-        """Return the states of the programs that are in the queue.
+        """Return the states of a cluster's scheduler and managers that are in the queue.
 
         Parameters
         ----------

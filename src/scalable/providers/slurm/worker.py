@@ -1,4 +1,4 @@
-"""The batch job of a component's workers. Pure."""
+"""The batch job of a component's workers. Nothing is submitted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from scalable.spec import ComponentSpec
 
 #: Variables of the job that a worker in a container reads.
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
-#: Seconds after SIGTERM: more than a worker takes to hand over, less than Slurm's usual KillWait.
+#: Seconds from SIGTERM until a container is killed: more than a worker takes to hand over its
+#: results, less than Slurm's usual KillWait.
 GRACE_S = 25
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The parts of a component's jobs.
+    """All that determines the jobs of one component.
 
     Attributes
     ----------
