@@ -1,5 +1,7 @@
-"""A worker manager: the launcher contract, the reconciler and its decisions.
+"""The worker manager: it starts and stops units until the wanted units exist.
 
-Not in here: how one place starts a worker (``providers``), the counts wanted of all managers
-(``scheduler``).
+A unit is one process, job or object that brings one worker or a group of workers.
+
+Not in here: how a provider starts a worker (``providers``), and the division of the wanted worker
+counts among managers (``scheduler``).
 """

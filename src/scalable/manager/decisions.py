@@ -1,6 +1,7 @@
-"""The next steps that turn the units that exist into the units that are wanted. Pure.
+"""Decisions on the next steps from the existing units to the wanted units. No I/O.
 
-:mod:`scalable.manager.reconciler` carries them out.
+A unit is one process, job or object that brings one worker or a group.
+:mod:`scalable.manager.reconciler` carries the decisions out.
 """
 
 from __future__ import annotations
@@ -11,27 +12,29 @@ from dataclasses import dataclass, field
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.units import Phase, Unit, WorkerView
 
-#: A crash loop: this number of starts within this number of seconds gives the pool up.
+#: A pool is in a crash loop, and no longer started, after this number of starts within this number
+#: of seconds.
 CRASH_LOOP_STARTS = 5
 CRASH_LOOP_WINDOW_S = 60.0
-#: Seconds that a worker may be disconnected while its unit lives. A Nanny restarts its own worker
-#: within them.
+#: Seconds for which a worker may be disconnected while its unit still runs. A Nanny restarts its
+#: worker within this time.
 LOST_WORKER_GRACE_S = 5.0
-#: Seconds that a place may take to find out how a unit ended.
+#: Seconds that a place (the local machine, a Slurm system, ...) may take to find out how a unit
+#: ended.
 OUTDATED_LIMIT_S = 60.0
 MAX_BACKOFF_S = 15.0
 
 
 @dataclass(frozen=True)
 class Margin:
-    """Seconds before the end of a unit's walltime at which something has to be done.
+    """Times at which a unit with a walltime is renewed, in seconds before the walltime ends.
 
     Attributes
     ----------
     stop_s
-        The unit takes no more calls, because a call that starts later would not end in time.
+        When the unit stops taking calls, because a later call might not end in time.
     renew_s
-        The successor is requested, so that it is connected by then.
+        When the unit's successor is requested, so that it is connected when the unit stops.
     """
 
     stop_s: float
@@ -40,7 +43,10 @@ class Margin:
 
 @dataclass(frozen=True)
 class Loss:
-    """A unit that ended although it is wanted."""
+    """A wanted unit that ended or must be given up, with the reason.
+
+    ``from_outside`` is True if the place or a person ended the unit, not a call that it ran.
+    """
 
     name: UnitName
     reason: str
@@ -49,19 +55,21 @@ class Loss:
 
 @dataclass
 class Decision:
-    """The next steps for the units that exist.
+    """The next steps for the existing units.
 
     Attributes
     ----------
     lost
-        Wanted units that ended or must be given up; each is stopped and replaced.
+        Wanted units that ended or must be given up. Each is stopped, and replaced unless its pool
+        is given up.
     drain, resume
-        Units to empty before they are stopped; units that are wanted again before that is done.
+        Unwanted units to empty before they are stopped, and units that are being emptied but are
+        wanted again.
     stop
-        Units that are not wanted and hold nothing any more.
+        Unwanted units without calls and results, which can be stopped.
     renew, leave
-        Units whose walltime is nearly over: those whose successor is to be requested, and those
-        that are to take no more calls.
+        Units whose walltime ends soon: units whose successor must be requested now, and units that
+        must take no more calls.
     """
 
     lost: list[Loss] = field(default_factory=list)
@@ -82,26 +90,26 @@ def decide(
     start_timeout: float,
     margins: Mapping[str, Margin] | None = None,
 ) -> Decision:
-    """Compare the units that are wanted with those that exist.
+    """Compare the wanted units with the existing units, and return the next steps.
 
-    Units whose launcher has not answered yet are left alone.
+    Units whose launcher has not answered the request yet are left alone.
 
     Parameters
     ----------
     wanted
-        The worker specification: only its keys matter here.
+        Worker specification, whose keys are the names of the wanted units.
     units
-        Units that were asked for, after :func:`scalable.manager.units.refresh`.
+        Existing units, updated by :func:`scalable.manager.units.refresh`.
     observed
-        State of the units, as their places see them.
+        Name of the unit -> state of the unit in its place.
     workers
         Worker name -> worker, as the scheduler sees it.
     now
-        Monotonic seconds.
+        Present time in monotonic seconds.
     start_timeout
-        Seconds that a running unit may take until its workers are connected.
+        Seconds within which the workers of a running unit have to connect.
     margins
-        Tag -> margin of the units of that pool, for pools with a walltime.
+        Tag -> margin of the pool's units, for pools with a walltime.
     """
     decision = Decision()
     for name, unit in units.items():
@@ -123,7 +131,7 @@ def _wanted(
     if seen.state is UnitState.ENDED:
         decision.lost.append(Loss(unit.name, seen.reason or "it ended", seen.from_outside))
     elif restarting and in_crash_loop(unit.starts, now):
-        # A unit that restarts its own worker (a Nanny) is never seen to end.
+        # A Nanny restarts its own worker, so the unit itself never ends.
         decision.lost.append(Loss(unit.name, "its worker ended again and again"))
     elif unit.phase is Phase.DRAINING:
         decision.resume.append(unit.name)
@@ -138,7 +146,7 @@ def _wanted(
 
 
 def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
-    """Return whether the place may soon know how a unit whose worker is missing ended."""
+    """Return whether the place may soon report how a unit ended whose worker is missing."""
     assert unit.missing_since is not None
     older = seen.at is not None and seen.at < unit.missing_since
     return older and now - unit.missing_since < OUTDATED_LIMIT_S
@@ -172,9 +180,11 @@ def choose_victims(
     units: Mapping[UnitName, Unit],
     workers: Mapping[str, WorkerView],
 ) -> list[UnitName]:
-    """Choose the units that leave a pool: unlaunched, then unconnected, idle, least loaded.
+    """Choose the units to remove from a pool.
 
-    Among equals, the unit that holds the fewest bytes is chosen, so that little data has to move.
+    Units that are not launched come first, then units that are not connected, then idle units, then
+    units with the least work. Among equals, units with the fewest bytes of results come first, so
+    that little data has to move.
     """
 
     def burden(name: UnitName) -> tuple[int, float, int, int]:
@@ -192,11 +202,11 @@ def choose_victims(
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait before the next start after a number of failures in a row."""
+    """Return the seconds to wait before the next start, after this many failures in a row."""
     return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
 
 
 def in_crash_loop(starts: Iterable[float], now: float) -> bool:
-    """Return whether these starts (monotonic seconds) are a crash loop."""
+    """Return whether these start times (monotonic seconds) amount to a crash loop."""
     recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
     return len(recent) >= CRASH_LOOP_STARTS

@@ -1,8 +1,8 @@
-"""Units that are Python objects: the entries of Dask's worker specifications.
+"""Launcher of units that are Python objects, made from the entries of a worker specification.
 
-An entry is ``{"cls": class, "options": {...}}``. The class is called with the scheduler's address
-and the options, and honours Dask's ``ProcessInterface``: it can be awaited and closed. ``Worker``,
-``Nanny`` and the jobs of dask-jobqueue do.
+An entry is ``{"cls": class, "options": {...}}``, as in Dask's ``SpecCluster``. The class is called
+with the scheduler's address and the options. Its objects can be awaited and closed, as Dask's
+``ProcessInterface`` requires; examples are ``Worker``, ``Nanny`` and the jobs of dask-jobqueue.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 
 class EntryLauncher:
-    """Launcher of the entries of a worker specification, in the running event loop.
+    """Launcher that makes Python objects from entries, in the running event loop.
 
     Attributes
     ----------
     scheduler_address
-        Address that the objects connect to.
+        Address of the scheduler that the objects connect to.
     security
-        Credentials for Dask's own classes; those of an entry take precedence.
+        Credentials for Dask's own classes, unless the options of an entry contain ``security``.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,17 @@ class EntryLauncher:
 
     @property
     def objects(self) -> dict[UnitName, Any]:
-        """Name -> object, of the units that are running or starting."""
+        """Name -> object of each launched unit that has not been stopped."""
         return dict(self._objects)
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create the objects and begin to start them."""
+        """Create the objects, and begin to start them without waiting.
+
+        Raises
+        ------
+        ProviderError
+            If an object cannot be created from its entry.
+        """
         for name, entry in entries.items():
             if name in self._starts:
                 continue
@@ -76,12 +82,12 @@ class EntryLauncher:
         if isinstance(cls, type) and issubclass(cls, Worker):
             cls = guarded(cls)
         elif cls is Nanny:
-            # Its worker lives in another process, with Dask's own HTTP server.
+            # The worker of a Nanny runs in another process, with Dask's own HTTP server.
             options.setdefault("dashboard_address", f"{LOOPBACK}:0")
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return no unit: these objects end with this process."""
+        """Return an empty mapping, because the objects of an earlier process ended with it."""
         return {}
 
     async def started(self) -> None:
@@ -91,7 +97,7 @@ class EntryLauncher:
             await asyncio.wait(pending)
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Close the objects; warn of one that does not close in time."""
+        """Close the objects; log a warning about an object that does not close in time."""
         await asyncio.gather(*(self._stop(name) for name in names))
 
     async def _stop(self, name: UnitName) -> None:
@@ -112,7 +118,7 @@ class EntryLauncher:
             logger.warning("worker %s failed to close: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the state of each object."""
+        """Return name -> state of each object."""
         return {name: self._observe(name, created) for name, created in self._objects.items()}
 
     def _observe(self, name: UnitName, created: Any) -> Observation:
@@ -127,15 +133,15 @@ class EntryLauncher:
         return Observation(UnitState.RUNNING)
 
     def look_soon(self) -> None:
-        """Do nothing: every observation is fresh."""
+        """Do nothing, because :meth:`observe` always returns the present state."""
 
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
-        """Return no text: these objects share the log of their process."""
+        """Return an empty text, because these objects have no log apart from their process."""
         return ""
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the first cause of an error: Dask wraps it in one that only says 'failed to start'."""
+    """Return the original cause of an error, which Dask wraps in a 'failed to start' error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

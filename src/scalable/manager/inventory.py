@@ -1,4 +1,7 @@
-"""Pools of one worker manager, the units that are wanted in them, and those that exist."""
+"""The pools of one worker manager, with their wanted units and their existing units.
+
+A unit is one process, job or object that brings one worker or a group.
+"""
 
 from __future__ import annotations
 
@@ -29,22 +32,23 @@ class Inventory:
     incarnation
         Short text that makes the unit names of this manager unique on its scheduler.
     on_change
-        Called after each change of what is wanted, and by launchers that notice ends themselves.
+        Function that is called after each change of the wanted units. Launchers that notice the end
+        of a unit call it too.
 
     Attributes
     ----------
     pools
         Tag -> pool.
     wanted
-        Units that are wanted.
+        The wanted units.
     units
-        Name -> unit that was asked for and has not ended.
+        Name -> existing unit: it was requested and has not ended.
     workers
-        Name -> worker, as the scheduler saw it last.
+        Name -> worker, as the scheduler last reported it.
     changing
-        Lock around changes.
+        Lock that is held during changes.
     leaving
-        Whether every unit is to end, and further orders are ignored.
+        Whether the manager is ending all units and ignores further orders.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -67,12 +71,12 @@ class Inventory:
             pool.launcher.on_change = self._on_change
 
     def pool(self, tag: str) -> Pool:
-        """Return the pool of a tag; ClusterError names the known ones."""
+        """Return the pool of a tag; raise ClusterError if there is none."""
         check_tag(tag, self.pools)
         return self.pools[tag]
 
     def want(self, tag: str, count: int, reason: str = "scale") -> None:
-        """Set the number of units that are wanted in a pool.
+        """Set the number of wanted units of a pool.
 
         A degraded pool is tried again, even if the count stays the same.
         """
@@ -93,13 +97,13 @@ class Inventory:
         self._on_change()
 
     def check(self, tag: str, count: int) -> int:
-        """Check a new count of a pool; return the number of units that are wanted now.
+        """Check a new count for a pool; return the present number of wanted units.
 
         Raises
         ------
         ClusterError
-            When the pool does not exist, the count is negative or not an integer, or the pool has
-            no template to start units from.
+            If the pool does not exist, the count is negative or not an integer, or more units are
+            wanted and the pool has no template to start them from.
         """
         pool = self.pool(tag)
         check_count(tag, count)
@@ -112,12 +116,13 @@ class Inventory:
         return before
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
-        """Set the wanted counts to the latest orders of the scheduler's side.
+        """Set the wanted counts according to the scheduler's orders.
 
         Parameters
         ----------
         orders
-            Tag -> serial number and count. Orders with an earlier serial number are ignored.
+            Tag -> (serial number, count). An order is ignored unless its serial number is higher
+            than that of the last order for the tag.
         """
         with self.changing:
             for tag, (serial, count) in orders.items():
@@ -127,21 +132,27 @@ class Inventory:
                     self.want(tag, count, "order")
 
     def leave(self) -> None:
-        """Drain and end every unit, and ignore further orders."""
+        """Want no units any more, so that all are drained and stopped; ignore further orders."""
         with self.changing:
             self.leaving = True
             for tag in self.pools:
                 self.want(tag, 0, "leave")
 
     def discard(self, names: Iterable[UnitName]) -> None:
-        """Stop wanting these units."""
+        """Remove these units from the wanted units."""
         with self.changing:
             for name in list(names):
                 self.wanted.remove(name)
         self._on_change()
 
     async def adopt(self) -> list[UnitName]:
-        """Take over the units that an earlier process of the same manager left in its place."""
+        """Take over units that an earlier process of this manager left running.
+
+        Returns
+        -------
+        list
+            Names of the units that were taken over.
+        """
         adopted: list[UnitName] = []
         now = time.monotonic()
         for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
@@ -157,7 +168,7 @@ class Inventory:
         return adopted
 
     def status(self) -> dict[str, PoolStatus]:
-        """Return the counts of every pool."""
+        """Return tag -> counts of every pool."""
         with self.changing:
             units = list(self.units.values())
             return {
@@ -166,12 +177,12 @@ class Inventory:
             }
 
     def existing(self) -> dict[UnitName, Unit]:
-        """Return name -> unit, of those that were asked for and have not ended."""
+        """Return name -> unit of the existing units."""
         with self.changing:
             return dict(self.units)
 
     def take_all(self) -> list[Unit]:
-        """Remove all units from the inventory and return those that existed."""
+        """Remove all wanted and existing units; return the units that existed."""
         with self.changing:
             units = list(self.units.values())
             self.units.clear()

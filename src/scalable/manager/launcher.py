@@ -1,4 +1,7 @@
-"""The contract between the reconciler and one place that provisions workers."""
+"""The interface between the reconciler and a place that starts workers.
+
+A place is, for example, the local machine, a Slurm system or a cloud.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-#: Name of a unit. We choose it, unique for each incarnation, so that a retry cannot launch twice.
+#: Name of a unit. The manager chooses it, and never uses it again, so that repeating a request
+#: cannot start a second unit.
 UnitName = Hashable
 
 
 class UnitState(Enum):
-    """State of a unit, as its place sees it."""
+    """The state of a unit, as its place reports it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -21,20 +25,20 @@ class UnitState(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """One unit, as its place sees it.
+    """What a place reports about one unit.
 
     Attributes
     ----------
     state
-        Waiting for its resources, running, or ended.
+        Whether the unit waits for resources, runs, or has ended.
     reason
-        Sentence for the user: why the unit waits or how it ended.
+        Text for the user: why the unit waits, or how it ended.
     left_s
-        Seconds until its place ends it (a walltime), or None for no limit.
+        Seconds until the place ends the unit (its walltime); None for no limit.
     at
-        Monotonic seconds at which it was seen; None for now.
+        Time of the observation in monotonic seconds; None for the present.
     from_outside
-        Whether the calls that ran did not cause the end: the place or a person ended the unit.
+        Whether the place or a person ended the unit, so that no call caused the end.
     """
 
     state: UnitState
@@ -45,51 +49,55 @@ class Observation:
 
 
 class Launcher(Protocol):
-    """A place that provisions units (a process, a job, a pod) that become workers.
+    """A place that starts and stops units, each a process, job or pod that brings workers.
 
     All methods are idempotent. They raise :class:`scalable.errors.ProviderError`, whose
     ``transient`` says whether another attempt may succeed.
 
-    Everything that talks to the place is a coroutine. The reconciler awaits none of them in its
-    own pass: it runs them in the background, several at once (but one ``launch`` for each pool at
-    a time), so that a slow place delays only its own units. The other methods return at once. They
-    report what is known, and never block, wait, reap processes or remove containers.
+    All methods that talk to the place are coroutines. The reconciler runs them in the background,
+    several at once (but only one ``launch`` for each pool at a time), so that a slow place delays
+    only its own units. The other methods return at once: they report what is known, and never
+    block, wait, reap processes or remove containers.
 
-    A launcher may have the attribute ``at_once``, the number of its units that may be starting at
-    the same time; the attribute ``on_change``, which it is given and calls, from any thread, when
-    it has noticed the end of a unit; and a coroutine ``close()``, called after the last stop.
+    A launcher may also have:
+
+    - an attribute ``at_once``: the number of units that may be starting at the same time;
+    - an attribute ``on_change``: the manager sets it to a function, which the launcher calls, from
+      any thread, when it has noticed the end of a unit;
+    - a coroutine function ``close()``, which is called after the last stop.
     """
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Ask for units; return when the request is recorded, not when workers are connected.
+        """Request units; return when the place has the request, before workers connect.
 
         Parameters
         ----------
         entries
-            Name -> entry of the worker specification. All are of one pool.
+            Name -> entry of the worker specification. All units belong to one pool.
         """
 
     async def adopt(self) -> Mapping[UnitName, str]:
-        """Take over the units that an earlier process of the same manager left in the place.
+        """Take over units that an earlier process of the same manager left running.
+
+        From now on, :meth:`observe` and :meth:`stop` treat them like launched units.
 
         Returns
         -------
         Mapping
-            Name -> tag of each; from here on they are observed and stopped like launched ones.
-            Empty where units end with the process that launched them.
+            Name -> tag of each unit. Empty if units end with the process that launched them.
         """
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End units and wait until they are gone; a unit that is already gone is a success.
+        """End units and wait until they are gone; ignore units that are already gone.
 
-        Units whose launch was cancelled before it was answered are ended too.
+        Units whose :meth:`launch` was cancelled before it returned are ended too.
         """
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """Return the last known state of each unit that was launched and not stopped, at once."""
+        """Return name -> last known state of each unit that was launched and not stopped."""
 
     def look_soon(self) -> None:
-        """Make the next observation a fresh one soon; return at once."""
+        """Ask the place soon for the state of the units, for :meth:`observe`; return at once."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the end of a unit's output, also after it ended; empty for an unknown unit."""
+        """Return the end of a unit's output, even after the unit ended; empty if it is unknown."""

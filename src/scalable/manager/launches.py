@@ -1,4 +1,4 @@
-"""Launches in the background: at most one batch of units for each pool."""
+"""Requests for new units, which run in the background; at most one for each pool at a time."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ logger = logging.getLogger("scalable.manager")
 
 @dataclass(frozen=True)
 class Batch:
-    """Units of one pool that its launcher was asked for in one request.
+    """Units of one pool that were requested from its launcher together.
 
     Attributes
     ----------
     pool
-        The pool.
+        Pool of the units.
     names
         Names of the units.
     task
-        The request.
+        Asyncio task that runs the request.
     """
 
     pool: Pool
@@ -38,19 +38,19 @@ class Batch:
 
     @property
     def error(self) -> BaseException | None:
-        """Error that ended the request; None for a success, and while it is under way."""
+        """Error of the request; None if the request succeeded or has not ended."""
         if not self.task.done() or self.task.cancelled():
             return None
         return self.task.exception()
 
 
 class Launches:
-    """Requests to launchers that run beside the passes of the reconciler.
+    """The requests for new units that run in the background while the reconciler goes on.
 
     Parameters
     ----------
     on_answered
-        Called after each answer.
+        Function that is called when a request has ended.
     """
 
     def __init__(self, on_answered: Callable[[], None]) -> None:
@@ -60,16 +60,16 @@ class Launches:
     def take_due(
         self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
     ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
-        """Return the entries to launch now, by pool; their units exist from here on.
+        """Return tag -> name -> entry of the units to launch now; add them to the existing units.
 
         Parameters
         ----------
         inventory
             Wanted and existing units.
         is_ending
-            Function that returns whether an earlier unit of this name is still ending.
+            Function that returns whether an earlier unit with the same name is still ending.
         now
-            Monotonic seconds.
+            Present time in monotonic seconds.
         """
         due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
         pools, units = inventory.pools, inventory.units
@@ -92,7 +92,7 @@ class Launches:
         return due
 
     def begin(self, pool: Pool, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Ask a pool's launcher for units; needs a running event loop."""
+        """Request units from a pool's launcher in the background; needs a running event loop."""
         logger.debug("pool %r: launching %s", pool.tag, list(entries))
         task = asyncio.get_running_loop().create_task(
             pool.launcher.launch(entries), name=f"launch {pool.tag}"
@@ -101,29 +101,29 @@ class Launches:
         task.add_done_callback(lambda _: self._on_answered())
 
     def under_way(self) -> list[Batch]:
-        """Return the batches whose answer was not taken yet."""
+        """Return the batches that :meth:`take_answered` has not returned yet."""
         return list(self._batches.values())
 
     async def finish(self) -> list[Batch]:
-        """Wait for the answers to the present requests; return these requests."""
+        """Wait until all present requests have ended; return their batches."""
         batches = self.under_way()
         await _wait(batches)
         return batches
 
     def take_answered(self) -> list[Batch]:
-        """Return the batches that were answered since the last call."""
+        """Return the batches whose requests have ended since the last call of this method."""
         answered = [batch for batch in self._batches.values() if batch.task.done()]
         for batch in answered:
             del self._batches[batch.pool.tag]
         return answered
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for the answers; cancel the requests that are not answered in time.
+        """Wait until the requests have ended; cancel requests that do not end in time.
 
         Parameters
         ----------
         timeout_s
-            Seconds to wait, before and after cancelling.
+            Seconds to wait before cancelling, and again after cancelling.
         """
         await _wait(self.under_way(), timeout_s)
         late = [batch for batch in self.under_way() if not batch.task.done()]

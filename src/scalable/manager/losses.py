@@ -1,4 +1,4 @@
-"""Lost units, whose last output is read in the background before they are stopped."""
+"""Lost units: their last output is read in the background before they are stopped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LostUnit:
     gives_up
         Whether the pool is given up because of this loss.
     task
-        Task that adds the unit's last output to the reason.
+        Asyncio task that returns the reason for the loss, with the unit's last output.
     """
 
     unit: Unit
@@ -41,12 +41,14 @@ class LostUnit:
 
 
 class Losses:
-    """Lost units whose reason is still being found; their names stay taken meanwhile.
+    """Lost units for which the reason is still being found.
+
+    No new unit gets the name of such a unit meanwhile.
 
     Parameters
     ----------
     on_explained
-        Called after each reason that was found.
+        Function that is called each time a reason has been found.
     """
 
     def __init__(self, on_explained: Callable[[], None]) -> None:
@@ -57,14 +59,14 @@ class Losses:
         return name in self._lost
 
     def begin(self, pool: Pool, unit: Unit, reason: str, *, gives_up: bool) -> None:
-        """Find out why a unit was lost; needs a running event loop.
+        """Find out in the background why a unit was lost; needs a running event loop.
 
         Parameters
         ----------
         pool, unit
             The unit and its pool.
         reason
-            Reason as the place, or the scheduler, gives it.
+            Reason that is known so far, from the place or the scheduler.
         gives_up
             Whether the pool is given up because of this loss.
         """
@@ -73,14 +75,14 @@ class Losses:
         task.add_done_callback(lambda _: self._on_explained())
 
     def take_explained(self) -> list[LostUnit]:
-        """Return the lost units whose reasons were found since the last call."""
+        """Return the lost units whose reasons were found since the last call of this method."""
         explained = [lost for lost in self._lost.values() if lost.task.done()]
         for lost in explained:
             del self._lost[lost.unit.name]
         return explained
 
     def abandon(self) -> list[Unit]:
-        """Stop looking for reasons; return the units that nobody has stopped yet."""
+        """Stop looking for reasons; return the lost units, which still have to be stopped."""
         units = [lost.unit for lost in self._lost.values()]
         for lost in self._lost.values():
             lost.task.cancel()
@@ -89,7 +91,7 @@ class Losses:
 
 
 async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
-    """Add the last lines of a unit's output to the reason of its loss."""
+    """Return the reason for a loss, followed by the last lines of the unit's output."""
     try:
         text = await asyncio.wait_for(pool.launcher.logs(name), LOG_TIMEOUT_S)
     except (ProviderError, OSError) as error:  # TimeoutError is an OSError

@@ -1,4 +1,4 @@
-"""Pools of a worker manager, and their counts."""
+"""The pools of a worker manager, and the counts of their units."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from scalable.spec.clusters import PoolStatus
 
 @dataclass
 class Pool:
-    """The workers of one tag.
+    """One pool of a manager: the workers of one tag, and what is known about their starts.
 
     Attributes
     ----------
     tag
-        Name of the component, :data:`UNTAGGED` for workers without one.
+        Name of the component; :data:`UNTAGGED` for workers without a tag.
     launcher
-        Launcher of the units.
+        Launcher that starts and stops the pool's units.
     template
-        Entry of the worker specification that new units get, or None.
+        Entry of the worker specification for new units; None if the pool cannot grow.
     slots
         Number of calls that one worker runs at once.
     failures
-        Number of consecutive starts whose unit never connected.
+        Number of failed starts since a unit last connected.
     retry_at
-        Monotonic seconds before which nothing is started.
+        Time before which no unit is started, in monotonic seconds.
     degraded
-        Reason why the pool was given up, or None. Scaling the pool tries again.
+        Reason why the pool was given up, or None. The pool is tried again when it is scaled.
     giving_up
         Whether the pool is in a crash loop whose reason is still being read.
     walltime_s, task_s
-        Seconds that a unit may live, None for no limit; expected seconds of its longest call, 0
-        if unknown.
+        Seconds for which a unit may live (None for no limit), and expected seconds of the longest
+        call (0 if unknown).
     wait_s
-        Seconds between request and connection of the unit that connected last.
+        Seconds from request to connection of the unit that connected last.
     refused_since
-        Monotonic seconds of the first consecutive transient refusal of its place, or None.
+        Time since which the launcher has refused all requests with temporary errors, in monotonic
+        seconds; None if the last request was accepted.
     refusal
-        Message of the last transient refusal, or None.
+        Message of the last temporary error, or None.
     shape
         ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
     """
@@ -64,42 +65,42 @@ class Pool:
     shape: Mapping[str, Any] = field(default_factory=dict)
 
     def may_start(self, now: float) -> bool:
-        """Return whether units may be started now."""
+        """Return whether units of the pool may be started now."""
         return self.degraded is None and not self.giving_up and now >= self.retry_at
 
     def start_anew(self) -> None:
-        """Reset failures and refusals, so that units are started again."""
+        """Forget failures and refusals, so that units are started again."""
         self.degraded, self.failures, self.retry_at = None, 0, 0.0
         self.giving_up = False
         self.accepted()
 
     def back_off(self, now: float) -> None:
-        """Count a failed start, and delay the next one; delays grow."""
+        """Count a failed start, and delay the next start; each failure makes the delay longer."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Record a transient refusal; return the seconds since the first consecutive one."""
+        """Record a temporary refusal; return for how many seconds requests have been refused."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def accepted(self) -> None:
-        """Record that its place accepted units."""
+        """Record that the launcher has accepted units."""
         self.refused_since = self.refusal = None
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
-    """Count a pool's units.
+    """Return the counts of a pool's units, and its reasons for waiting or being degraded.
 
     Parameters
     ----------
     pool
         Pool to count.
     wanted
-        Names of the units that are wanted in it.
+        Names of the wanted units of the pool.
     units
-        Units of all pools.
+        Existing units of all pools.
     """
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())

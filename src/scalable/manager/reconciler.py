@@ -1,7 +1,7 @@
-"""The loop that starts and stops units until those that exist are those that are wanted.
+"""The reconciler: a loop that starts and stops units until the wanted units exist.
 
-The reconciler alone restarts workers. It knows no cluster object, only launchers and a link to a
-scheduler. Its decisions are in :mod:`scalable.manager.decisions`.
+Only the reconciler restarts workers. It uses launchers and a link to a scheduler, but no cluster
+object. Its decisions are in :mod:`scalable.manager.decisions`.
 """
 
 from __future__ import annotations
@@ -35,33 +35,36 @@ logger = logging.getLogger("scalable.manager")
 
 INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
-#: Seconds that requests to launchers may take while the reconciler closes.
+#: Seconds that unfinished requests for units may take while the reconciler closes.
 LAUNCH_CLOSE_TIMEOUT_S = 10.0
-#: Seconds of transient refusals after which a pool is degraded.
+#: Seconds of refusals with temporary errors after which a pool is degraded.
 REFUSED_LIMIT_S = 600.0
 
 
 class Reconciler:
-    """Periodic comparison of the existing units of some pools with the wanted ones.
+    """Compares the existing units of a manager's pools with the wanted units, and acts on it.
+
+    A unit is one process, job or object that brings one worker or a group.
 
     Parameters
     ----------
     incarnation
         Short text that makes the unit names of this reconciler unique on its scheduler.
     on_event
-        Receives events as rows of ``workers.jsonl`` and ``failures.jsonl``, with the stream under
-        ``"stream"``; by default they are sent to the scheduler with the next heartbeat.
+        Function that receives each event about a worker or pool (see
+        :mod:`scalable.protocol.events`). By default events go to the scheduler with the next
+        heartbeat.
     start_timeout
-        Seconds that a running unit may take until its workers are connected.
+        Seconds within which the workers of a running unit have to connect.
 
     Attributes
     ----------
     inventory
         Pools, wanted units and existing units.
     end_wanted
-        Whether the cluster ends, and every unit with it.
+        Whether the cluster is ending, so that all units must be stopped.
     replaced
-        Whether another process is this manager now.
+        Whether another process has taken over the id of this manager.
     """
 
     def __init__(
@@ -91,7 +94,7 @@ class Reconciler:
     # Life ---------------------------------------------------------------------------------------
 
     def start(self, link: SchedulerLink) -> None:
-        """Start the loop in the running event loop."""
+        """Start reconciling in the running event loop."""
         self.link = link
         self._lock, self._wake = asyncio.Lock(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -99,7 +102,7 @@ class Reconciler:
         self._task.add_done_callback(self._loop_ended)
 
     def wake(self) -> None:
-        """Reconcile now instead of at the next tick. May be called from any thread."""
+        """Reconcile now instead of after the usual interval. May be called from any thread."""
         if self._wake is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -132,14 +135,14 @@ class Reconciler:
                 self._degrade(pool, f"its reconciler failed: {error!r}")
 
     async def align(self) -> None:
-        """Reconcile until the units that are due now are requested and their places have answered.
+        """Reconcile, and wait until the requests for the units that are due have been answered.
 
         Raises
         ------
         ProviderError
-            When a place refuses a unit permanently; its pool is degraded then.
+            If a unit is refused permanently; its pool is degraded then.
         OSError
-            When the scheduler does not answer.
+            If the scheduler does not answer.
         """
         await self.reconcile()
         batches = await self._launches.finish()
@@ -149,15 +152,15 @@ class Reconciler:
                 raise batch.error
 
     async def reconcile(self) -> None:
-        """Compare the units once, and begin the launches and stops that are due.
+        """Compare existing and wanted units once, and begin the launches and stops that are due.
 
-        It awaits the scheduler, but no launcher: launches, stops and the reading of logs run in
-        the background, and a later pass takes their results.
+        This pass awaits the scheduler, but no launcher. Launches, stops and the reading of logs run
+        in the background, and a later pass handles their results.
 
         Raises
         ------
         OSError
-            When the scheduler does not answer.
+            If the scheduler does not answer.
         """
         assert self.link is not None
         assert self._lock is not None
@@ -189,7 +192,7 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Let draining units work again. They count as running once the scheduler has answered."""
+        """Let draining units work again; mark them as running once the scheduler has answered."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
@@ -244,7 +247,7 @@ class Reconciler:
         Returns
         -------
         Iterable of str
-            Workers whose loss is not to count against the calls that ran on them.
+            Names of workers whose loss must not count against the calls that ran on them.
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
@@ -261,7 +264,7 @@ class Reconciler:
         return unit.worker_names if loss.from_outside else ()
 
     def _stop_lost(self) -> None:
-        """Report the lost units whose reasons were found, and stop what is left of them."""
+        """Log the lost units whose reasons were found, and stop what is left of these units."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
@@ -278,7 +281,7 @@ class Reconciler:
     # Launches -----------------------------------------------------------------------------------
 
     async def _launch(self, now: float) -> None:
-        """Ask for the units that are due; the answers are taken by a later pass."""
+        """Request the units that are due; a later pass handles the answers."""
         assert self.link is not None
         with self.inventory.changing:
             due = self._launches.take_due(self.inventory, self._is_ending, now)
@@ -304,7 +307,7 @@ class Reconciler:
         return name in self._stops.names or name in self._losses
 
     def _answered(self, batch: Batch, now: float) -> None:
-        """Handle a launcher's answer: its units were accepted, or refused."""
+        """Handle a launcher's answer: the requested units were accepted or refused."""
         pool, error = batch.pool, batch.error
         units = [self.inventory.units[name] for name in batch.names if name in self.inventory.units]
         for unit in units:
@@ -332,7 +335,10 @@ class Reconciler:
     # Ends ---------------------------------------------------------------------------------------
 
     async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
-        """End units that hold nothing; one that has just connected is drained instead."""
+        """End unwanted units without results, except units that have connected meanwhile.
+
+        A later pass drains the units that have connected.
+        """
         assert self.link is not None
         units = [self.inventory.units[name] for name in names]
         starting = [w for u in units if u.connected_at is None for w in u.worker_names]
@@ -354,18 +360,18 @@ class Reconciler:
             self._stops.begin(self.inventory.pools[tag], names)
 
     def abandon(self) -> None:
-        """Stop reconciling, and leave every unit to the process that manages it now."""
+        """Stop reconciling, and leave all units to another process that manages them now."""
         self._closing = True
         self.inventory.take_all()
 
     async def close(self) -> None:
-        """Stop every unit at once, without draining, and end.
+        """Stop reconciling, and stop every unit without draining.
 
-        Requests to launchers are waited for, then cancelled.
+        Unfinished requests for units get some seconds to end, and are then cancelled.
         """
         self._closing = True
         if self._task is not None:
-            # Not cancelled at once: Dask's comms may swallow that, and the loop would go on.
+            # Woken first: Dask's comms may swallow a cancellation, and the loop would go on.
             self.wake()
             await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()
@@ -373,7 +379,7 @@ class Reconciler:
         units = self.inventory.take_all()
         for unit in units:
             unit.leaving = "closed"
-        # A place that is slow to answer does not keep the units of others.
+        # Units whose launcher has answered are stopped first, without waiting for slow launchers.
         self._end([*self._losses.abandon(), *(unit for unit in units if not unit.in_flight)])
         await self._launches.close(LAUNCH_CLOSE_TIMEOUT_S)
         self._end([unit for unit in units if unit.in_flight])

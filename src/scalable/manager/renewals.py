@@ -1,4 +1,4 @@
-"""Units with a walltime: the end of their work, and the request for their successors."""
+"""Renewal of units with a walltime: successors are requested before the walltime ends."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ HAND_OVER_S = 10.0
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """Return the margin of a pool's units.
+    """Return how long before the walltime a pool's units are renewed and stopped.
 
     Parameters
     ----------
     task_s
-        Expected running time of the longest call, 0 where unknown.
+        Expected running time of the longest call in seconds; 0 if unknown.
     wait_s
-        Seconds between request and connection of the unit that connected last.
+        Seconds from request to connection of the unit that connected last.
     walltime_s
-        Length of a unit's life.
+        Seconds for which a unit may live.
 
     Notes
     -----
-    A fifth is added for calls that take longer than expected, and ten seconds for handing over.
-    Half of the walltime is always left for work.
+    A fifth of ``task_s`` is added for calls that take longer than expected, and ten seconds for
+    moving results to other workers. A unit works for at least half of its walltime.
     """
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
     return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))
 
 
 def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
-    """Return tag -> margin, of the pools whose units have a walltime.
+    """Return tag -> margin for the pools whose units have a walltime.
 
     Parameters
     ----------
     pools
         Tag -> pool.
     longest_s
-        Mean running time of the longest kind of call so far, for pools that expect none.
+        Mean running time in seconds of the slowest kind of call so far. It is used for pools
+        without an expected running time.
     """
     return {
         tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
@@ -54,7 +55,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def renew(inventory: Inventory, decision: Decision) -> None:
-    """Request successors of units whose walltime is nearly over, and end the latter in time."""
+    """Request successors for units whose walltime ends soon, and stop these units in time."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:

@@ -19,15 +19,15 @@ class SchedulerView:
     Attributes
     ----------
     workers
-        Name -> worker.
+        Name -> connected worker of this manager.
     longest_s
-        Mean running time of the kind of call that takes longest, 0 where nothing has run.
+        Mean running time in seconds of the slowest kind of call; 0 before any call has run.
     orders
-        Tag -> serial number and wanted count of this manager's workers.
+        Tag -> (serial number of the order, number of workers that this manager must provide).
     known
-        Whether the scheduler knows this manager; otherwise another process has its id.
+        Whether this process is attached; False if another process has the manager's id.
     end
-        Whether the cluster ends, and every unit with it.
+        Whether the cluster is ending, so that all units must be stopped.
     """
 
     workers: Mapping[str, WorkerView]
@@ -44,11 +44,11 @@ class Report:
     Attributes
     ----------
     pools
-        Tag -> counts.
+        Tag -> counts of the pool's units.
     workers
         Names of the manager's workers.
     events
-        Events of units and pools since the last heartbeat.
+        Events about workers and pools since the last heartbeat.
     """
 
     pools: Mapping[str, PoolStatus]
@@ -57,25 +57,31 @@ class Report:
 
 
 class SchedulerLink(Protocol):
-    """The requests of a reconciler to the scheduler of its workers."""
+    """The requests that a reconciler sends to the scheduler of its workers."""
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Report the pools; return the workers and the wanted counts."""
+        """Send a report; return the manager's workers and orders."""
 
     async def drain(self, workers: Iterable[str]) -> None:
-        """Stop assigning work to these workers, and empty them."""
+        """Empty the workers with these names, and assign no more work to them."""
 
     async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Refuse work to these workers when they connect; return those that have connected."""
+        """Give no work to workers that connect from now on under these names.
+
+        Returns
+        -------
+        list of str
+            The names that belong to workers which are connected already.
+        """
 
     async def allow_work(self, workers: Iterable[str]) -> None:
-        """Revoke :meth:`withhold_work` for workers of these names."""
+        """Undo :meth:`withhold_work` for these names."""
 
     async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again."""
+        """Let draining workers accept work again, unless they are about to retire."""
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of workers against the calls that ran on them."""
+        """Do not count the loss of these workers against the calls that ran on them."""
 
 
 class RpcLink:
@@ -86,9 +92,9 @@ class RpcLink:
     comm
         Dask's ``rpc`` object for the scheduler.
     manager
-        Id under which the pools are reported.
+        Id of the manager, sent with each report.
     nonce
-        Text that identifies this process, as given when the manager attached.
+        Text that identifies this process, the same as in the manager's attachment.
     """
 
     def __init__(self, comm: Any, manager: str, nonce: str) -> None:
@@ -103,7 +109,7 @@ class RpcLink:
         self.excuse_losses = calls.excuse_losses
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Report the pools; return the workers and this manager's wanted counts."""
+        """Send a report; return the manager's workers and orders."""
         answer = await self._calls.heartbeat(
             self._manager, self._nonce, pools_to_dict(report.pools), report.workers, report.events
         )

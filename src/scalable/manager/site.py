@@ -1,4 +1,4 @@
-"""The facts that a place needs to provision workers for a cluster."""
+"""What a provider needs to know about a cluster and a manager to start workers for them."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ManagerSite:
-    """The cluster and the directories of one manager's workers.
+    """Identity, scheduler and directories for the workers of one manager.
 
     Attributes
     ----------
     cluster_id
-        UUID of the cluster. Every unit carries it, so that it can be found again.
+        UUID of the cluster. Every unit is marked with this UUID, so that the unit can be found
+        again.
     manager
-        Id of the manager within its cluster, the same for each of its processes in turn.
+        Id of the manager within its cluster, kept when the manager is restarted.
     incarnation
-        Text that makes the unit names of this very manager process unique on the scheduler.
+        Text that makes the unit names of the present manager process unique on the scheduler.
     scheduler
         Address that workers connect to.
     security
         The cluster's ``distributed.Security``, or None.
     directory
-        The manager's own private directory, for configurations with credentials.
+        Private directory of the manager, for configuration files with credentials.
     log_dir
-        Directory for the workers' output, or None to keep it only while they run.
+        Directory for the workers' output; None to keep the output only while the workers run.
     sys_path
-        Directories of the workflow's modules, for the workers.
+        Directories that workers add to ``sys.path`` to import the workflow's modules.
     detached
         Whether workers outlive the manager's process instead of ending with it.
     """

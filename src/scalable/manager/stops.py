@@ -1,4 +1,4 @@
-"""Stops of units in the background; the names of the units stay taken meanwhile."""
+"""Requests to stop units, which run in the background."""
 
 from __future__ import annotations
 
@@ -14,12 +14,19 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Stops:
-    """Requests to stop units that run beside the passes of the reconciler.
+    """The requests to stop units that run in the background while the reconciler goes on.
+
+    No new unit gets the name of a unit that is being stopped (see :attr:`names`).
 
     Parameters
     ----------
     on_stopped
-        Called after each stop.
+        Function that is called when a request has ended.
+
+    Attributes
+    ----------
+    names
+        Names of the units that are being stopped.
     """
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
@@ -28,7 +35,7 @@ class Stops:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
-        """Ask a pool's launcher to stop some units; needs a running event loop."""
+        """Stop units of a pool in the background; needs a running event loop."""
         self.names.update(names)
         task = asyncio.ensure_future(self._stop(pool, names))
         self._tasks.add(task)
@@ -45,7 +52,7 @@ class Stops:
             self._on_stopped()
 
     async def finish(self) -> None:
-        """Wait until all requests have ended."""
+        """Wait until all requests have ended; log unexpected errors."""
         while self._tasks:
             done = await asyncio.gather(*self._tasks, return_exceptions=True)
             for error in filter(None, done):

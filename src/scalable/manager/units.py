@@ -1,4 +1,7 @@
-"""Units: the processes, jobs or pods that a manager requested, and their known state. Pure."""
+"""Units, the processes, jobs or pods that a manager has requested, and their state. No I/O.
+
+A unit brings one worker or a group of workers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from scalable.manager.launcher import Observation, UnitName, UnitState
 
 
 class Phase(Enum):
-    """The stages of a unit's life."""
+    """The stages in the life of a unit."""
 
     LAUNCHING = "launching"
     RUNNING = "running"
@@ -20,32 +23,36 @@ class Phase(Enum):
 
 @dataclass
 class Unit:
-    """One unit that was requested.
+    """A requested unit, with all that its manager knows about it.
 
     Attributes
     ----------
     name
-        Key in the worker specification.
+        Name of the unit, which is its key in the worker specification.
     pool
-        Tag of its pool.
+        Tag of the unit's pool.
     worker_names
-        Names of the workers that it brings; several for a group.
+        Names of the workers that the unit brings; several for a group.
+    phase
+        Stage of the unit's life.
     launched_at, connected_at, missing_since
-        Monotonic seconds, or None.
+        Time of the request, time when all workers had first connected, and time since which a
+        worker has not been connected; in monotonic seconds, or None.
     starts
-        Monotonic seconds of the starts of this unit and of those that it replaces.
+        Times at which this unit, and earlier units that it replaces, were started, in monotonic
+        seconds.
     addresses
-        Addresses of its connected workers.
+        Addresses of the unit's connected workers.
     running_since
-        Monotonic seconds at which its place began to run it; None before.
+        Time since which the unit runs in its place, in monotonic seconds; None before.
     waiting
-        Reason why it does not run yet, as its place gives it.
+        Reason that the place gives why the unit does not run yet; None otherwise.
     in_flight
-        Whether its launcher has not answered the request for it yet.
+        Whether the launcher has not answered the request for the unit yet.
     renewed
-        Whether its successor was requested.
+        Whether a successor for the unit was requested.
     leaving
-        Reason why it is no longer wanted.
+        Reason why the unit is, or would be, stopped.
     """
 
     name: UnitName
@@ -71,15 +78,15 @@ class WorkerView:
     Attributes
     ----------
     address
-        Address that it listens on.
+        Address of the worker.
     processing
-        Number of tasks assigned to it, running or not.
+        Number of tasks that are assigned to the worker, running or not.
     occupancy
-        Seconds of work that the scheduler expects of it.
+        Expected seconds of work in the assigned tasks.
     nbytes
-        Bytes of results that it holds.
+        Bytes of results that the worker holds.
     drain
-        Progress of its draining (``draining``, ``holding``, ``done``), or None.
+        Progress of the worker's draining (``draining``, ``holding``, ``done``), or None.
     """
 
     address: str
@@ -90,17 +97,21 @@ class WorkerView:
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a unit's workers: its own, or one for each suffix of its group."""
+    """Return the names of a unit's workers.
+
+    The only worker of a unit has the unit's name. For a group there is one name for each suffix
+    in the entry's ``group``.
+    """
     if "group" in entry:
         return tuple(f"{name}{suffix}" for suffix in entry["group"])
     return (str(name),)
 
 
 def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
-    """Update the units from the scheduler's view; return those that connected just now.
+    """Update units from the scheduler's view; return the units that have just connected.
 
-    A worker that came back under another address was restarted by its own nanny. That is a start
-    too, and counts towards a crash loop.
+    A worker that has a new address was restarted by its nanny. That restart counts as a start, and
+    so towards a crash loop.
     """
     connected = []
     for unit in units:
@@ -124,9 +135,10 @@ def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update the units from their places' view; return those whose place should look again soon.
+    """Update units from what their places report; return the units that have lost a worker.
 
-    These have lost their workers: their place may know how they ended.
+    The places of the returned units should be asked again soon, because they may know how the units
+    ended.
     """
     missing = []
     for unit in units:
@@ -141,7 +153,7 @@ def take_note(
 
 
 def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: Phase) -> list[str]:
-    """Move units to another phase; return the names of their workers."""
+    """Set the phase of units; return the names of their workers."""
     workers: list[str] = []
     for name in names:
         units[name].phase = phase

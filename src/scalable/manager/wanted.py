@@ -1,4 +1,4 @@
-"""The worker specification: the units that are wanted, and their names."""
+"""The worker specification: the wanted units of a manager, and their names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from scalable.protocol.pools import UNTAGGED
 
 
 class Wanted:
-    """Name -> entry of every unit that is wanted, and the source of new names.
+    """The wanted units of a manager, with the entries to make them from.
 
-    Generated names are never used again, so that a retried launch cannot double a unit. Names that
-    the user wrote are kept when their unit is replaced.
+    A unit is one process, job or object that brings one worker or a group. Generated names are
+    never used again, so that repeating a request cannot start a second unit. A name that the user
+    wrote is kept when its unit is replaced.
 
     Parameters
     ----------
     incarnation
-        Short text that makes the names of this cluster unique on its scheduler.
+        Short text that makes the generated names unique on the scheduler.
+
+    Attributes
+    ----------
+    spec
+        Name -> entry of each wanted unit.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -32,9 +38,9 @@ class Wanted:
         self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
-        """Return the units that are wanted in a pool, in the order of their requests.
+        """Return the names of a pool's wanted units, in the order in which they were added.
 
-        Units whose successor was requested already do not count.
+        Units whose successor has been requested are left out.
         """
         return [
             name
@@ -43,16 +49,16 @@ class Wanted:
         ]
 
     def starts(self, name: UnitName) -> tuple[float, ...]:
-        """Return the start times of the units that this one replaces; monotonic seconds."""
+        """Return the start times of the units that a unit replaces, in monotonic seconds."""
         return self._starts.get(name, ())
 
     def forget_starts(self, tag: str) -> None:
-        """Forget the earlier starts of a pool's units."""
+        """Forget the start times of the units that a pool's units replace."""
         for name in self.names(tag):
             self._starts.pop(name, None)
 
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
-        """Add one unit to a pool."""
+        """Add one wanted unit to a pool, under a new name."""
         count = self._counters.get(pool.tag, 0)
         while (name := self._name(pool.tag, count)) in self.spec:
             count += 1
@@ -61,11 +67,14 @@ class Wanted:
         self._starts[name] = starts
 
     def include(self, name: UnitName, pool: Pool) -> None:
-        """Add a unit that an earlier process started."""
+        """Add a wanted unit that exists already, started by an earlier process."""
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Keep a draining unit of a pool, which may hold results; return whether one was found."""
+        """Want one of a pool's draining units again; return False if no unit is draining.
+
+        Such a unit may hold results, so it is better than a new unit.
+        """
         for name, unit in units.items():
             if unit.pool == pool.tag and name not in self.spec and unit.phase is Phase.DRAINING:
                 self._put(name, pool)
@@ -73,20 +82,20 @@ class Wanted:
         return False
 
     def remove(self, name: UnitName) -> None:
-        """Stop wanting a unit."""
+        """Remove a unit from the wanted units."""
         self.spec.pop(name, None)
         self._generated.discard(name)
         self._starts.pop(name, None)
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
-        """Add a successor of a unit whose walltime is nearly over."""
+        """Add a successor for a unit whose walltime ends soon."""
         unit.renewed = True
         self._leaving.add(unit.name)
         self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
-        """Replace a lost unit, under the same name if the user chose it."""
+        """Replace a lost unit; the new unit keeps a name that the user wrote."""
         if unit.name in self._generated:
             self.remove(unit.name)
             self.add(pool, unit.starts)
@@ -100,5 +109,5 @@ class Wanted:
         self._generated.add(name)
 
     def _name(self, tag: str, count: int) -> UnitName:
-        # SpecCluster names its workers by integers; units of tags have names unique to a manager.
+        # Like SpecCluster, the pool without a tag uses integers as names.
         return count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"

@@ -1,4 +1,4 @@
-"""Names, messages, rules and credentials that two processes share.
+"""Names, messages, rules and credentials that several kinds of processes share.
 
-Not in here: code of one process only, and decisions.
+Not in here: decisions, and code that only one kind of process uses.
 """

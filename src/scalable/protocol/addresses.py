@@ -1,4 +1,4 @@
-"""Addresses on which the processes of a cluster listen. Pure."""
+"""Addresses on which the processes of a cluster listen. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any, NamedTuple
 
-#: Host on which everything listens unless it is asked to listen elsewhere.
+#: Host on which servers listen unless another host is given.
 LOOPBACK = "127.0.0.1"
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -15,14 +15,14 @@ _HIGHEST_PORT = 65535
 
 
 class ListenAddress(NamedTuple):
-    """A host and a port on which a server listens; port 0 means any free port."""
+    """Host and port on which a server listens; port 0 means any free port."""
 
     host: str
     port: int
 
 
 def listen_address(written: Any) -> ListenAddress:
-    """Return where a server listens, on loopback where no host is written.
+    """Parse an address to listen on; without a host it is on loopback.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def listen_address(written: Any) -> ListenAddress:
     Raises
     ------
     ValueError
-        When it is none of these.
+        If the text is not one of these forms.
     """
     text = "" if isinstance(written, bool) else str(written).strip()
     host, colon, port = text.rpartition(":")
@@ -54,7 +54,10 @@ def listen_address(written: Any) -> ListenAddress:
 
 
 def link_host(host: str) -> str:
-    """Return a host as a link names it: loopback for all interfaces, IPv6 in brackets."""
+    """Return a host in the form that a URL needs.
+
+    "All interfaces" becomes loopback, and an IPv6 address is put in brackets.
+    """
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
         return LOOPBACK
     return f"[{host}]" if ":" in host else host
@@ -68,5 +71,5 @@ def _is_ip(host: str, version: int) -> bool:
 
 
 def _names_host(host: str) -> bool:
-    # Digits and dots alone are a mistyped address: resolvers read "127.1" as one all the same.
+    # Text of digits and dots is a mistyped IP address. Resolvers would accept one like "127.1".
     return bool(_HOSTNAME.fullmatch(host)) and not re.fullmatch(r"[0-9.]*", host)

@@ -1,4 +1,7 @@
-"""Constants and types of bundles, shared by clients and workers."""
+"""Constants and types of bundles (batches of calls sent as one Dask task).
+
+Clients and workers share them.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +9,37 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-#: Largest time in seconds between two messages about ended calls while a bundle runs: the calls
-#: that ended since the last message run again if the worker is lost.
+#: Longest time in seconds between two messages about ended calls while a bundle runs. If the worker
+#: is lost, the calls that ended since its last message run again.
 TELL_S = 0.01
-#: Seconds that an interrupted call has to end before its worker is given up.
+#: Seconds that an interrupted call has to end; after that its worker is given up.
 INTERRUPT_GRACE_S = 2.0
-#: Stands for the positions of all calls of a bundle that has not begun.
+#: Used in place of a position: all calls of a bundle that has not begun.
 EVERY = -2
-#: Kinds of outcome: the value itself, its pickle, an error, a value that stays on the worker.
+#: Kinds of outcome of a call: the value itself, the pickled value, an error, or a value that stays
+#: on the worker.
 PLAIN, PICKLED, ERROR, KEPT = range(4)
-#: Identifier of this process: the output of a call in the client's own process is shown already.
+#: Identifier of this process. A worker inside the client's own process does not send printed output
+#: to the client, because the output is on the screen already.
 PROCESS = uuid.uuid4().hex
 
-#: Calls to send: indexes of the functions (None where all calls have the first one), positional
-#: arguments, and keyword arguments (None where no call has any).
+#: Calls to send: for each call the index of its function, its positional arguments and its keyword
+#: arguments. The indexes are None if all calls have function 0; the keyword arguments are None if
+#: no call has any.
 Calls = tuple[
     Sequence[int] | None, Sequence[Sequence[Any]], Sequence[Mapping[str, Any] | None] | None
 ]
 
 
 def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
-    """Return the error of a call that ran for longer than its limit.
+    """Return the error for a call that ran longer than its time limit.
 
     Parameters
     ----------
     function
         Function of the call.
     timeout_s
-        Limit in seconds.
+        Time limit in seconds.
     """
     named = getattr(function, "__qualname__", repr(function))
     return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")

@@ -1,4 +1,7 @@
-"""Events of units and pools, as rows of a run's record with the stream under ``"stream"``."""
+"""Events of workers and pools, in the form of rows for the record of a run.
+
+The key ``"stream"`` of an event names the file of the record (``workers`` or ``failures``).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,17 @@ Event = dict[str, Any]
 
 
 def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -> Event:
-    """Return the event of a worker that was ``requested`` or ``removed``."""
+    """Return the event that a worker was requested or removed.
+
+    Parameters
+    ----------
+    event
+        ``requested`` or ``removed``.
+    worker, tag
+        Name of the worker, and tag of its pool.
+    reason
+        Reason for the removal.
+    """
     return {
         "stream": "workers",
         "event": event,
@@ -21,7 +34,7 @@ def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -
 
 
 def degraded(tag: str, reason: str) -> Event:
-    """Return the event of a pool that is degraded: no more of its workers are started."""
+    """Return the event that a pool is degraded, so that no more workers are started for it."""
     return {
         "stream": "failures",
         "failure_class": "PoolDegraded",

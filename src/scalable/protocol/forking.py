@@ -1,8 +1,9 @@
 """Messages between a launcher of worker processes, its fork server, and the forked workers.
 
-The launcher and the server exchange datagrams of JSON over a socket pair. The launcher asks for a
-fork by sending two file descriptors: a pipe and a log file. What the worker needs, credentials
-and environment included, goes through the pipe: only the worker reads it, never the server.
+A fork server is a process that has imported what workers need, and forks itself for each worker.
+The launcher and the server exchange JSON datagrams over a socket pair. To ask for a fork, the
+launcher sends two file descriptors: a pipe and a log file. The environment, the credentials and
+the arguments of the worker go through the pipe, which the worker reads and the server does not.
 """
 
 from __future__ import annotations
@@ -13,24 +14,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-#: Module of the server.
+#: Module of the fork server.
 SERVER_MODULE = "scalable.worker.fork_server"
-#: Program text that starts it: the working directory leaves the search path before any import.
+#: Python code that starts the fork server. It first removes the working directory from the search
+#: path, before anything is imported.
 SERVER_PROGRAM = (
     f"import sys; sys.flags.safe_path or sys.path.pop(0); from {SERVER_MODULE} import main; main()"
 )
-#: Module that the command line of a forked worker names, as that of any other worker does.
+#: Module in the command line of every worker, forked or not.
 WORKER_MODULE = "scalable.worker.program"
-#: Bytes that the command line of a forked worker may have: memory reserved by the server's own.
+#: Longest command line of a forked worker in bytes. The server's own command line is this long, and
+#: the worker overwrites it.
 COMMAND_LINE_BYTES = 4096
-#: Bytes of the longest datagram.
+#: Length of the longest datagram in bytes.
 DATAGRAM_BYTES = 4096
 
-#: Keys of the server's first datagram: the server is ready, or the reason why it cannot fork.
+#: Keys of the server's first datagram: that the server is ready, or why it cannot fork.
 READY = "ready"
 UNFIT = "unfit"
-#: Keys of requests and of their answers: fork (answered with the process id), and reap a process
-#: (answered with its exit code, negative for a signal).
+#: Keys of requests and answers. ``FORK`` is answered with ``PID``, a process id. ``REAP`` asks for
+#: the end of a process and is answered with ``CODE``, its exit code (negative for a signal).
 FORK = "fork"
 PID = "pid"
 REAP = "reap"
@@ -39,22 +42,22 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """Properties of a process that a forked worker takes on before anything else.
+    """The settings that a forked worker applies to its process before it does anything else.
 
     Attributes
     ----------
     environment
-        Variables to set: those that differ from the server's.
+        Environment variables to set, because they differ in the fork server.
     unset
-        Variables to remove.
+        Names of environment variables to remove.
     directory
         Working directory.
     umask
-        Mask of file permissions.
+        File mode creation mask (``os.umask``).
     arguments
         Arguments of the worker program.
     config
-        Configuration of a worker that has the pipe as its lifeline; None for other workers.
+        Configuration of a worker that ends when the pipe is closed; None for other workers.
     """
 
     environment: Mapping[str, str]
@@ -65,20 +68,20 @@ class WorkerStart:
     config: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_line(self) -> bytes:
-        """Return the properties as one line of JSON."""
+        """Return the settings as one line of JSON."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Read what :meth:`to_line` wrote."""
+        """Parse the line that :meth:`to_line` returned."""
         return cls(**json.loads(line))
 
 
 def worker_command(interpreter: str, arguments: tuple[str, ...] | list[str]) -> list[str]:
-    """Return the command line of a worker outside a container."""
+    """Return the command line of a worker that runs outside a container."""
     return [interpreter, "-m", WORKER_MODULE, *arguments]
 
 
 def fits(command: list[str]) -> bool:
-    """Return whether a forked worker can show a command line as its own."""
+    """Return whether a command line is short enough for a forked worker (see the constant)."""
     return len(b"\0".join(map(os.fsencode, command))) < COMMAND_LINE_BYTES

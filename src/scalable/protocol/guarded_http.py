@@ -1,4 +1,4 @@
-"""HTTP servers of schedulers and workers: on loopback, and only for requests with their token."""
+"""HTTP servers of schedulers and workers, which listen on loopback and require a secret token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Refused(web.RequestHandler):
 
 
 class _Admitted(web.RequestHandler):
-    """Keeps the token in a cookie, and redirects to the same page without it in the address."""
+    """Stores the token in a cookie, and redirects to the same page without the token in its URL."""
 
     def prepare(self) -> None:
         token = self.get_query_argument(PARAMETER)
@@ -53,9 +53,10 @@ class _Admitted(web.RequestHandler):
 
 
 def cookie_name(token: str) -> str:
-    """Return the name of the cookie that keeps a token.
+    """Return the name of the cookie that stores a token.
 
-    A browser sends the cookies of a host to each of its ports: clusters need names of their own.
+    Each token has its own name, because a browser sends all cookies of a host to every port, and
+    several clusters may be on one host.
     """
     return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
@@ -70,9 +71,9 @@ def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
 
 
 def guard(application: RoutingApplication, token: str) -> None:
-    """Let an application answer only to requests that have the token.
+    """Make a Tornado application refuse requests without the token.
 
-    Pages, JSON, files and WebSockets are all found by the application that is guarded.
+    This covers pages, JSON, files and WebSockets, because the application routes all of them.
     """
     find = application.find_handler
 
@@ -84,7 +85,7 @@ def guard(application: RoutingApplication, token: str) -> None:
         return application.get_handler_delegate(request, handler)
 
     application.find_handler = find_admitted  # type: ignore[method-assign]
-    # Tornado writes the address of each request, and with it the token, to the log.
+    # Tornado would log the URL of each request, and the URL may contain the token.
     application.settings["log_function"] = _log_nothing
 
 
@@ -93,17 +94,17 @@ def _log_nothing(handler: web.RequestHandler) -> None:
 
 
 class GuardedHttp:
-    """A server node that opens no HTTP port unless an address is given, and guards it.
+    """Base class of schedulers and workers whose HTTP server requires a token.
 
-    Dask's nodes always open one, on every interface in the case of the scheduler; so do those that
-    :func:`guarded` makes, but on loopback.
+    An HTTP port is opened only if an address is given. Classes made by :func:`guarded` always open
+    one, on loopback by default. (Dask always opens one; its scheduler does so on every interface.)
 
     Parameters
     ----------
     *args, **kwargs
-        Arguments of Dask's node.
+        Arguments of Dask's scheduler or worker.
     http_token
-        Token that requests need; None to make one.
+        Token that requests need; None for a random token.
     """
 
     services: dict[str, Any]
@@ -117,7 +118,7 @@ class GuardedHttp:
     def start_http_server(
         self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
     ) -> None:
-        """Open and guard the HTTP server, if an address was given."""
+        """Start the HTTP server with the token check, if an address was given."""
         if not dashboard_address and not self._opens_unasked:
             return
         self._listens = listen_address(dashboard_address or default_port)
@@ -128,7 +129,7 @@ class GuardedHttp:
 
     @property
     def live_page(self) -> str:
-        """Link to the live page, with the token that opens it; empty where there is none."""
+        """Link to the live page (Dask's dashboard) with the token; empty if there is no page."""
         server = self.services.get("dashboard")
         if self._listens is None or server is None:
             return ""
@@ -137,9 +138,9 @@ class GuardedHttp:
 
 
 def guarded(cls: type[Any]) -> type[Any]:
-    """Return a class of Dask's schedulers or workers whose HTTP server is guarded.
+    """Return a subclass of a Dask scheduler or worker class whose HTTP server requires a token.
 
-    It opens the port that Dask's own would open, on loopback.
+    The server has the same port as Dask's own, but listens on loopback by default.
     """
     if issubclass(cls, GuardedHttp):
         return cls

@@ -1,7 +1,7 @@
 """RPC handlers that our plug-ins add to a Dask scheduler: their names, arguments and answers.
 
-The scheduler's side offers them with :func:`offer`; everybody else calls them through
-:class:`SchedulerCalls`, so that a wrong name or argument is an error of the type checker.
+The plug-ins register handlers with :func:`offer`. Other processes call them through
+:class:`SchedulerCalls`, so that a type checker finds a wrong name or argument.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, TypedDict
 
 from scalable.protocol.events import Event
 
-#: Tag -> counts, slots and reasons of a pool.
+#: Tag -> status of a pool (its counts, slots and reasons).
 Pools = dict[str, dict[str, Any]]
 
 
 class Handler(StrEnum):
     """Name of an RPC handler, as it is registered on the scheduler."""
 
-    # Of managers
+    # Called by managers
     ATTACH = "scalable_attach"
     HEARTBEAT = "scalable_heartbeat"
     LEAVE = "scalable_leave"
@@ -29,7 +29,7 @@ class Handler(StrEnum):
     WITHHOLD_WORK = "scalable_withhold_work"
     ALLOW_WORK = "scalable_allow_work"
     EXCUSE_LOSSES = "scalable_excuse_losses"
-    # Of clients
+    # Called by clients
     POOLS = "scalable_pools"
     STATUS = "scalable_status"
     SCALE = "scalable_scale"
@@ -39,32 +39,34 @@ class Handler(StrEnum):
     PROFILE = "scalable_profile"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
-    # Of workers
+    # Called by workers
     BUNDLE_BEGUN = "scalable_bundle_begun"
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Description that a manager gives of itself when it attaches to a scheduler.
+    """The description that a manager gives of itself when it attaches to a scheduler.
+
+    A manager starts and stops workers in one place, such as a Slurm partition.
 
     Attributes
     ----------
     manager
-        Id: unique in the cluster, and the same when the manager comes back.
+        Id of the manager: unique in the cluster, and kept when the manager is restarted.
     nonce
-        Text that no other process of this manager has.
+        Text that identifies the manager's present process.
     identity
-        Its process, as :func:`scalable.liveness.identify_process` describes it.
+        The manager's process, as :func:`scalable.liveness.identify_process` describes it.
     target, provider
-        Place where it provisions workers.
+        Name of the place where the manager starts workers, and name of its provider.
     priority
-        Rank among the managers: lower numbers are filled first.
+        Rank among the managers: managers with lower numbers get workers first.
     limits
-        Tag -> maximum number of workers that it provisions.
+        Tag -> maximum number of workers that the manager can start.
     pools
-        Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one of its workers.
+        Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker.
     starting
-        Fields of :class:`scalable.spec.Starting`; those that are missing have its defaults.
+        Fields of :class:`scalable.spec.Starting`; a missing field has its default.
     """
 
     manager: str
@@ -79,16 +81,17 @@ class Attachment:
 
 
 class AttachAnswer(TypedDict):
-    """Answer to a manager that wants to attach.
+    """The answer to a manager that wants to attach.
 
     Attributes
     ----------
     accepted
-        Whether the manager may provision workers.
+        Whether the manager is attached and may start workers.
     reason
         Reason for the refusal, or None.
     holder
-        ``nonce``, ``identity`` and ``silent_s`` of another process that has the same id, or None.
+        ``nonce``, ``identity`` and ``silent_s`` (seconds since its last message) of another
+        process that is attached under the same id, or None.
     """
 
     accepted: bool
@@ -97,20 +100,21 @@ class AttachAnswer(TypedDict):
 
 
 class HeartbeatAnswer(TypedDict):
-    """Answer to a manager's heartbeat.
+    """The answer to a manager's heartbeat.
 
     Attributes
     ----------
     known
-        Whether the manager is attached; False if another process has its id.
+        Whether this process is attached; False if another process has its id.
     workers
-        Name -> fields of :class:`scalable.manager.decisions.WorkerView`, of the manager's workers.
+        Name of each worker of the manager -> fields of
+        :class:`scalable.manager.decisions.WorkerView`.
     longest_s
-        Mean running time of the slowest kind of call in seconds, 0 before any has run.
+        Mean running time in seconds of the slowest kind of call; 0 before any call has run.
     orders
-        Tag -> serial number of the order, and number of workers that the manager must provide.
+        Tag -> (serial number of the order, number of workers that the manager must provide).
     end
-        Whether the cluster ends, and every unit with it.
+        Whether the cluster is ending, so that the manager must stop all of its workers.
     """
 
     known: bool
@@ -121,7 +125,7 @@ class HeartbeatAnswer(TypedDict):
 
 
 class Change(TypedDict):
-    """Wanted counts before and after a change, each as tag -> count."""
+    """The wanted worker counts before and after a change, each as tag -> count."""
 
     before: dict[str, int]
     after: dict[str, int]
@@ -133,7 +137,7 @@ def offer(scheduler: Any, handlers: Mapping[Handler, Callable[..., Any]]) -> Non
 
 
 class SchedulerCalls:
-    """Typed calls of the handlers of one scheduler.
+    """Calls the handlers of one scheduler, with types for arguments and answers.
 
     Parameters
     ----------
@@ -149,7 +153,7 @@ class SchedulerCalls:
         answer: Awaitable[Any] = getattr(self._comm, handler.value)(**arguments)
         return answer
 
-    # Of managers --------------------------------------------------------------------------------
+    # For managers -------------------------------------------------------------------------------
 
     async def attach(self, attachment: Attachment, instead_of: str | None = None) -> AttachAnswer:
         """Attach a manager; see :meth:`scalable.scheduler.managers.Managers.attach`."""
@@ -165,7 +169,11 @@ class SchedulerCalls:
         workers: Iterable[str],
         events: Iterable[Event],
     ) -> HeartbeatAnswer:
-        """Report a manager's pools, the workers it knows, and the events since the last report."""
+        """Send a manager's report, and return the state of its workers and its orders.
+
+        The report contains the pools' counts, the names of known workers, and the events since the
+        last report.
+        """
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
             manager=manager,
@@ -177,11 +185,11 @@ class SchedulerCalls:
         return answer
 
     async def leave(self, manager: str, nonce: str, *, gone: bool) -> None:
-        """Announce that a manager is leaving, or has left."""
+        """Announce that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         await self._call(Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
 
     async def drain(self, workers: Iterable[str]) -> None:
-        """Drain workers, by name, so that they can be stopped."""
+        """Empty the workers with these names, so that they can be stopped without loss."""
         await self._call(Handler.DRAIN, workers=list(workers))
 
     async def resume(self, workers: Iterable[str]) -> None:
@@ -189,21 +197,27 @@ class SchedulerCalls:
         await self._call(Handler.RESUME, workers=list(workers))
 
     async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give workers no work if they connect; return the names of those that are connected."""
+        """Give no work to workers that connect from now on under these names.
+
+        Returns
+        -------
+        list of str
+            The names that belong to workers which are connected already.
+        """
         return list(await self._call(Handler.WITHHOLD_WORK, workers=list(workers)))
 
     async def allow_work(self, workers: Iterable[str]) -> None:
-        """Let workers of these names be given work again when they connect."""
+        """Undo :meth:`withhold_work` for these names."""
         await self._call(Handler.ALLOW_WORK, workers=list(workers))
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of workers as failures of the calls that ran on them."""
+        """Do not count the loss of these workers against the calls that ran on them."""
         await self._call(Handler.EXCUSE_LOSSES, workers=list(workers))
 
-    # Of clients ---------------------------------------------------------------------------------
+    # For clients --------------------------------------------------------------------------------
 
     async def pools(self) -> Pools:
-        """Return the counts and slots of every pool."""
+        """Return tag -> status of every pool."""
         answer: Pools = await self._call(Handler.POOLS)
         return answer
 
@@ -215,7 +229,7 @@ class SchedulerCalls:
     async def scale(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set wanted counts."""
+        """Set the wanted worker counts of some pools; return the counts before and after."""
         answer: Change = await self._call(
             Handler.SCALE, counts=dict(counts), source=source, reason=reason
         )
@@ -228,7 +242,10 @@ class SchedulerCalls:
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Change wanted counts by the numbers of a :class:`~scalable.ScaleDecision`."""
+        """Add workers to some pools and remove workers from others.
+
+        The arguments are the fields of a :class:`~scalable.ScaleDecision`.
+        """
         answer: Change = await self._call(
             Handler.APPLY, add=dict(add), remove=dict(remove), active=dict(active), reason=reason
         )
@@ -237,30 +254,30 @@ class SchedulerCalls:
     async def adapt(
         self, tag: str, minimum: int = 0, maximum: int | None = None, *, enabled: bool = True
     ) -> None:
-        """Let a pool follow its load, or stop it from doing so."""
+        """Make a pool adaptive, or no longer adaptive (``enabled=False``)."""
         await self._call(Handler.ADAPT, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
 
     async def end(self, reason: str) -> None:
-        """End the cluster."""
+        """End the cluster: managers stop their workers, then the scheduler closes."""
         await self._call(Handler.END, reason=reason)
 
     async def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the numbers of a call that has ended, None for any other."""
+        """Return the times and memory of a call that has ended; None for any other call."""
         answer: dict[str, Any] | None = await self._call(Handler.PROFILE, key=key)
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:
-        """Return the slots of each tag, and send later changes to a client."""
+        """Return the number of slots of each tag, and have each change sent to the client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
         return answer
 
     async def live_page(self) -> str:
-        """Return the link to the live page, with the token that opens it; empty without a page."""
+        """Return the link to the live page with its token; empty if there is no page."""
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
-    # Of workers ---------------------------------------------------------------------------------
+    # For workers --------------------------------------------------------------------------------
 
     async def bundle_begun(self, key: str, client: str) -> None:
-        """Tell a client that one of its bundles begins."""
+        """Tell a client that a worker is about to start one of its bundles."""
         await self._call(Handler.BUNDLE_BEGUN, key=key, client=client)

@@ -1,6 +1,7 @@
-"""Lending of slots from within a call: a call that waits for others lets them run in its slot.
+"""Lending of slots: a call that waits for other calls lets another call run in its slot.
 
-A worker that lends slots has an attribute ``slot_lender``. On other workers nothing is lent.
+A slot is room for one call on a worker. Only workers with an attribute ``slot_lender`` lend slots;
+on other workers the functions in here do nothing.
 """
 
 from __future__ import annotations
@@ -14,35 +15,38 @@ from typing import Any, Protocol
 
 from scalable.protocol.dask_seams.worker import current_call
 
-#: Longest time in seconds for which a thread that waits within a call sleeps: an interrupt reaches
-#: a thread only when it is awake.
+#: Longest time in seconds for which a waiting thread sleeps, because an interrupt reaches a thread
+#: only when it is awake.
 INTERRUPTIBLE_S = 0.25
 
 
 class CallInterrupted(BaseException):
-    """Raised within a call that was cancelled or ran for too long."""
+    """Raised in a call that was cancelled or ran longer than its time limit."""
 
 
 class _Lender(Protocol):
-    """Lends the slots of one worker; its methods run in the worker's event loop."""
+    """Object that lends the slots of one worker; its methods run in the worker's event loop."""
 
     @property
     def loop(self) -> Any:
         """Event loop of the worker."""
 
     def lend(self, key: Any, seconds: float) -> None:
-        """Let other calls begin in the slot of a call that waits and has run for some seconds."""
+        """Lend the slot of a waiting call that has run for ``seconds`` so far."""
 
     def lend_later(self, key: Any, since: float) -> None:
-        """Lend the slot of a call that made others, if it still runs after a while."""
+        """Lend the slot of a call that has made other calls, if the call still runs after a while.
+
+        ``since`` is the start of the call, in seconds since 1970.
+        """
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that has stopped waiting has a slot again."""
+        """Wait until a call that has lent its slot has a slot again."""
 
 
 @contextmanager
 def slot_lent() -> Iterator[None]:
-    """Lend the slot of this thread's call while it waits. Does nothing outside a call."""
+    """Lend the slot of the call in this thread while the block runs; do nothing outside a call."""
     here = _current_call()
     if here is None:
         yield
@@ -52,7 +56,7 @@ def slot_lent() -> Iterator[None]:
     try:
         yield
     except CallInterrupted:
-        raise  # the call ends, and needs no slot
+        raise  # the call ends, so it needs no slot
     except BaseException:
         take_slot_back()
         raise
@@ -60,7 +64,7 @@ def slot_lent() -> Iterator[None]:
 
 
 def take_slot_back() -> None:
-    """Wait until this thread's call has a slot again, if its slot was lent."""
+    """Wait until the call in this thread has a slot again, if its slot was lent."""
     here = _current_call()
     if here is not None:
         lender, key, _ = here
@@ -68,7 +72,7 @@ def take_slot_back() -> None:
 
 
 def sync_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a coroutine and wait for it, as Dask does, but so that an interrupt gets through.
+    """Run a coroutine and wait for it, like Dask's ``sync``, but let an interrupt end the wait.
 
     Parameters
     ----------
@@ -97,7 +101,10 @@ def in_call() -> bool:
 
 
 def made_calls() -> None:
-    """Note that this thread's call has made others, for which it may wait without our notice."""
+    """Record that the call in this thread has made other calls.
+
+    The call may wait for the other calls in ways that this package does not notice.
+    """
     here = _current_call()
     if here is not None:
         lender, key, since = here
@@ -105,7 +112,10 @@ def made_calls() -> None:
 
 
 def _current_call() -> tuple[_Lender, Any, float] | None:
-    """Return the worker's lender, and the key and start of the call that this thread runs."""
+    """Return the worker's lender, and the key and start of the call in this thread.
+
+    The start is in seconds since 1970. None outside a call or if the worker lends no slots.
+    """
     here = current_call()
     if here is None:
         return None

@@ -1,7 +1,8 @@
-"""The rule that matches calls with workers: the tag, its slots, and its shape. Pure.
+"""The rule by which calls fit workers: tag, slots (room for calls) and shape. No I/O.
 
-Dask places calls by it (the tag is a resource, the slots its amount), clients refuse calls by it,
-the controller explains waiting calls by it, and the managers of one cluster have to agree on it.
+For Dask, a tag is a resource and the number of slots is its amount. Clients refuse calls that can
+fit no worker, and the controller explains why calls wait. The shape is the cpus, memory and gpus of
+a worker; all managers of a cluster must agree on the shape for a tag.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from scalable.units import parse_bytes
 
 @dataclass(frozen=True)
 class Shape:
-    """Resources of one worker of a tag; None for an unknown one.
+    """The cpus, memory and gpus of one worker of a tag.
 
     Attributes
     ----------
     cpus, memory, gpus
-        Amounts as in a component of the manifest.
+        Amounts as in a component of the manifest; None for an unknown amount.
     """
 
     cpus: float | None = None
@@ -30,12 +31,12 @@ class Shape:
 
     @classmethod
     def from_pool(cls, pool: Mapping[str, Any]) -> Self:
-        """Return the shape in a manager's description of a pool."""
+        """Return the shape from a manager's description of a pool (see ``Attachment.pools``)."""
         return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
 
 
 def difference(one: Shape, other: Shape) -> str | None:
-    """Return the difference between two shapes as text; None if all known resources agree."""
+    """Return the difference between two shapes as text; None if all known amounts agree."""
     words = []
     for item in fields(Shape):
         a, b = getattr(one, item.name), getattr(other, item.name)
@@ -54,7 +55,10 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return the slots of a tag that a call takes; without a tag, 1 unless it needs resources."""
+    """Return how many slots of a worker of a tag a call takes; 0 if the call is for others.
+
+    For the pool without a tag (an empty tag), a call without resources takes 1 slot.
+    """
     asked = resources or {}
     if not tag:
         return 0 if asked else 1
@@ -62,5 +66,5 @@ def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
 
 
 def fits(resources: Mapping[str, float] | None, tag: str, slots: int) -> bool:
-    """Return whether a worker of a tag with a number of slots can run a call."""
+    """Return whether a call can run on a worker that has this tag and this number of slots."""
     return 0 < slots_of(resources, tag) <= slots

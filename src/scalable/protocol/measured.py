@@ -1,31 +1,32 @@
-"""Measurements of an ended call, read from Dask's ``startstops``."""
+"""Times and memory of a call that has ended, read from Dask's ``startstops``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-#: Annotation of a call with the name of its task.
+#: Annotation that gives the task name of a call.
 TASK_ANNOTATION = "scalable_task"
-#: Fields of the profile of a call, as in the rows of tasks.
+#: Names of the fields of a call's profile, as in the rows of ``tasks.jsonl``.
 PROFILE = (
     "task_name", "tag", "worker", "state", "timestamp",
     "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
 )  # fmt: skip
-#: Action of the entry in which our workers report the CPU time and memory of a call.
+#: ``action`` of the ``startstops`` entry in which our workers report a call's CPU time and memory.
 USAGE_ACTION = "scalable-usage"
-#: Annotation of a Dask task that is a bundle: number of calls, and whether each has a row.
+#: Annotation of a Dask task that is a bundle (a batch of calls). It gives the number of calls, and
+#: whether each call has its own row in the record.
 BUNDLE_ANNOTATION = "scalable_bundle"
-#: Quantiles of the durations of a bundle's calls that are reported.
+#: Quantiles that are reported for the durations of a bundle's calls.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
-#: Action of the entry that reports the calls of a bundle.
+#: ``action`` of the ``startstops`` entry that reports the calls of a bundle.
 BUNDLE_ACTION = "scalable-calls"
 
 
 class Measured(NamedTuple):
-    """Measurements of one call; None for those that were not made.
+    """Measurements of one call; None for values that were not measured.
 
-    Moments are in seconds since 1970, durations in seconds, memory in bytes.
+    ``began`` and ``ended`` are in seconds since 1970, durations in seconds, memory in bytes.
     """
 
     began: float | None = None
@@ -42,7 +43,7 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     Parameters
     ----------
     startstops
-        Entries as the scheduler's plug-ins get them; None for a call that never ran.
+        Entries that Dask passes to scheduler plug-ins; None for a call that never ran.
     """
     began = ended = cpu_s = peak_memory = bundle = None
     transfer_s = 0.0

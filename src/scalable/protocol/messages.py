@@ -1,8 +1,8 @@
-"""Calls and their outcomes as bytes.
+"""Conversion of calls and their outcomes to bytes and back.
 
-Plain pickle is used where it suffices, as it is several times as fast; cloudpickle is used for
-objects that only this process can import. Dask futures may be anywhere within the arguments: they
-are sent as their keys, and Dask provides their values.
+Plain pickle is used where it is enough, because it is several times as fast as cloudpickle;
+cloudpickle is used for objects that only this process can import. Arguments may contain Dask
+futures at any depth: only their keys are sent, and Dask provides the values.
 """
 
 from __future__ import annotations
@@ -62,28 +62,28 @@ def _dump(value: Any, pickler: type[pickle.Pickler]) -> bytes:
 
 
 def dump(value: Any) -> bytes:
-    """Pickle a value; functions and classes that others cannot import are pickled by value."""
+    """Pickle a value; functions and classes that cannot be imported are pickled by value."""
     try:
         data = _dump(value, _PlainPickler)
     except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
         return _dump(value, _ByValuePickler)
-    # A reference to __main__ means another module in another process.
+    # In another process, __main__ is another module, so a reference to it is not enough.
     return _dump(value, _ByValuePickler) if b"__main__" in data else data
 
 
 def load(data: bytes) -> Any:
     """Load a value that another process of the cluster has pickled.
 
-    The bytes come over the cluster's own connections, on which both sides are authenticated.
+    The bytes must come from the cluster's own, authenticated connections: loading runs code.
     """
     return pickle.loads(data)  # noqa: S301
 
 
 #: Types of arguments that a call cannot change.
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes, Future})
-#: Types of functions without a state.
+#: Types of callables that have no state of their own.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Largest size in bytes of a pickled function that is kept after its first use.
+#: Largest size in bytes of a pickled function whose loaded object is kept after the first use.
 MOST_REMEMBERED = 1 << 16
 
 
@@ -92,15 +92,15 @@ def _are_unchanging(values: Iterable[Any]) -> bool:
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, dict[Any, Future[Any]]]:
-    """Pickle calls, and return the bytes and the Dask futures within the arguments by key.
+    """Pickle calls; return the bytes, and key -> Dask future for the futures in the arguments.
 
-    Arguments that a call might change are pickled apart: calls do not share them, and an argument
-    that cannot be loaded fails its own call only.
+    Arguments that a call might change are pickled separately for each call. So calls do not share
+    objects, and an argument that cannot be loaded fails only its own call.
 
     Parameters
     ----------
     calls
-        A :data:`scalable.protocol.bundles.Calls`.
+        The calls, in the form of :data:`scalable.protocol.bundles.Calls`.
     """
     indexes, rows, named = calls
     _open.found = found = dict[Any, Future[Any]]()
@@ -117,14 +117,16 @@ def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """Load calls: indexes of the functions, and for each call a row for :func:`arguments`.
+    """Load calls; return the indexes of their functions, and a row for each call.
+
+    :func:`arguments` turns a row into the arguments of the call.
 
     Parameters
     ----------
     data
         Bytes from :func:`dump_calls`.
     values
-        Values of the futures within the arguments, by key.
+        Key -> value of each Dask future in the arguments.
     """
     return _load_with(data, values)
 
@@ -137,7 +139,7 @@ def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mappi
     row
         Row from :func:`load_calls`.
     values
-        Values of the futures within the arguments, by key.
+        Key -> value of each Dask future in the arguments.
     """
     if type(row) is not bytes:
         return row, {}
@@ -157,8 +159,8 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Pickle a function, and return the digest of the bytes and the bytes."""
-    # Other callables may have changed since the last time, as may functions pickled by value.
+    """Pickle a function; return the digest of the bytes, and the bytes."""
+    # Only plain functions pickled by name are cached: anything else may have changed since then.
     plain = type(function) is FunctionType
     if plain and (known := _functions.get(function)) is not None:
         return known
@@ -177,7 +179,7 @@ def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
 
 
 def load_function(digest: bytes, data: bytes) -> Callable[..., Any]:
-    """Load a function; each call of a callable with a state gets an object of its own."""
+    """Load a function. A callable that has state is loaded anew for each call."""
     function = _load_function(digest, data) if len(data) <= MOST_REMEMBERED else load(data)
     return function if isinstance(function, _STATELESS) else partial(_call_fresh, data)
 
@@ -193,9 +195,12 @@ def _call_fresh(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle an exception with its traceback, or an error about it where it cannot be pickled."""
+    """Pickle an exception with its traceback.
+
+    An exception that cannot be pickled is replaced by one that describes it.
+    """
     _break_cycles(error)
-    # Dask's own function: it pickles tracebacks, and truncates long ones.
+    # This function of Dask pickles the traceback, and shortens errors that are too long.
     message = error_message(error)
     traceback_ = message["traceback"]
     return pickle.dumps(
@@ -208,7 +213,7 @@ def dump_error(error: BaseException) -> bytes:
 
 
 def _break_cycles(error: BaseException) -> None:
-    """Break a circle among the causes of an error: Dask follows them to their end."""
+    """Break a cycle in an error's chain of causes, which Dask would follow forever."""
     seen = {id(error)}
     while (following := error.__cause__ or error.__context__) is not None:
         if id(following) in seen:
@@ -219,7 +224,10 @@ def _break_cycles(error: BaseException) -> None:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Load an exception, with the traceback of the place where it was raised."""
+    """Load an exception with its original traceback.
+
+    A ``RuntimeError`` with the formatted text takes its place if its class cannot be loaded here.
+    """
     message = load(data)
     try:
         _, error, trace = clean_exception(message["exception"], message["traceback"])

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-#: Operations of the streams between worker, scheduler and client: a bundle has begun; its calls
-#: have ended, were given back, ran for too long, or printed text; a call has to end.
+#: Operations in messages between workers, the scheduler and clients. About a bundle: it has begun;
+#: its calls have ended, were given back, ran too long, or printed text. INTERRUPT: a call must end.
 BEGUN = "scalable-begun"
 OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
 TIMED_OUT = "scalable-timed-out"
 PRINTED = "scalable-printed"
 INTERRUPT = "scalable-interrupt"
-#: Operations between scheduler and client: slots of each tag, and number of calls in the client.
+#: Operations in messages between the scheduler and a client: the number of slots of each tag, and
+#: the slots that calls waiting in the client need.
 SLOTS = "scalable-slots"
 BACKLOG = "scalable-backlog"
 
-#: Metadata by which clients see which plug-ins a scheduler has: without a plug-in's handler, a
-#: scheduler that is asked for it logs a traceback.
+#: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
+#: because a scheduler logs a traceback when a client calls a handler that does not exist.
 CONTROLLER = "scalable-controller"
 PROFILES = "scalable-profiles"
 BUNDLES = "scalable-bundles"
 
-#: Annotation of a task with a tag that the client could not check itself.
+#: Annotation of a task that gives its tag, if the client could not check whether the tag exists.
 TAG_ANNOTATION = "scalable_tag"
-#: Topic of Dask's events that tell other clients why calls wait.
+#: Topic under which the scheduler logs why calls wait, for clients that subscribe to it.
 WAITING_TOPIC = "scalable-waiting"
-#: Key of a worker's startup information with the id of its manager.
+#: Key of the manager's id in the information that a worker sends when it connects.
 MANAGER_KEY = "scalable_manager"

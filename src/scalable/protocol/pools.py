@@ -1,4 +1,4 @@
-"""Names and counts of pools, as all processes write and read them. Pure."""
+"""Checks and texts about the names and worker counts of pools. No I/O."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from scalable.errors import ClusterError
 
-#: The pool of workers without a tag.
+#: Tag that stands for the pool of workers without a tag.
 UNTAGGED = ""
 
 
 def wanted_counts(
     n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
 ) -> dict[str, int]:
-    """Return tag -> count, from the arguments of ``scale``.
+    """Return tag -> worker count from the arguments of ``scale``.
 
     Parameters
     ----------
     n, count
-        ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``. Counts are absolute.
+        Arguments of ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``. Counts are totals.
     only_pool
-        Returns the pool that a count without a tag is meant for, or raises ClusterError.
+        Function that returns the tag for a count without a tag, or raises ClusterError.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
     tags
         Tags of the cluster.
     verb
-        Call that names the pool, for the message.
+        Example of a call that names a pool, shown in the error message.
 
     Raises
     ------
@@ -66,22 +66,22 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
 
 
 def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
-    """Raise ClusterError if none of these mappings has the tag of a pool."""
+    """Raise ClusterError if ``tag`` is a key of none of the mappings in ``known``."""
     if not any(tag in pools for pools in known):
         raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(known[0])}")
 
 
 def check_count(tag: str, count: Any) -> None:
-    """Raise ClusterError if the count of a pool is negative or not an integer."""
+    """Raise ClusterError if a pool's worker count is negative or not an integer."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise ClusterError(f"{shown(tag)} cannot have {count!r} workers")
 
 
 def shown(tag: str) -> str:
-    """Return the words for a pool in a message."""
+    """Return how messages name a pool, such as ``pool 'a'``."""
     return f"pool {tag!r}" if tag else "the pool without a tag"
 
 
 def known_tags(pools: Mapping[str, Any]) -> str:
-    """Return the words for the known tags in a message."""
+    """Return the sorted tags as text for a message; ``none`` if there are none."""
     return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"

@@ -1,4 +1,4 @@
-"""The process of Dask's scheduler: placement, wanted counts, managers, draining and records.
+"""Code that runs in the scheduler's process: placement of calls, worker counts, managers, records.
 
-Not in here: what a policy decides (``scaling``), how workers are started (``manager``).
+Not in here: scaling policies (``scaling``) and the start of workers (``manager``).
 """

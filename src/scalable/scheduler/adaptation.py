@@ -1,4 +1,4 @@
-"""Pools that follow their load: each changes the number of its own workers only."""
+"""Adaptive pools: the number of workers of each pool follows the load of that pool."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
     "minimize cost": "cost",
     "minimize time": "time",
 }
-#: Policy of a plan -> share by which a change of the count has to be better.
+#: Policy of a plan -> relative gain that a new worker count must bring before it is applied.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
 
 
 class Adaptation:
-    """The pools of a cluster that follow their load.
+    """The adaptive pools of one cluster.
 
     Parameters
     ----------
     cluster
-        Pools of the cluster, usually its controller.
+        Object that reports and scales the cluster's pools, usually its controller.
 
     Attributes
     ----------
@@ -62,18 +62,27 @@ class Adaptation:
 
     @property
     def pools(self) -> Mapping[str, PoolAdaptive]:
-        """Tag -> pool that follows its load."""
+        """Tag -> adaptive pool."""
         return dict(self._pools)
 
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Let a pool follow its load within these bounds, instead of earlier ones.
+        """Make a pool adaptive; if the pool already is, its old bounds and options are replaced.
+
+        Parameters
+        ----------
+        tag
+            Tag of the pool.
+        minimum, maximum
+            Bounds of the worker count; ``maximum`` None means without an upper bound.
+        options
+            Further arguments of :class:`PoolAdaptive`.
 
         Raises
         ------
         ClusterError
-            If the pool does not exist, or the bounds are invalid; nothing changes then.
+            If the pool does not exist, or an argument is invalid. Nothing changes then.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -100,18 +109,20 @@ class Adaptation:
         objective: str | None = None,
         policy: str | None = None,
     ) -> None:
-        """Let the pools of a manifest follow their load.
+        """Make the pools of a manifest adaptive.
 
         Parameters
         ----------
         pools
-            Tag -> minimum and maximum.
+            Tag -> minimum and maximum number of workers.
         maximum
             Maximum number of workers of all pools together, adaptive or not; None for no limit.
         expectations
-            Task -> component, and expected seconds and bytes of one call; None where unknown.
+            Task name -> (tag, expected seconds, expected bytes) of one call; None for an unknown
+            amount.
         objective, policy
-            Objective and policy of the plan; with "safe" counts change for a clear gain only.
+            Objective and policy of the plan. With the policy "safe" a count changes only for a
+            clear gain.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -127,7 +138,7 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Let pools keep their present counts; pools that do not adapt are ignored."""
+        """Make pools no longer adaptive; they keep their counts. Other pools are ignored."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
@@ -136,12 +147,15 @@ class Adaptation:
                     logger.info("pool %r no longer follows its load: %s", tag, why)
 
     def connected(self, worker: Any) -> None:
-        """Note that a worker has connected."""
+        """Record that a worker has connected, to measure how long workers take to start."""
         if self._views is not None:
             self._views.connected(worker)
 
     def look(self, adaptive: PoolAdaptive) -> None:
-        """Decide for one pool, and scale every pool whose count changes by the decision."""
+        """Decide for one pool, and scale every pool whose count changes.
+
+        With a common maximum, the decision for one pool can change the counts of other pools.
+        """
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
@@ -155,16 +169,16 @@ class Adaptation:
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
             pool = pools[tag]
             count = pool.wanted + change
-            # A new order for a degraded pool would only start its crash loop again.
+            # A new order would make a degraded pool start workers again, which fail again.
             hopeless = pool.degraded and count > pool.running
-            # Other threads, and listeners of an earlier change, may have ended its following.
+            # Another thread, or a listener of an earlier change, may have called end() meanwhile.
             following = self._pools.get(tag)
             if change and not hopeless and following is not None:
                 reason = following.reason
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return the counts of the pools that have decided, within the common maximum."""
+        """Return tag -> count for each pool with a decision; the common maximum is respected."""
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
@@ -178,27 +192,28 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """A pool that follows its load.
+    """One adaptive pool: a policy decides periodically how many workers it should have.
 
     Parameters
     ----------
     adaptation
-        Adaptive pools of the cluster.
+        All adaptive pools of the cluster.
     tag
         Tag of the pool.
     minimum, maximum
-        Bounds of the count; ``maximum`` None means without an upper bound.
+        Bounds of the worker count; ``maximum`` None means without an upper bound.
     interval
         Seconds between two decisions, or text such as ``"500ms"``.
     policy
-        Policy that decides; by default a :class:`~scalable.scaling.policy.PoolScaler`.
+        Policy that decides on the count; by default a :class:`~scalable.scaling.policy.PoolScaler`.
 
     Attributes
     ----------
     decision
         The last decision, None before the first.
     busy, work_s
-        Number of busy workers and pending worker-seconds at the last decision.
+        Number of busy workers, and worker-seconds of work in queued and running calls, at the
+        last decision.
     took_s
         Seconds that the last decision took.
     """
@@ -236,19 +251,19 @@ class PoolAdaptive:
 
     @property
     def wished(self) -> int:
-        """Wanted number of workers within the bounds of the pool, and at least the busy ones."""
+        """Wanted worker count: the decision or the busy workers, limited by the bounds."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
         return count if self.maximum is None else min(count, self.maximum)
 
     @property
     def reason(self) -> str:
-        """Reason of the last decision, for the record."""
+        """Reason for the last decision, to be recorded."""
         assert self.decision is not None
         return self.decision.reason
 
     def start(self, loop: Any) -> None:
-        """Start deciding in the scheduler's event loop."""
+        """Decide once now and then periodically, in the scheduler's event loop."""
         self._loop = loop
         self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
         loop.add_callback(self.adapt)
@@ -261,12 +276,12 @@ class PoolAdaptive:
             self.periodic_callback = None
 
     def adapt(self) -> None:
-        """Decide once, and scale the pool if its load requires that."""
+        """Decide once, and scale the pool if the decision changes its count."""
         if self.periodic_callback is not None:
             self._adaptation.look(self)
 
     def decide(self, views: PoolViews, model: TaskModel) -> None:
-        """Make a decision from the present view of the pool."""
+        """Ask the policy for a decision about the pool's present state, and store the decision."""
         began = time.perf_counter()
         view = views.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy

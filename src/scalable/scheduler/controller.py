@@ -1,4 +1,4 @@
-"""Plug-in of Dask's scheduler that controls the pools, and the end of the cluster."""
+"""Scheduler plug-in that keeps the pools at their wanted sizes and can end the cluster."""
 
 from __future__ import annotations
 
@@ -38,42 +38,45 @@ from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
 logger = logging.getLogger("scalable.scheduler")
 
 CHECK_INTERVAL_S = 1.0
-#: Seconds that managers have to end their units before the scheduler closes without them.
+#: Seconds that managers have to end their units (the processes or jobs that bring workers) when
+#: the cluster ends; after that the scheduler closes.
 END_TIMEOUT_S = 30.0
-#: Seconds after the first of several expected managers in which the others may still attach
-#: before wanted counts are shared out.
+#: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
+#: are the wanted counts divided among the managers.
 GATHER_S = 10.0
 
 
 class Controller(SchedulerPlugin):
-    """Plug-in that keeps wanted counts and managers, and logs why calls wait.
+    """Plug-in that keeps the wanted worker counts and the managers, and logs why calls wait.
+
+    A manager is a process, or a part of one, that starts and stops workers in one place.
 
     Parameters
     ----------
     scheduler
-        Scheduler that it is a plug-in of.
+        Scheduler to which the plug-in is added.
     demand, managers
-        Wanted counts and managers; by default none yet.
+        Wanted counts and known managers; by default both are empty.
     limits
         Limits of the cluster's lifetime.
     close_with
-        Function that closes the scheduler, where clients may end the cluster (detached clusters);
-        None elsewhere.
+        Function that closes the scheduler, for clusters that clients may end (detached clusters);
+        None for other clusters.
     expected
         Number of managers that the cluster starts with.
     follow_with
-        Function that makes the follower of the pools' load when it is first needed; None where
-        pools always keep their counts.
+        Function that makes the object that scales adaptive pools; it is called when that object is
+        first needed. None if this cluster has no adaptive pools.
 
     Attributes
     ----------
     on_change
-        Function that is called, from any thread, when the result of :meth:`status` has changed;
-        often while many workers connect.
+        Function that is called, from any thread, when the result of :meth:`status` may have
+        changed. Calls are frequent while many workers connect.
     event_listeners
         Functions that are called with each event that a manager reports.
     ending
-        Reason for which the cluster ends; None while it does not.
+        Reason why the cluster is ending; None while it is not ending.
     """
 
     name = CONTROLLER
@@ -112,8 +115,8 @@ class Controller(SchedulerPlugin):
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
         self._offer_handlers()
-        # Clients look for this entry before they call a handler: a scheduler logs a traceback if it
-        # is asked for a handler that it does not have.
+        # Clients check this entry before they call a handler, because a scheduler logs a traceback
+        # when a client calls a handler that does not exist.
         scheduler.set_metadata(keys=[self.name], value=True)
         self._check = PeriodicCallback(self._tick, CHECK_INTERVAL_S * 1000)
         self._check.start()
@@ -142,12 +145,12 @@ class Controller(SchedulerPlugin):
 
     @property
     def adaptation(self) -> LoadFollower:
-        """Follower of the pools' load, made when it is first needed.
+        """Object that scales the adaptive pools; it is made at the first access.
 
         Raises
         ------
         ClusterError
-            When this scheduler was set up without one.
+            If this scheduler was started without adaptive scaling (``follow_with`` is None).
         """
         if self._follower is None:
             if self._follow_with is None:
@@ -159,7 +162,7 @@ class Controller(SchedulerPlugin):
         return self._follower
 
     async def close(self) -> None:
-        """Stop with the scheduler."""
+        """Stop periodic checks, adaptive scaling and draining, when the scheduler closes."""
         self._check.stop()
         if self._follower is not None:
             self._follower.end(*self._follower.pools)
@@ -173,7 +176,7 @@ class Controller(SchedulerPlugin):
         Parameters
         ----------
         instead_of
-            Nonce of a process that had the same id and has ended.
+            Nonce of the manager's previous process, which has ended; the new process replaces it.
         fields
             Fields of an :class:`~scalable.protocol.handlers.Attachment`.
         """
@@ -198,7 +201,19 @@ class Controller(SchedulerPlugin):
         workers: Iterable[str] = (),
         events: Iterable[Event] = (),
     ) -> HeartbeatAnswer:
-        """Take a manager's report; return the state of its workers, and its orders."""
+        """Store a manager's report; return the state of its workers, and its orders.
+
+        Parameters
+        ----------
+        manager, nonce
+            Id of the manager, and the text that identifies its process.
+        pools
+            Tag -> counts of the manager's pool.
+        workers
+            Names of the workers that the manager knows.
+        events
+            Events since the last heartbeat.
+        """
         known = list(workers)
         if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
@@ -217,7 +232,7 @@ class Controller(SchedulerPlugin):
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
-        """Note that a manager is leaving, or has left."""
+        """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         if self.managers.leave(manager, nonce, gone=gone):
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
         self._share()
@@ -229,7 +244,11 @@ class Controller(SchedulerPlugin):
             self.demand.share(self.managers.tiers(self.counts.running(), now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers: priorities decide, not who is first."""
+        """Return whether to wait for more expected managers before counts are divided.
+
+        Without the wait, the manager that attaches first would get all workers, whatever its
+        priority.
+        """
         attached = len(list(self.managers))
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
@@ -240,7 +259,7 @@ class Controller(SchedulerPlugin):
     # For clients --------------------------------------------------------------------------------
 
     def pools(self) -> dict[str, PoolStatus]:
-        """Return the status of every pool, summed over managers."""
+        """Return tag -> status of every pool, summed over the managers."""
         return self.counts.pools()
 
     def _pools_remotely(self) -> dict[str, dict[str, Any]]:
@@ -249,12 +268,14 @@ class Controller(SchedulerPlugin):
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set wanted counts; return the counts before and after.
+        """Set the wanted worker counts of some pools; return the counts before and after.
+
+        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``.
 
         Raises
         ------
         ClusterError
-            If a pool does not exist, or a count is negative or not an integer; nothing changes
+            If a pool does not exist, or a count is negative or not an integer. Nothing changes
             then.
         """
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
@@ -271,12 +292,14 @@ class Controller(SchedulerPlugin):
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Change wanted counts by the numbers of a :class:`ScaleDecision`.
+        """Add workers to some pools and remove workers from others.
+
+        The arguments are the fields of a :class:`ScaleDecision`.
 
         Raises
         ------
         ClusterError
-            If a pool does not exist; nothing changes then.
+            If a pool does not exist. Nothing changes then.
         """
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
@@ -291,14 +314,17 @@ class Controller(SchedulerPlugin):
         enabled: bool = True,
         **options: Any,
     ) -> Any:
-        """Let a pool follow its load, or stop it from doing so; see :meth:`PoolCluster.adapt`."""
+        """Make a pool adaptive, or no longer adaptive (``enabled=False``).
+
+        See :meth:`PoolCluster.adapt`.
+        """
         if enabled:
             return self.adaptation.begin(tag, minimum, maximum, **options)
         self.keep_counts(tag, why="adapt was called with enabled=False")
         return None
 
     def keep_counts(self, *tags: str, why: str) -> None:
-        """Stop pools from following their load."""
+        """Make pools no longer adaptive; they keep their counts."""
         if self._follower is not None:
             self._follower.end(*tags, why=why)
 
@@ -311,7 +337,7 @@ class Controller(SchedulerPlugin):
         Raises
         ------
         ClusterError
-            If the cluster belongs to a process, and ends with it.
+            If the cluster is not detached: it then ends with the process that started it.
         """
         if self._close_with is None:
             raise ClusterError(
@@ -327,10 +353,10 @@ class Controller(SchedulerPlugin):
         """Return the state of the cluster, its pools and its managers."""
         return self._status.snapshot(self.ending)
 
-    # For the follower of the load -----------------------------------------------------------------
+    # For adaptive scaling -------------------------------------------------------------------------
 
     def attachments(self) -> list[Attachment]:
-        """Return the descriptions of the managers that are attached."""
+        """Return the description that each known manager gave of itself."""
         return [manager.attachment for manager in self.managers]
 
     def leaves(self, worker: WorkerState) -> bool:
@@ -373,11 +399,11 @@ class Controller(SchedulerPlugin):
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember the calls that a lost worker ran."""
+        """Remember which calls ran on a worker, if the event says that the worker was lost."""
         self.departures.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Handle a worker that has connected."""
+        """Compare the versions of a worker that has connected, and record the connection."""
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         self._versions.compare(str(ws.name), ws.versions)
@@ -387,7 +413,7 @@ class Controller(SchedulerPlugin):
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Handle a worker that has left."""
+        """Record that a worker has left."""
         logger.debug("worker at %s left", worker)
         self.departures.left(worker)
         self.on_change()

@@ -1,4 +1,4 @@
-"""Counts of the pools of a cluster, from the connected workers and the managers' reports."""
+"""Worker counts of each pool, computed from the connected workers and the managers' reports."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
 from scalable.spec import PoolStatus
 
-#: Manager -> tag -> workers that are connected and not leaving.
+#: Manager -> tag -> number of workers that are connected and not leaving.
 Running = Mapping[str, Mapping[str, int]]
 
 
 class PoolCounts:
-    """Counts of the pools of one cluster.
+    """Worker counts of the pools of one cluster.
 
     Parameters
     ----------
     scheduler
         Scheduler of the workers.
     demand, managers, departures
-        Wanted counts, managers, and workers that leave.
+        The cluster's wanted counts, its managers, and its workers that are leaving.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class PoolCounts:
         self._departures = departures
 
     def running(self) -> Running:
-        """Return the workers of each manager that are connected and not leaving.
+        """Return how many workers of each manager are connected and not leaving.
 
-        Workers that name their manager are counted as they are connected now. For other workers
-        the manager's last report counts.
+        Most workers send the id of their manager when they connect, and are counted here. If no
+        connected worker has named a manager, the counts are taken from that manager's last report.
         """
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
@@ -67,14 +67,14 @@ class PoolCounts:
         Parameters
         ----------
         running
-            Answer of :meth:`running`, where the caller has it already.
+            Result of :meth:`running`, if the caller has it already.
         """
         running = self.running() if running is None else running
         pools = self._managers.pools()
         return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
 
     def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
-        """Return a manager's status of a pool with the counts that the scheduler knows better."""
+        """Return a pool's reported status with counts corrected by what the scheduler knows."""
         wanted = self._demand.totals.get(tag, pool.wanted)
         connected = sum(counts.get(tag, 0) for counts in running.values())
         beyond = self._demand.unplaced.get(tag)
@@ -83,7 +83,7 @@ class PoolCounts:
             pool,
             wanted=wanted,
             running=connected,
-            # Managers report units on their way a moment later than workers connect.
+            # A report may still count a worker as launching that has connected meanwhile.
             launching=min(pool.launching, max(0, wanted - connected)),
             waiting=pool.waiting or words,
         )
@@ -96,12 +96,12 @@ class PoolCounts:
         manager
             Id of the manager.
         names
-            Further workers that it knows, which need not name it.
+            Names of workers to include even if they did not send the manager's id.
 
         Returns
         -------
         dict
-            Name -> fields of :class:`scalable.manager.decisions.WorkerView`.
+            Name of the worker -> fields of :class:`scalable.manager.decisions.WorkerView`.
         """
         return {
             str(ws.name): {
@@ -116,7 +116,7 @@ class PoolCounts:
         }
 
     def claims(self) -> dict[str, str]:
-        """Return the manager that each worker names; workers that name none are left out."""
+        """Return worker name -> id of its manager; workers that sent no id are left out."""
         workers = self._scheduler.workers.values()
         claims = {str(ws.name): told_at_start(ws, MANAGER_KEY) for ws in workers}
         return {worker: manager for worker, manager in claims.items() if manager}

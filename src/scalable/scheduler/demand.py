@@ -1,4 +1,4 @@
-"""Wanted number of workers of each tag, and its division among the managers."""
+"""The wanted number of workers of each tag, and how it is divided among the managers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Called with (tag, before, after, reason, source) when a wanted count changes.
 ScalingListener = Callable[[str, int, int, str, str], object]
-#: Tag -> serial number and count; an order with a higher number replaces an earlier one.
+#: Tag -> (serial number, worker count). An order with a higher serial number replaces an earlier
+#: one for the same tag.
 Orders = dict[str, tuple[int, int]]
 
 
 class Demand:
-    """Wanted counts of one cluster, kept on the scheduler; managers carry out the orders.
+    """The wanted worker counts of one cluster, and the orders that managers carry out.
+
+    An order tells one manager how many workers of a tag to provide.
 
     Methods may be called from any thread.
 
     Parameters
     ----------
     policy
-        Policy that divides counts among managers; by default a :class:`Waterfall`.
+        Policy that divides the counts among managers; by default a :class:`Waterfall`.
     """
 
     def __init__(self, policy: AllocationPolicy | None = None) -> None:
@@ -45,18 +48,18 @@ class Demand:
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
         """Set the total number of wanted workers of a tag.
 
-        Every manager gets a new order for the tag with the next :meth:`share`, even where its
-        count stays the same: a degraded pool is tried again.
+        The next :meth:`share` gives every manager a new order for the tag, even if its count stays
+        the same, so that a degraded pool (one whose workers kept failing) is tried again.
 
         Parameters
         ----------
         tag, count
-            The pool and its absolute count.
+            Tag of the pool, and its new worker count.
         before
-            Wanted count until now.
+            Count that was wanted until now.
         reason, source
-            Reason of the change, and its origin (``plan``, ``manual``, ``decision``,
-            ``adaptive``), for the record.
+            Reason for the change, and its origin (``plan``, ``manual``, ``decision``,
+            ``adaptive``), passed to the listeners.
         """
         check_count(tag, count)
         with self._lock:
@@ -76,12 +79,12 @@ class Demand:
         source: str,
         reason: str,
     ) -> dict[str, int]:
-        """Set the total number of wanted workers of some tags; return the counts before.
+        """Set the total number of wanted workers of some tags; return the previous counts.
 
         Parameters
         ----------
         counts
-            Tag -> absolute count.
+            Tag -> new worker count.
         pools
             Tag -> status of the existing pools.
         source, reason
@@ -90,7 +93,7 @@ class Demand:
         Raises
         ------
         ClusterError
-            If a pool does not exist, or a count is negative or not an integer; nothing changes
+            If a pool does not exist, or a count is negative or not an integer. Nothing changes
             then.
         """
         for tag, count in counts.items():
@@ -104,14 +107,14 @@ class Demand:
         return before
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return the wanted counts that a decision leads to, by tag.
+        """Return tag -> worker count after a decision, without applying the decision.
 
         Parameters
         ----------
         decision
-            Changes relative to the wanted counts.
+            Numbers of workers to add and to remove.
         pools
-            Tag -> status.
+            Tag -> status of the existing pools.
 
         Raises
         ------
@@ -125,7 +128,13 @@ class Demand:
         return decision.counts(wanted)
 
     def share(self, tiers: Iterable[Tier]) -> None:
-        """Divide the wanted counts among the managers by the policy; changed counts are orders."""
+        """Divide the wanted counts among the managers, and give new orders where counts changed.
+
+        Parameters
+        ----------
+        tiers
+            One entry for each manager, with its limits and its running workers.
+        """
         with self._lock:
             able = list(tiers)
             shares = self.policy.allot(self.totals, able, time.monotonic())
@@ -148,12 +157,12 @@ class Demand:
                         )
 
     def orders(self, manager: str) -> Orders:
-        """Return the orders of a manager."""
+        """Return the latest order for each tag of one manager."""
         with self._lock:
             return dict(self._orders.get(manager, {}))
 
     def settle(self, manager: str, tag: str, removed: int) -> None:
-        """Lower the wanted count of a tag by the units that a manager will not replace."""
+        """Lower the wanted count of a tag by the workers that a manager will not replace."""
         with self._lock:
             logger.debug("manager %r gives up %d workers of pool %r", manager, removed, tag)
             if tag in self.totals:

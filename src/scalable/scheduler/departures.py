@@ -1,4 +1,4 @@
-"""Workers that leave a scheduler: drained before they leave, or excused after a loss."""
+"""Workers that leave: draining before a planned stop, and calls of workers that were lost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from scalable.scheduler.drain import Drain
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of lost workers whose calls are remembered.
+#: Number of lost workers for which the scheduler remembers which calls ran on them.
 REMEMBERED_LOSSES = 1000
-#: Number of names of workers that get no work; an entry goes with its worker, the oldest first.
+#: Largest number of remembered worker names for :meth:`Departures.withhold_work`; beyond it the
+#: oldest names are dropped.
 MOST_WITHHELD = 10_000
 
 
 class Departures:
-    """Draining of workers by name, and the calls that ran on lost workers.
+    """Drains workers by name, and remembers which calls ran on lost workers.
+
+    Draining empties a worker before it is stopped: running calls end, results move elsewhere.
 
     Parameters
     ----------
@@ -37,27 +40,35 @@ class Departures:
         self._withheld: dict[str, None] = {}  # a set in order of insertion
 
     def abandon(self) -> None:
-        """Leave every worker as it is: the scheduler closes."""
+        """Stop all draining, because the scheduler closes; workers stay as they are."""
         for drain in self._drains.values():
             drain.abandon()
 
     def state(self, worker: WorkerState) -> str | None:
-        """Return the state of a worker's draining; None where it is not drained."""
+        """Return :attr:`Drain.state` of a worker; None if the worker is not drained."""
         drain = self._drains.get(worker.address)
         return None if drain is None else drain.state
 
     def drain(self, workers: Iterable[str]) -> None:
-        """Begin to drain workers, by name. Idempotent; unknown names are ignored."""
+        """Begin to drain the workers with these names.
+
+        Unknown names, and workers that are drained already, are ignored.
+        """
         for ws in self.named(workers):
             if ws.address not in self._drains:
                 logger.debug("worker %s is drained: %d calls", ws.name, len(ws.processing))
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
     def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give workers no work if they connect; return the names of those that are connected.
+        """Give no work to workers that connect from now on under these names.
 
-        A unit that is stopped while it starts may still connect. It would be given the whole queue,
+        A unit that is stopped while it starts may still connect. It could be given the whole queue,
         and its end would count as a failure of every call in the queue.
+
+        Returns
+        -------
+        list of str
+            The names that belong to workers which are connected already.
         """
         names = list(workers)
         logger.debug("workers %s get no work if they connect", names)
@@ -67,7 +78,7 @@ class Departures:
         return [str(ws.name) for ws in self.named(names)]
 
     def allow_work(self, workers: Iterable[str]) -> None:
-        """Let workers of these names be given work again when they connect."""
+        """Undo :meth:`withhold_work` for these names."""
         for name in workers:
             self._withheld.pop(name, None)
 
@@ -80,9 +91,9 @@ class Departures:
                 del self._drains[ws.address]
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of workers as failures of the calls that ran on them.
+        """Do not count the loss of these workers against the calls that ran on them.
 
-        Dask fails a call when it has lost its fourth worker.
+        By default Dask fails a call once four workers were lost while they ran it.
         """
         for name in workers:
             keys = self._lost_with.pop(name, ())
@@ -93,27 +104,30 @@ class Departures:
                     excuse_loss_of_task(task)
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
-        """Return the connected workers that have one of some names."""
+        """Return the connected workers with these names."""
         wanted = set(names)
         return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def connected(self, worker: WorkerState) -> None:
-        """Remember a worker's name, as only the address of a lost worker is known."""
+        """Remember a worker's name, because Dask reports a lost worker by its address only.
+
+        A worker that must get no work (see :meth:`withhold_work`) is drained at once.
+        """
         name = self._names[worker.address] = str(worker.name)
         if name in self._withheld:
             logger.debug("worker %s connected although its unit is being stopped", name)
             self.drain([name])
 
     def left(self, address: str) -> None:
-        """Forget the draining of a worker that left."""
+        """End the draining of a worker that has left."""
         drain = self._drains.pop(address, None)
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
             drain.state = "done"
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember the calls that ran on a lost worker."""
+        """Remember which calls ran on a worker, if the event says that the worker was lost."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
             name = self._names.pop(lost.address, None)

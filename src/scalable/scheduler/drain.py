@@ -1,12 +1,13 @@
-"""Draining of a worker before it leaves: no result is lost, and no call runs twice.
+"""Draining of a worker before it leaves, so that no result is lost and no call runs twice.
 
-Dask's ``retire_workers`` moves stored results but runs running calls again. Before it is called:
+Dask's ``retire_workers`` moves stored results, but calls that still run are run again elsewhere.
+Therefore these steps come before it:
 
-1. the worker is told to begin no more calls (status ``closing_gracefully``, which Dask's memory
-   manager does not change, unlike ``paused``);
-2. calls that have not begun are handed to other workers by Dask's own stealing protocol, in which
-   the worker answers whether a call had begun;
-3. running calls are waited for.
+1. the worker is told to begin no more calls. Its status becomes ``closing_gracefully`` and not
+   ``paused``, because Dask's memory manager may end a pause;
+2. calls that have not begun are moved to other workers with Dask's work stealing, in which the
+   worker confirms that a call has not begun;
+3. the drain waits until the running calls have ended.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger("scalable.scheduler")
 POLL_S = 0.1
 RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
-#: States of a call that has not begun, on its worker.
+#: States that a worker gives to a task which has not begun to run.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
 )
@@ -37,12 +38,12 @@ _serial = itertools.count()
 
 
 class Drain:
-    """Draining of one worker.
+    """The draining of one worker; it begins when the object is made, in the event loop.
 
     Parameters
     ----------
     scheduler, worker
-        The worker and its scheduler.
+        The worker to drain, and its scheduler.
 
     Attributes
     ----------
@@ -57,15 +58,18 @@ class Drain:
         self._worker = worker
         self._stealing = Stealing(scheduler)
         self._retiring = False
-        # Beside the cancellation of the task, which Dask's comms may swallow.
+        # A flag in addition to cancelling the task: Dask's comms may swallow a cancellation.
         self._abandoned = False
-        # At once, so that a worker that has just connected is given no work.
+        # Set at once, not in the task: a worker that has just connected must get no work.
         self._set_status(Status.closing_gracefully)
         self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
         self._task.add_done_callback(self._ended)
 
     def cancel(self) -> bool:
-        """Let the worker accept work again; return False if it is about to retire."""
+        """Let the worker accept work again; return False if it is too late for that.
+
+        It is too late once Dask retires the worker, or once the worker has left.
+        """
         if self._retiring or self.state == "done":
             return False
         self.abandon()
@@ -74,7 +78,7 @@ class Drain:
         return True
 
     def abandon(self) -> None:
-        """Stop draining: the worker has left, is wanted again, or the scheduler closes."""
+        """Stop draining, without a change of the worker's status."""
         self._abandoned = True
         self._task.cancel()
 
@@ -139,7 +143,7 @@ class Drain:
         )
 
     async def _idle(self) -> bool:
-        """Return whether the worker begins no more calls and all that it began have ended."""
+        """Return whether the worker has stopped accepting calls and has finished every call."""
         assigned = [task.key for task in self._worker.processing]
         if self._stealing.asks(self._worker):
             return False
@@ -155,7 +159,7 @@ class Drain:
             )
             return False
         status, states = answer
-        # The end of a call (memory, error) may not have reached the scheduler yet.
+        # A call that has ended on the worker may still be running in the scheduler's view.
         return bool(
             status == Status.closing_gracefully.name
             and all(state in _NOT_BEGUN for state in states.values())

@@ -1,4 +1,4 @@
-"""Interfaces between the controller and the follower of the load: neither imports the other."""
+"""Interfaces between the controller and adaptive scaling, so that neither imports the other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scalable.spec import PoolStatus
 
 
 class LoadFollower(Protocol):
-    """Scaler of the pools that follow their load; the controller talks to it."""
+    """Adaptive scaling, as the controller uses it; see :class:`~.adaptation.Adaptation`."""
 
     @property
     def pools(self) -> Mapping[str, Any]:
-        """Tag -> pool that follows its load."""
+        """Tag -> adaptive pool."""
 
     def follow(
         self,
@@ -26,20 +26,20 @@ class LoadFollower(Protocol):
         objective: str | None = None,
         policy: str | None = None,
     ) -> None:
-        """Let the pools of a manifest follow their load."""
+        """Make the pools of a manifest adaptive."""
 
     def begin(self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any) -> Any:
-        """Let a pool follow its load within bounds."""
+        """Make a pool adaptive within bounds of its worker count."""
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Let pools keep the counts that they have."""
+        """Make pools no longer adaptive; they keep their counts."""
 
     def connected(self, worker: Any) -> None:
-        """Note that a worker has connected."""
+        """Record that a worker has connected, to measure how long workers take to start."""
 
 
 class FollowedPools(Protocol):
-    """Pools of a cluster, as a load follower sees and scales them."""
+    """The pools of a cluster, as adaptive scaling reads and scales them; usually a controller."""
 
     @property
     def scheduler(self) -> Any:
@@ -47,18 +47,18 @@ class FollowedPools(Protocol):
 
     @property
     def demand(self) -> Demand:
-        """Wanted counts."""
+        """Wanted worker counts of the cluster."""
 
     def pools(self) -> Mapping[str, PoolStatus]:
-        """Return the status of every pool, by tag."""
+        """Return tag -> status of every pool."""
 
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set wanted counts."""
+        """Set the wanted worker counts of some pools; return the counts before and after."""
 
     def attachments(self) -> Iterable[Attachment]:
-        """Return the descriptions of the managers that are attached."""
+        """Return the description that each known manager gave of itself."""
 
     def leaves(self, worker: Any) -> bool:
         """Return whether a worker is being drained."""

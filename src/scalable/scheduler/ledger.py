@@ -1,7 +1,7 @@
-"""Ledger of a scheduler's calls: the one reader of task transitions, which tells its listeners.
+"""The ledger: a scheduler plug-in that turns task transitions into events for its listeners.
 
-It stands beside Dask's scheduler and holds one entry for each task that the scheduler knows. What
-the events mean for records, profiles, policies and bundles is the listeners' part.
+The ledger holds one :class:`Call` for each task that the scheduler knows. Its listeners, such as
+the recorder and the scaling policies, decide what an event means for them.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measu
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: States of a call that a worker could run, or runs.
+#: Dask's task states of a call that waits only for a worker, or runs.
 READY = frozenset({"processing", "queued", "no-worker"})
-#: States of a call whose end was told.
+#: Dask's task states of a call that has ended.
 ENDED = frozenset({"memory", "erred"})
-#: Slots of a call without a tag: one, of any worker.
+#: Value of :attr:`Call.slots` for a call without a tag: one slot of any worker.
 UNTAGGED_SLOTS = (("", 1),)
 
 
 class Call:
-    """A task of the scheduler, as its submitter described it.
+    """A call: one task of Dask's scheduler, with the name, tag and slots that its client gave it.
 
     Attributes
     ----------
     key, task
-        Key of the task, and Dask's state of it.
+        Key of the task, and Dask's ``TaskState``.
     name
         Name of the task in the manifest, or of its function.
     tag
-        Tag of the pool whose slots the call takes; None without.
+        Tag of the pool that runs the call; None if the call has no tag.
     slots
-        Pairs of tag and number of slots; ``(("", 1),)`` for a call without a tag.
+        Pairs of a tag and the number of slots that the call takes; ``(("", 1),)`` for a call
+        without a tag.
     bundle
-        Annotation of the task that is a bundle of calls; None for other tasks.
+        Bundle annotation, if the task is a bundle (a batch of calls sent as one Dask task); None
+        for other tasks.
     state
         State that Dask gave the call when it last became ready.
     """
 
     __slots__ = ("_name", "_slots", "bundle", "key", "state", "task")
 
-    # Each task has one: what not every listener asks for is read when it is asked for first.
+    # Every task has a Call, so values that few listeners need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
         annotations = task.annotations
         self.key: Any = task.key
@@ -69,12 +71,12 @@ class Call:
 
     @property
     def tag(self) -> str | None:
-        """Tag of the pool whose slots the call takes."""
+        """Tag of the pool that runs the call; None if the call has no tag."""
         return next(iter(self.task.resource_restrictions or ()), None)
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Pairs of tag and number of slots."""
+        """Pairs of a tag and the number of slots that the call takes."""
         if self._slots is None:
             asked = self.task.resource_restrictions
             self._slots = (
@@ -86,13 +88,13 @@ class Call:
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of the results that the call takes; 0 for a call that takes none."""
+        """Total bytes of the results of other tasks that are input of the call."""
         others = self.task.dependencies
         return sum(max(0, other.nbytes) for other in others) if others else 0
 
 
 class EndedCall:
-    """End of a call: its result is in memory, or it failed.
+    """The end of a call: either its result is in memory, or it failed.
 
     Attributes
     ----------
@@ -107,7 +109,7 @@ class EndedCall:
     nbytes
         Size of the result in bytes; None for a failed call.
     traceback
-        Text of the traceback; None without.
+        Text of the failed call's traceback; None if there is none.
     """
 
     __slots__ = ("_details", "call", "measured", "succeeded")
@@ -120,24 +122,24 @@ class EndedCall:
 
     @property
     def address(self) -> str | None:
-        """Address of the worker that ran the call."""
+        """Address of the worker that ran the call; None for a call that never ran."""
         return self._details.get("worker")
 
     @property
     def nbytes(self) -> int | None:
-        """Size of the result in bytes."""
+        """Size of the result in bytes; None for a failed call."""
         return self._details.get("nbytes")
 
     @property
     def traceback(self) -> str | None:
-        """Text of the traceback."""
+        """Text of the failed call's traceback; None if there is none."""
         return self._details.get("traceback_text")
 
     def failure(self) -> tuple[str, str]:
-        """Return the class and the message of the failure.
+        """Return the class name and the message of the exception.
 
-        Only an exception that the scheduler itself pickled is unpickled: a worker's exception may
-        need modules that the scheduler does not have.
+        For a worker's exception they come from its text, because unpickling it could need modules
+        that the scheduler does not have.
         """
         text, exception = self._details.get("exception_text"), self._details.get("exception")
         if text is not None:
@@ -150,58 +152,58 @@ class EndedCall:
 
 
 class Listener:
-    """Receiver of a ledger's events; a subclass overrides the events that it needs."""
+    """Base class of objects that receive a ledger's events; subclasses override some methods."""
 
     def submitted(self, calls: list[Call]) -> None:
-        """Handle the tasks of a graph that a client sent; some may be known already."""
+        """Handle the tasks of a graph that a client sent, which may include known tasks."""
 
     def waiting(self, call: Call) -> None:
-        """Handle a call that is to run, and waits for others or for its placement."""
+        """Handle a call that should run, but still waits for other calls or to be placed."""
 
     def ready(self, call: Call) -> None:
-        """Handle a call that waits for nothing but a worker, or was given to one."""
+        """Handle a call that now waits only for a worker, or was assigned to a worker."""
 
     def dequeued(self, call: Call) -> None:
-        """Handle a call that left the scheduler's queue for a worker."""
+        """Handle a call that moved from the scheduler's queue, usually to a worker."""
 
     def ended(self, end: EndedCall) -> None:
         """Handle a call that succeeded or failed."""
 
     def left(self, call: Call) -> None:
-        """Handle a call that no longer waits or runs, without an end of its own."""
+        """Handle a call that was released before it succeeded or failed."""
 
     def forgotten(self, call: Call) -> None:
-        """Handle a call that nobody wants any more."""
+        """Handle a call that the scheduler forgets, because nothing needs it any more."""
 
     def restarted(self, scheduler: Scheduler) -> None:
-        """Handle the start or a restart of the scheduler, which drops all tasks and metadata."""
+        """Handle a start or restart of the scheduler, which drops all tasks and metadata."""
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Handle a worker that connected."""
+        """Handle a worker that has connected."""
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Handle the loss of a worker, before its calls are given to others."""
+        """Handle the loss or retirement of a worker, before its calls go to other workers."""
 
     def worker_removed(self, address: str) -> None:
-        """Handle the removal of a worker, after its calls were given to others."""
+        """Handle the removal of a worker, after its calls went to other workers."""
 
     def closed(self, scheduler: Scheduler) -> None:
-        """Handle the end of the scheduler."""
+        """Handle the closing of the scheduler."""
 
 
-#: Events of a listener, in the order of its methods.
+#: Names of all events, which are the names of the methods of :class:`Listener`.
 EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
 
 
 class Ledger(SchedulerPlugin):
-    """Reads each transition of a task once, and tells the listeners what became of the call.
+    """Scheduler plug-in that reads each task transition once and sends events to listeners.
 
-    A listener that raises does not keep an event from the others.
+    If a listener raises an exception, the other listeners still get the event.
 
     Parameters
     ----------
     scheduler
-        Scheduler whose calls these are.
+        Scheduler whose tasks are followed.
     """
 
     name = "scalable-ledger"
@@ -215,7 +217,7 @@ class Ledger(SchedulerPlugin):
 
     @classmethod
     def of(cls, scheduler: Scheduler) -> Ledger:
-        """Return the ledger of a scheduler; add one where the scheduler has none."""
+        """Return the ledger of a scheduler; add a ledger if the scheduler has none."""
         known = scheduler.plugins.get(cls.name)
         if isinstance(known, cls):
             return known
@@ -224,13 +226,13 @@ class Ledger(SchedulerPlugin):
         return ledger
 
     def listen(self, listener: Listener) -> None:
-        """Tell a listener of all events from now on; a listener that is known stays as it is."""
+        """Send all events from now on to a listener; ignored if the listener is known already."""
         if listener not in self._listeners:
             self._listeners.append(listener)
             self._subscribe()
 
     def _subscribe(self) -> None:
-        """Find the methods for each event: events that nobody overrides cost nothing."""
+        """Collect the listeners' methods for each event, without methods that do nothing."""
         for event in EVENTS:
             unused = getattr(Listener, event)
             self._told[event] = [
@@ -244,7 +246,10 @@ class Ledger(SchedulerPlugin):
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Enter the tasks of a graph, anew where they were known: their annotations may differ."""
+        """Make a new call for each task of a graph, even if the task is known.
+
+        The annotations of a known task may have changed.
+        """
         submitted = []
         for key in tasks:
             task = scheduler.tasks.get(key)
@@ -254,7 +259,7 @@ class Ledger(SchedulerPlugin):
         _tell(self._told["submitted"], submitted)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        """Tell the listeners what a transition of a task means."""
+        """Send the event, if any, that a task's change from one state to another means."""
         if finish == "released" and start in ENDED:
             return
         if finish == "forgotten":
@@ -286,30 +291,30 @@ class Ledger(SchedulerPlugin):
     # Scheduler and workers ----------------------------------------------------------------------
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Tell the listeners that the scheduler starts: it drops what it was told before."""
+        """Send ``restarted``, because a scheduler drops earlier metadata when it starts."""
         self.restart(scheduler)
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Drop all calls, as the scheduler did."""
+        """Drop all calls, as the scheduler did, and send ``restarted``."""
         self._calls.clear()
         _tell(self._told["restarted"], scheduler)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Pass on that a worker connected."""
+        """Send ``worker_added``."""
         _tell(self._told["worker_added"], scheduler.workers[worker])
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Pass on that a worker left."""
+        """Send ``worker_removed``."""
         _tell(self._told["worker_removed"], worker)
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Pass on that a worker was lost."""
+        """Send ``worker_lost``, if the event is Dask's event of a removed worker."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
             _tell(self._told["worker_lost"], lost)
 
     async def close(self) -> None:
-        """Pass on that the scheduler closes."""
+        """Send ``closed``."""
         _tell(self._told["closed"], self.scheduler)
 
 
@@ -317,12 +322,12 @@ def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
     for tell in listeners:
         try:
             tell(event)
-        except Exception:  # as Dask treats its plug-ins: the others are told all the same
+        except Exception:  # like Dask for its plug-ins: go on with the other listeners
             logger.info("a listener of the ledger failed: %r", tell, exc_info=True)
 
 
 def _unquoted(shown: str) -> str:
-    """Return the text itself where a representation is one quoted text."""
+    """Return the text inside the quotes, if ``shown`` is the ``repr`` of one string."""
     try:
         value = ast.literal_eval(shown)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

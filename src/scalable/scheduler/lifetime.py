@@ -1,4 +1,4 @@
-"""Limits after which a cluster ends by itself."""
+"""Time limits after which a cluster ends by itself."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from scalable.units import format_duration
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the lifetime of a cluster.
+    """Time limits of a cluster.
 
     Attributes
     ----------
     idle_timeout_s
         Seconds without work after which the cluster ends; None for no limit.
     time_to_live_s
-        Seconds after its start at which the cluster ends even if it has work; None for no limit.
+        Seconds after its start at which the cluster ends, even if it has work; None for no limit.
     manager_grace_s
-        Seconds of silence of a manager after which its idle workers retire.
+        Seconds without a heartbeat from a manager after which its idle workers retire.
     """
 
     idle_timeout_s: float | None = None
@@ -31,17 +31,17 @@ class Limits:
 
 
 class Lifetime:
-    """Lifetime of one scheduler, and the time since it last had work.
+    """The age of one cluster, and the time since it was last active.
 
-    Work is any call that has not ended. A client that connects and an order to scale count as
-    activity too; a client that only stays connected does not.
+    A cluster is active while a call has not ended, when a client connects or disconnects, and when
+    its wanted worker counts change. A client that only stays connected is no activity.
 
     Parameters
     ----------
     scheduler
-        The scheduler.
+        Scheduler of the cluster.
     limits
-        Limits of its lifetime.
+        Time limits of the cluster.
     """
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
@@ -51,12 +51,12 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Return the reason for which the cluster has to end now, or None.
+        """Return why the cluster has to end now; None if it may go on.
 
         Parameters
         ----------
         ordered_at
-            Monotonic seconds of the last change of its wanted counts.
+            Time of the last change of the wanted worker counts, in monotonic seconds.
         """
         now = time.monotonic()
         scheduler = self._scheduler
@@ -78,7 +78,10 @@ class Lifetime:
         return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Return when the time to live and when the idle time end, in seconds since 1970."""
+        """Return when the time to live ends and when the idle timeout ends, each None for no limit.
+
+        Both are in seconds since 1970.
+        """
         offset = time.time() - time.monotonic()
         live, idle = self.limits.time_to_live_s, self.limits.idle_timeout_s
         return (

@@ -1,4 +1,7 @@
-"""Worker managers of one cluster: their attachments, offers and reports."""
+"""The managers of one cluster: what they provide, and what they last reported.
+
+A manager starts and stops workers in one place, such as a Slurm partition.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from scalable.protocol.matching import Shape, difference
 from scalable.scaling.waterfall import Tier
 from scalable.spec import PoolStatus
 
-#: Seconds of silence after which a manager is lost and another process may take its place.
+#: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
+#: under its id.
 LEASE_S = 30.0
-#: Seconds before a worker that its manager does not know retires: it may be adopted meanwhile.
+#: Seconds after which a worker that its manager does not know has to retire. Within this time a
+#: manager may still adopt the worker.
 UNKNOWN_GRACE_S = 10.0
 
 
@@ -24,15 +29,15 @@ class Manager:
     Attributes
     ----------
     attachment
-        Description that it gave of itself.
+        Description that the manager gave of itself.
     report
-        Tag -> counts, from its last heartbeat.
+        Tag -> worker counts, from the manager's last heartbeat.
     workers
-        Names of the workers that it knows.
+        Names of the workers that the manager knows.
     last_seen
-        Monotonic seconds of its last message.
+        Time of the last attachment or heartbeat, in monotonic seconds.
     leaving
-        Whether it takes no more orders and gives back its units.
+        Whether the manager takes no more orders and is stopping its workers.
     """
 
     attachment: Attachment
@@ -49,7 +54,7 @@ class Manager:
 
 
 class Managers:
-    """Managers of one cluster. Pure: times are arguments."""
+    """The managers of one cluster. No I/O and no clock: the present time is an argument."""
 
     def __init__(self) -> None:
         self._managers: dict[str, Manager] = {}
@@ -64,16 +69,19 @@ class Managers:
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
-        """Attach a manager, unless another process has its id or its pools have other shapes.
+        """Attach a manager, or refuse it.
+
+        It is refused if another process is attached under its id and is not lost, or if another
+        manager offers a pool of the same tag whose workers differ in cpus, memory or gpus.
 
         Parameters
         ----------
         attachment
             Description that the manager gives of itself.
         now
-            Monotonic seconds.
+            Present time in monotonic seconds.
         instead_of
-            Nonce of a process that had the same id and has ended.
+            Nonce of the manager's previous process, which has ended; the new process replaces it.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -95,7 +103,10 @@ class Managers:
         return {"accepted": True, "reason": None, "holder": None}
 
     def _other_shape(self, attachment: Attachment) -> str | None:
-        """Return how the pools differ in shape from those of other managers; None if they agree."""
+        """Return how the offered workers differ from workers that another manager offers.
+
+        Workers with the same tag must have the same cpus, memory and gpus. None if they agree.
+        """
         for manager in self._managers.values():
             other = manager.attachment
             if other.manager == attachment.manager:
@@ -112,7 +123,7 @@ class Managers:
         return None
 
     def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
-        """Add a pool to those that a manager provides."""
+        """Add a pool to the pools that an attached manager provides."""
         offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
         offered[tag] = pool
 
@@ -124,7 +135,7 @@ class Managers:
         workers: Iterable[str],
         now: float,
     ) -> bool:
-        """Take a heartbeat; return False if no manager or another process has the id."""
+        """Store a heartbeat; return False if no manager with this id and nonce is attached."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -132,7 +143,13 @@ class Managers:
         return True
 
     def leave(self, manager: str, nonce: str, *, gone: bool) -> bool:
-        """Note that a manager is leaving, or has left; return whether it was attached."""
+        """Record that a manager is leaving, or has left (``gone``).
+
+        Returns
+        -------
+        bool
+            Whether a manager with this id and nonce was attached.
+        """
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -143,7 +160,7 @@ class Managers:
         return True
 
     def pools(self) -> dict[str, PoolStatus]:
-        """Return tag -> status, summed over the managers."""
+        """Return tag -> status of every pool, summed over the managers."""
         merged: dict[str, PoolStatus] = {}
         for manager in self._managers.values():
             offered = {
@@ -155,14 +172,14 @@ class Managers:
         return merged
 
     def tiers(self, running: Mapping[str, Mapping[str, int]], now: float) -> list[Tier]:
-        """Return the input of the allocation policy, one row for each manager.
+        """Return the input of the policy that divides worker counts: one entry for each manager.
 
         Parameters
         ----------
         running
-            Manager -> tag -> number of its connected workers.
+            Manager -> tag -> number of connected workers.
         now
-            Monotonic seconds.
+            Present time in monotonic seconds.
         """
         return [
             Tier(
@@ -178,16 +195,16 @@ class Managers:
         ]
 
     def strangers(self, claims: Mapping[str, str], now: float) -> list[str]:
-        """Return workers that name a manager which does not know them for more than 10 s.
+        """Return the workers that their own manager has not known for more than 10 s.
 
-        Workers of a lost manager are left out: its successor may adopt them.
+        Workers of a lost manager are left out, because its next process may adopt them.
 
         Parameters
         ----------
         claims
-            Name of each worker -> id of the manager that it names.
+            Worker name -> id of the manager that the worker says it belongs to.
         now
-            Monotonic seconds.
+            Present time in monotonic seconds.
         """
         unknown = set()
         for worker, name in claims.items():
@@ -198,9 +215,9 @@ class Managers:
         return [w for w, since in self._unknown_since.items() if now - since > UNKNOWN_GRACE_S]
 
     def lost(self, now: float) -> set[str]:
-        """Return the ids of managers that are lost."""
+        """Return the ids of managers without a heartbeat for more than ``LEASE_S`` seconds."""
         return {name for name, manager in self._managers.items() if manager.state(now) == "lost"}
 
     def silent(self, grace_s: float, now: float) -> set[str]:
-        """Return the ids of managers that have been silent for longer than a grace period."""
+        """Return the ids of managers without a heartbeat for more than ``grace_s`` seconds."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}

@@ -1,9 +1,10 @@
-"""Placement of tagged calls at a cost that does not grow with the number of workers.
+"""Choice of a worker for each tagged call, at a cost independent of the number of workers.
 
-For every call Dask builds the set of a resource's workers and compares all of them: 17 µs with 10
-workers and 2.9 ms with 5,000 (measured). Here the list of a tag's workers is kept until a worker
-connects, leaves or pauses, and a call goes to the best of a few workers that are compared in turn:
-the power of two choices (Mitzenmacher 2001). Work stealing evens out the remaining differences.
+For every call, Dask builds the set of all workers with the resource and compares all of them. That
+took 17 µs with 10 workers and 2.9 ms with 5,000. Here the list of a tag's workers is kept until a
+worker connects, leaves or pauses. Each call compares only the next few workers in the list and
+goes to the best of them ("the power of two choices", Mitzenmacher 2001). Work stealing evens out
+the remaining differences.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from functools import partial
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-#: Largest number of workers that are all compared, as Dask does.
+#: Up to this number of workers, all of them are compared for each call, as Dask does.
 FEW_WORKERS = 20
-#: Number of workers that are compared where there are more.
+#: Number of workers that are compared for each call if there are more than ``FEW_WORKERS``.
 COMPARED = 4
-#: Largest number of workers compared among those that hold the same input.
+#: Largest number of workers compared for a call among the workers that hold its input.
 HOLDERS = 20
 
 
@@ -39,17 +40,20 @@ class _Noted(set[WorkerState]):
 
 
 def _backlog(worker: WorkerState) -> tuple[float, int]:
-    """Return Dask's objective for calls without input: seconds of work, then bytes held."""
+    """Return the sort key by which Dask compares workers for a call without input.
+
+    It is the expected seconds of work per thread, then the bytes of stored results.
+    """
     return worker.occupancy / worker.nthreads, worker.nbytes
 
 
 class TagPlacement:
-    """Choice of the worker for each tagged call.
+    """Chooses the worker for each tagged call.
 
     Parameters
     ----------
     scheduler
-        Scheduler of the calls; its set of running workers is watched from now on.
+        Scheduler of the calls. Its set ``running`` is replaced by one that reports changes.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -59,12 +63,12 @@ class TagPlacement:
         scheduler.running = _Noted(scheduler.running, self.forget)
 
     def forget(self) -> None:
-        """Forget the lists of workers: the workers or their resources have changed."""
+        """Drop the cached lists of workers, because workers or their resources have changed."""
         self._able.clear()
 
     @staticmethod
     def takes(task: TaskState) -> bool:
-        """Return whether the only restriction of a call is one tag."""
+        """Return whether this class can place a call: its only restriction is one tag."""
         return (
             task.resource_restrictions is not None
             and len(task.resource_restrictions) == 1
@@ -74,9 +78,9 @@ class TagPlacement:
         )
 
     def choose(self, task: TaskState) -> WorkerState | None:
-        """Return the worker for a call, or None if no running worker can take it.
+        """Return the worker for a call, or None if no running worker can take the call.
 
-        Workers that hold input of the call are preferred, as Dask does.
+        Like Dask, it prefers workers that hold input of the call.
         """
         ((tag, slots),) = task.resource_restrictions.items()  # type: ignore[union-attr]
         able = self._workers(tag, slots)
@@ -106,7 +110,7 @@ class TagPlacement:
         return [able[(self._next + i) % len(able)] for i in range(COMPARED)]
 
     def _holders(self, task: TaskState, tag: str, slots: float) -> list[WorkerState]:
-        """Return some workers that hold input of a call and can run it."""
+        """Return up to ``HOLDERS`` workers that hold input of a call and can run the call."""
         scheduler, found = self._scheduler, dict[WorkerState, None]()
         for needed in task.dependencies:
             for ws in needed.who_has or ():

@@ -1,4 +1,4 @@
-"""Dask's scheduler with the parts that pools need."""
+"""Subclass of Dask's scheduler for pools of tagged workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ logger = logging.getLogger("scalable.scheduler")
 class PoolScheduler(GuardedHttp, Scheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
-    It keeps workers that are silent: a call that holds the GIL for longer than Dask's worker-ttl
-    would run twice. Providers report whether a worker lives.
+    It does not remove workers that send no heartbeats. Dask would remove them after
+    ``worker-ttl``, and a call that holds the GIL for that long would then run twice. Managers find
+    out whether a worker is still alive.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -48,20 +49,20 @@ class PoolScheduler(GuardedHttp, Scheduler):
             )
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
-        """Choose the worker of a call that is ready."""
+        """Return the worker for a call that is ready, or None if no worker can take the call."""
         if self.placement is not None and self.placement.takes(ts):
             return self.placement.choose(ts)
         return super().decide_worker_non_rootish(ts)
 
     def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
-        """Add resources that a worker offers."""
+        """Add a worker's resources, and drop the cached lists of workers."""
         answer = super().add_resources(worker, resources)
         if self.placement is not None:
             self.placement.forget()
         return answer
 
     def remove_resources(self, worker: str) -> None:
-        """Remove the resources that a worker offered."""
+        """Remove a worker's resources, and drop the cached lists of workers."""
         super().remove_resources(worker)
         if self.placement is not None:
             self.placement.forget()

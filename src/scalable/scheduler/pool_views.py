@@ -1,4 +1,4 @@
-"""Input of the scaling policies: one view of each pool, from the scheduler and the managers."""
+"""The input of scaling policies: for each pool, its workers, calls and start times."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus, Starting
 
-#: Number of the latest start times of a pool; their median is expected for the next start.
+#: Number of latest start times kept for each pool. Their median predicts the next start time.
 KEPT_STARTS = 20
 
 
 class Starts:
-    """Starting workers of one pool, and the start times of earlier workers."""
+    """Times at which a pool's starting workers were requested, and how long earlier starts took."""
 
     def __init__(self) -> None:
         self._asked_at: list[float] = []
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """Set the number of starting workers; return for how long each has been starting.
+        """Set how many workers are starting; return for how many seconds each has been starting.
 
-        A higher number than before means new requests; a lower number drops the latest requests.
-        Times are in seconds.
+        A higher number than before adds requests made now; a lower number drops the latest
+        requests.
         """
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
 
     def connected(self, now: float) -> None:
-        """Note that the worker that was requested first has connected."""
+        """Record that a worker has connected; it is taken to be the one requested earliest."""
         if self._asked_at:
             self._took_s.append(now - self._asked_at.pop(0))
 
     def typical_s(self, default: float) -> float:
-        """Return the median of the latest start times in seconds, or the default without any."""
+        """Return the median of the latest start times in seconds; the default if there are none."""
         return median(self._took_s) if self._took_s else default
 
 
 class PoolViews:
-    """Views of the pools of one cluster for scaling policies.
+    """Builds the input of scaling policies for the pools of one cluster.
 
     Parameters
     ----------
     cluster
-        Pools of the cluster.
+        The cluster's pools and their managers.
     workload
-        States and durations of its calls.
+        Calls of the cluster: how many wait, which run, and since when.
     """
 
     def __init__(self, cluster: FollowedPools, workload: Workload) -> None:
@@ -66,19 +66,19 @@ class PoolViews:
         self._starts: dict[str, Starts] = {}
 
     def connected(self, worker: WorkerState) -> None:
-        """Note that a worker has connected."""
+        """Record that a worker has connected, to measure how long workers take to start."""
         pools = self._cluster.pools()
         for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
 
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
-        """Return the present view of one pool.
+        """Return the present state of one pool, as a scaling policy needs it.
 
         Parameters
         ----------
         tag, minimum, maximum
-            Tag of the pool, and the bounds of its count.
+            Tag of the pool, and the bounds of its worker count.
         """
         now = time.monotonic()
         pools = self._cluster.pools()
@@ -129,7 +129,7 @@ class PoolViews:
         return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
-        """Return the start times of the manager that is first in line for a pool."""
+        """Return the start times expected by the manager that is filled first for a tag."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: a.priority, default=None)
         return Starting() if first is None else Starting(**first.starting)

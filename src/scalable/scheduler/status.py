@@ -18,14 +18,14 @@ from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
 class Status:
-    """Status of one cluster; a snapshot is built when it is asked for.
+    """Builds snapshots of the status of one cluster.
 
     Parameters
     ----------
     scheduler
         Scheduler of the cluster.
     demand, managers, counts, lifetime
-        Sources of the snapshot.
+        The cluster's wanted counts, managers, worker counts and time limits.
     expected
         Number of managers that the cluster starts with.
     """
@@ -54,7 +54,7 @@ class Status:
         Parameters
         ----------
         ending
-            Reason for which the cluster ends; None while it does not.
+            Reason why the cluster is ending; None while it is not ending.
         """
         now = time.monotonic()
         running = self._counts.running()

@@ -1,4 +1,4 @@
-"""Differences between the software of workers and of the scheduler."""
+"""Warnings about workers whose packages have other versions than the scheduler's packages."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from distributed.versions import get_versions
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Packages that encode and decode calls between processes.
+#: Packages whose versions matter, because they encode and decode calls between processes.
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
 class Versions:
-    """Comparison of the workers' versions with those of this process.
+    """Compares package versions of workers with the versions in the scheduler's process.
 
-    Each difference is logged once.
+    The same difference is logged once, however many workers have it.
     """
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
-        """Log a warning where a worker has other versions: calls travel as pickles.
+        """Log a warning if a worker has other versions, because pickled calls may then fail.
 
         Parameters
         ----------
         worker
             Name of the worker.
         theirs
-            Versions, as the worker sent them when it connected.
+            Versions that the worker sent when it connected, in the form of Dask's
+            ``get_versions``.
         """
         told = theirs.get("packages") or {}
         differing = [

@@ -1,4 +1,4 @@
-"""Calls that wait on the scheduler: their reasons, and the failure of those that can never run."""
+"""Calls that no worker takes: log why they wait, and fail calls that can never run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds for which calls wait before the reason is logged.
+#: Seconds for which calls have to wait before the reason is logged.
 WAIT_BEFORE_WORD_S = 2.0
 #: Seconds between two messages about the same pool or resource.
 REPEAT_WORD_S = 60.0
@@ -28,7 +28,7 @@ SILENT_S = 30.0
 
 
 class WaitingCalls:
-    """Watch over waiting calls: their reasons are logged, and unrunnable calls fail.
+    """Logs why calls wait, and fails calls that can never run.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class WaitingCalls:
         self._said_at: dict[str, float] = {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Log why calls wait, and fail those that no pool can ever run.
+        """Log why calls wait, and fail the calls that no pool can ever run.
 
         Parameters
         ----------
         pools
-            Tag -> status.
+            Tag -> status of the existing pools.
         """
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
@@ -64,13 +64,13 @@ class WaitingCalls:
 
     @staticmethod
     def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
-        """Return the pool that a call waits for, or else the first resource that it asks for."""
+        """Return the tag of the pool that a call waits for, else the first resource it asks for."""
         asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
         asked += [str(resource) for resource in task.resource_restrictions or ()]
         return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
     def _name_silent_workers(self) -> None:
-        """Log workers without a heartbeat: they are stopped, or a call holds the GIL."""
+        """Warn once about each worker that has sent no heartbeat for ``SILENT_S`` seconds."""
         now = time.time()
         silent = {
             str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S

@@ -1,9 +1,9 @@
-"""Guarded access to the parts of Dask that are not its public interface.
+"""Seams: functions and classes that depend on parts of Dask outside its public interface.
 
-Each module in here holds the seams of one process: one function or class per seam, whose docstring
-says what it relies on. The decorator ``relies_on`` states the same as facts, which are verified
-once per process when a scheduler, worker, client or cluster starts (``seams.check()``), and one by
-one in ``tests/unit/protocol/test_dask_seams.py``.
+Each module holds the seams for one kind of process. The docstring of a seam says which parts of
+Dask it relies on. The decorator ``relies_on`` states the same as facts that can be checked.
+``seams.check()`` verifies the facts when a scheduler, worker, client or cluster starts, and
+``tests/unit/protocol/test_dask_seams.py`` verifies each fact.
 
-Not in here: decisions. A seam reads or changes one thing of Dask for its caller.
+Not in here: decisions. A seam reads or changes one thing in Dask for its caller.
 """

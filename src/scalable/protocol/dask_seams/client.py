@@ -1,4 +1,4 @@
-"""Seams into Dask's client."""
+"""Seams (dependences on Dask internals) of Dask's client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mention
 seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
-#: Names of Dask's coroutines that end when calls do.
+#: Names of Dask's coroutine functions that wait until calls have ended.
 _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
 
@@ -25,10 +25,11 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
     mentions("distributed.client:wait", "sync", "_wait"),
 )
 def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function, given to ``Client.sync``, waits for calls to end.
+    """Return whether a coroutine function that was passed to ``Client.sync`` waits for calls.
 
-    Relies on the names of the coroutines that ``gather``, ``wait``, and the methods of futures give
-    to ``Client.sync``. Without them a call that waits for others would not lend its slot.
+    Relies on the names of the coroutine functions that ``gather``, ``wait`` and the methods of
+    futures pass to ``Client.sync``. If Dask renamed them, a call that waits for other calls would
+    not lend its slot.
     """
     return getattr(coroutine, "__name__", "") in _WAITS
 
@@ -38,7 +39,7 @@ def is_wait(coroutine: Callable[..., Any]) -> bool:
     mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
 )
 def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
-    """Have handlers called for operations on the stream from the scheduler.
+    """Register handlers for operations in the scheduler's messages to the client.
 
     Relies on ``Client._stream_handlers``: operation -> handler.
     """
@@ -47,7 +48,7 @@ def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., Non
 
 @seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
 def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
-    """Send a message on the client's stream to the scheduler.
+    """Send a message over the client's connection to the scheduler.
 
     Relies on ``Client._send_to_scheduler``.
     """
@@ -56,7 +57,7 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
 
 @seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
 async def gather(client: Client, futures: list[Future[Any]], direct: bool | None) -> list[Any]:
-    """Return the results of futures, within the client's event loop.
+    """Return the results of futures; to be awaited in the client's event loop.
 
     Relies on ``Client._gather``.
     """
@@ -83,30 +84,30 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
     mentions(f"{_CLIENT}.close", "_close"),
 )
 class ReportingClient(Client):
-    """A client that reports the ends of its Dask tasks to methods for subclasses.
+    """A client that calls a method when one of its Dask tasks ends; subclasses override methods.
 
-    Relies on the handlers of the scheduler's messages, which the client registers in its
-    constructor, and on the coroutines behind ``cancel`` and ``close``.
+    Relies on the message handlers that the client registers in its constructor, and on the
+    coroutines behind ``cancel`` and ``close``.
     """
 
     def task_in_memory(self, key: Any) -> None:
-        """Handle the good end of a task."""
+        """Handle a task that has succeeded."""
 
     def task_erred(self, key: Any, error: BaseException) -> None:
-        """Handle the failure of a task."""
+        """Handle a task that has failed."""
 
     def task_lost(self, key: Any) -> None:
         """Handle a task that the scheduler no longer knows."""
 
     def known_tasks(self) -> list[Any]:
-        """Return the keys of the tasks that are lost with the connection to the scheduler."""
+        """Return the keys of the tasks to report as lost if the connection breaks."""
         return []
 
     async def before_cancel(self, keys: list[Any]) -> None:
-        """Prepare for tasks that are about to be cancelled."""
+        """Prepare for the cancellation of tasks, before Dask cancels them."""
 
     def before_close(self) -> None:
-        """Prepare for the end of the client."""
+        """Prepare for the closing of the client, before Dask closes it."""
 
     def _handle_key_in_memory(
         self,
@@ -154,7 +155,7 @@ class ReportingClient(Client):
     mentions(f"{_CLIENT}.retry", "sync", "_retry"),
 )
 def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
-    """Run failed calls again, without waiting; for clients that are asynchronous.
+    """Run failed calls again, without waiting for the scheduler; for asynchronous clients.
 
     Relies on ``Client._retry``.
     """

@@ -1,4 +1,4 @@
-"""Seams into Dask's cluster objects."""
+"""Seams (dependences on Dask internals) of Dask's cluster objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start_loop(cluster: Cluster) -> None:
     mentions(f"{_CLUSTER}.close", "sync", "_close"),
 )
 def check_overrides() -> None:
-    """Raise ClusterError unless cluster objects start and close by the methods that we override.
+    """Raise ClusterError unless Dask's cluster objects have the methods that our class overrides.
 
     Relies on ``Cluster._start``, ``Cluster._close`` and ``Cluster.close``.
     """

@@ -1,4 +1,7 @@
-"""Facts about the installed version of Dask, and the registry of the seams that rely on them."""
+"""Checkable facts about the installed Dask, and the registry of seams that rely on them.
+
+A seam is a function or class that depends on internals of Dask.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,15 @@ class Fact:
     path
         The object, as ``module:qualified.name``.
     verify
-        Function of the object; returns the difference as text, or None where the fact holds.
+        Function that takes the object and returns how it differs from the assumption, as text;
+        None if the assumption holds.
     """
 
     path: str
     verify: Callable[[Any], str | None]
 
     def difference(self) -> str | None:
-        """Return how the installed version differs from the fact, or None."""
+        """Return how the installed Dask differs from the assumption; None if it does not."""
         try:
             found = resolve(self.path)
         except (ImportError, AttributeError) as error:
@@ -51,7 +55,7 @@ def resolve(path: str) -> Any:
     Raises
     ------
     ImportError, AttributeError
-        When there is none.
+        If there is no such object.
     """
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
@@ -61,7 +65,7 @@ def resolve(path: str) -> Any:
 
 
 def has(path: str, *names: str) -> Fact:
-    """Return the fact that an object has attributes; slots of a class are attributes of it."""
+    """Return the fact that an object has these attributes; ``__slots__`` of a class count too."""
 
     def verify(found: Any) -> str | None:
         missing = [name for name in names if not hasattr(found, name)]
@@ -71,10 +75,10 @@ def has(path: str, *names: str) -> Fact:
 
 
 def mentions(path: str, *names: str) -> Fact:
-    """Return the fact that the code of a function, or of a class's methods, uses names.
+    """Return the fact that the code of a function, or the methods of a class, uses these names.
 
-    Attributes that a constructor sets are seen this way; in a function also keys of messages and
-    keyword arguments.
+    This finds attributes that a constructor sets. In a function it also finds text, such as keys of
+    messages and names of keyword arguments.
     """
 
     def verify(found: Any) -> str | None:
@@ -118,7 +122,10 @@ def accepts(path: str, positional: int, *keywords: str) -> Fact:
 
 
 def declares(path: str, *parameters: str) -> Fact:
-    """Return the fact that a function has exactly these parameters; for methods we override."""
+    """Return the fact that a function has exactly these parameters.
+
+    Used for methods of Dask that our subclasses override.
+    """
 
     def verify(found: Any) -> str | None:
         names = _parameters(inspect.unwrap(found).__code__)
@@ -130,7 +137,7 @@ def declares(path: str, *parameters: str) -> Fact:
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:
-    """Return the names of a function's parameters; those of ``*`` and ``**`` come last."""
+    """Return the names of a function's parameters; ``*args`` and ``**kwargs`` come last."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS)
     count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -138,7 +145,7 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 
 
 def contains(path: str, *keys: Any) -> Fact:
-    """Return the fact that a mapping or set has keys."""
+    """Return the fact that a mapping or set contains these keys."""
 
     def verify(found: Any) -> str | None:
         missing = [key for key in keys if key not in found]
@@ -160,7 +167,10 @@ def is_a(path: str, kind: type[Any]) -> Fact:
 
 @cache
 def _names_in(found: Any) -> frozenset[str]:
-    """Return the names in the code of a function (its texts too), or of a class's methods."""
+    """Return the names that a function, or the methods of a class, uses.
+
+    For a function the result includes the text constants in its code.
+    """
     if not inspect.isclass(found):
         code = _code_of(found)
         return frozenset() if code is None else frozenset(_names_of_code(code))
@@ -192,12 +202,12 @@ def _texts(constants: Iterable[Any]) -> Iterator[str]:
 
 
 class Seams:
-    """The seams of one kind of process.
+    """Registry of the seams (dependences on Dask internals) of one kind of process.
 
     Parameters
     ----------
     process
-        The kind of process, for messages.
+        Name of the kind of process, shown in error messages.
     """
 
     def __init__(self, process: str) -> None:
@@ -214,8 +224,8 @@ class Seams:
         facts
             The assumptions.
         optional
-            Whether :meth:`check` passes without them, because the caller asks
-            :meth:`difference` and does without the seam.
+            Whether :meth:`check` ignores this seam. The caller then asks :meth:`difference`, and
+            does not use the seam if a fact does not hold.
         """
 
         def register(seam: _Seam) -> _Seam:
@@ -228,22 +238,24 @@ class Seams:
 
     @property
     def facts(self) -> dict[str, tuple[Fact, ...]]:
-        """Seam -> its facts."""
+        """Name of each seam -> facts that the seam relies on."""
         return dict(self._facts)
 
     def difference(self, seam: str) -> str | None:
-        """Return the first difference between the facts of a seam and the installed Dask."""
+        """Return how the installed Dask differs from a seam's facts; None if all facts hold.
+
+        Only the first difference is returned.
+        """
         differences = (fact.difference() for fact in self._facts[seam])
         return next((text for text in differences if text is not None), None)
 
     def check(self) -> None:
-        """Verify every seam; after a first success it returns at once.
+        """Verify the facts of every seam that is not optional; a success is remembered.
 
         Raises
         ------
         ClusterError
-            When a fact does not hold: the message names the seam, the difference and the
-            versions.
+            If a fact does not hold. The message names the seam, the difference and the versions.
         """
         if self._verified:
             return
@@ -266,7 +278,7 @@ def installed() -> str:
 
 @cache
 def supported() -> str:
-    """Return the versions of distributed that the package's metadata allows."""
+    """Return the requirement on distributed in this package's metadata."""
     for requirement in metadata.requires("scalable") or ():
         name = requirement.partition(";")[0].strip()
         if name.startswith("distributed"):

@@ -1,4 +1,4 @@
-"""Seams into Dask's scheduler."""
+"""Seams (dependences on Dask internals) of Dask's scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORKER = "distributed.scheduler:WorkerState"
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -> None:
-    """Send a message over a client's stream; do nothing where the client is gone.
+    """Send a message to a client; do nothing if the client has disconnected.
 
     Relies on ``Scheduler.client_comms``: client id -> batched stream.
     """
@@ -49,7 +49,7 @@ def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) -> None:
-    """Send a message over a worker's stream; do nothing where the worker is gone.
+    """Send a message to a worker; do nothing if the worker has disconnected.
 
     Relies on ``Scheduler.stream_comms``: worker address -> batched stream.
     """
@@ -63,10 +63,10 @@ def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) 
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
-    """Have a handler called for an operation on the streams of workers and clients.
+    """Register a handler for an operation in messages from workers and clients.
 
-    Relies on ``Server.stream_handlers`` and on Dask's adding ``client=`` or ``worker=`` to the
-    message's own arguments.
+    Relies on ``Server.stream_handlers``. Dask calls the handler with the message's arguments, and
+    adds ``client=`` or ``worker=`` for the sender.
     """
     scheduler.stream_handlers[operation] = handler
 
@@ -79,7 +79,7 @@ def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures", "KilledWorker"),
 )
 def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
-    """Fail a task with ``KilledWorker`` as soon as its worker is lost, rather than run it again.
+    """Make a task fail with ``KilledWorker`` when its worker is lost, instead of running again.
 
     Relies on ``TaskState.suspicious``, which ``Scheduler.remove_worker`` increments and compares
     with ``Scheduler.allowed_failures``.
@@ -92,7 +92,7 @@ def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
 )
 def excuse_loss_of_task(task: TaskState) -> None:
-    """Subtract one lost worker from the failures that are counted for a task.
+    """Subtract one from the number of lost workers that Dask counts for a task.
 
     Relies on ``TaskState.suspicious``, as :func:`fail_at_first_loss` does.
     """
@@ -105,9 +105,9 @@ def excuse_loss_of_task(task: TaskState) -> None:
     mentions("distributed.stealing:WorkStealing.steal_time_ratio", "fast_tasks", "prefix", "name"),
 )
 def never_steal(task: TaskState) -> None:
-    """Keep Dask's work stealing away from tasks of the same prefix.
+    """Exempt all tasks with the same prefix as this task from Dask's work stealing.
 
-    Relies on ``distributed.stealing.fast_tasks``: a set of prefixes that are not stolen.
+    Relies on ``distributed.stealing.fast_tasks``: the prefixes of tasks that are never stolen.
     """
     from distributed.stealing import fast_tasks
 
@@ -119,17 +119,17 @@ def never_steal(task: TaskState) -> None:
     mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
 )
 def never_compute_again(task: TaskState) -> None:
-    """Treat the result of a task as data: when it is lost the task is not run again.
+    """Make Dask not run a task again if the task's result is lost.
 
-    Relies on ``TaskState.run_spec``: a task without it is forgotten, and its clients are told that
-    the key is lost.
+    Relies on ``TaskState.run_spec``. When a task without it loses its result, Dask forgets the task
+    and tells the clients that the key is lost.
     """
     task.run_spec = None
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of tasks that are ready and have no worker.
+    """Return the number of tasks that are ready to run but are assigned to no worker.
 
     Relies on ``SchedulerState.unrunnable`` (no worker can take them) and ``.queued`` (all workers
     are busy), both collections of ``TaskState``.
@@ -139,7 +139,7 @@ def count_tasks_without_worker(scheduler: Scheduler) -> int:
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable"))
 def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
-    """Return tasks that no connected worker can take.
+    """Return the ready tasks that no connected worker can take.
 
     Relies on ``SchedulerState.unrunnable``.
     """
@@ -159,7 +159,7 @@ def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
     ),
 )
 def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -> None:
-    """Fail tasks that no worker can take.
+    """Make tasks that no worker can take fail with an error.
 
     Relies on the transition from ``no-worker`` to ``erred`` and on its arguments.
     """
@@ -187,7 +187,7 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
     ),
 )  # fmt: skip
 class LostWorker:
-    """A worker that left the scheduler, as the event of its removal describes it.
+    """A worker that was removed from the scheduler, as Dask's event about it says.
 
     Relies on the message that ``Scheduler.remove_worker`` logs under the topic ``all``.
 
@@ -196,9 +196,10 @@ class LostWorker:
     address
         Address of the worker.
     expected
-        Whether the worker was told to leave.
+        Whether the worker left as planned.
     running, computed
-        Keys of its assigned tasks, and of the tasks whose only result it held.
+        Keys of the tasks that were assigned to the worker, and keys of the tasks whose only result
+        was on the worker.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -228,11 +229,12 @@ class LostWorker:
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
-    """Set the status of a worker, first here and then on the worker.
+    """Set the status of a worker, first on the scheduler and then on the worker.
 
-    Relies on ``Scheduler.handle_worker_status_change`` and on the worker's handler of the stream
-    operation of the same name. Here first: otherwise the scheduler would assign tasks to the
-    worker until its answer.
+    If the worker came first, the scheduler would assign tasks to it until it had answered.
+
+    Relies on ``Scheduler.handle_worker_status_change``, and on the worker's handler for the
+    operation ``worker-status-change``.
     """
     scheduler.handle_worker_status_change(status, worker, stimulus)
     message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
@@ -245,31 +247,32 @@ def set_worker_status(
     has(_WORKER, "processing", "long_running"),
 )
 class Stealing:
-    """Dask's protocol for moving tasks that have not begun from one worker to another.
+    """Moves tasks that have not begun from one worker to another with Dask's work stealing.
 
-    Relies on the extension ``stealing`` of the scheduler with ``in_flight`` (tasks whose worker
-    was asked) and ``move_task_request(task, victim, thief)``, in which the worker answers whether
-    the task had begun. Without the extension nothing is movable.
+    Relies on the scheduler's extension ``stealing``. Its method ``move_task_request(task, victim,
+    thief)`` asks the victim to give up the task, which works only if the task has not begun; its
+    ``in_flight`` holds the tasks with an unanswered request. Without the extension no task can be
+    moved.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._extension: Any = scheduler.extensions.get("stealing")
 
     def movable(self, worker: WorkerState) -> list[TaskState]:
-        """Return the tasks of a worker that may be asked for."""
+        """Return a worker's tasks that :meth:`move` may be called for."""
         if self._extension is None:
             return []
         flying = self._extension.in_flight
         return [t for t in worker.processing if t not in flying and t not in worker.long_running]
 
     def asks(self, worker: WorkerState) -> bool:
-        """Return whether a worker still has to answer for one of its tasks."""
+        """Return whether a worker has not yet answered a request to give up a task."""
         if self._extension is None:
             return False
         return any(task in self._extension.in_flight for task in worker.processing)
 
     def move(self, task: TaskState, victim: WorkerState, thief: WorkerState) -> None:
-        """Ask for a task on behalf of another worker."""
+        """Ask one worker (the victim) to give up a task to another worker (the thief)."""
         self._extension.move_task_request(task, victim, thief)
 
 
@@ -282,7 +285,9 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, str]] | None:
-    """Return a worker's status and the states of its tasks; None if its answer is an error.
+    """Return a worker's status, and key -> state for those of the keys that the worker knows.
+
+    None if the worker answers with an error.
 
     Relies on the handler ``run`` of workers, which calls a pickled function with the worker as
     ``dask_worker``, and on ``worker.state.tasks[key].state``.
@@ -290,7 +295,7 @@ async def ask_task_states(
     Raises
     ------
     OSError
-        When the worker does not answer.
+        If the worker does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -300,7 +305,7 @@ async def ask_task_states(
 
 
 def _asking() -> bytes:
-    # A nested function travels by value, so the worker needs nothing of this package.
+    # A nested function is pickled by value, so the worker does not need to import this package.
     def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, str]]:
         tasks = dask_worker.state.tasks
         return dask_worker.status.name, {k: tasks[k].state for k in keys if k in tasks}
@@ -309,7 +314,7 @@ def _asking() -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return the object itself: a scheduler does not deserialize values of other processes."""
+    """Return the deserialized object; a scheduler keeps values from workers serialized."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
     return value.data if isinstance(value, Serialize) else value
@@ -326,10 +331,10 @@ def _plain(value: Any) -> Any:
     optional=True,
 )
 def tag_placement() -> str | None:
-    """Return why tagged calls cannot be placed by our own rule, or None where they can.
+    """Return why ``TagPlacement`` cannot choose workers on the installed Dask; None if it can.
 
-    Relies on the methods of ``SchedulerState`` by which a ready task gets its worker, and on the
-    sets of workers that they keep. Without them placing takes longer the more workers there are.
+    Relies on the methods of ``SchedulerState`` that choose a worker for a ready task, and on its
+    sets of workers. Without ``TagPlacement``, the time to choose grows with the number of workers.
     """
     return seams.difference(tag_placement.__name__)
 
@@ -339,7 +344,7 @@ def tag_placement() -> str | None:
     mentions("distributed.worker:Worker", "startup_information"),
 )
 def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value of a worker's startup information; None if the key is missing.
+    """Return a value that a worker sent when it connected; None if the key is missing.
 
     Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
     """
@@ -363,10 +368,10 @@ def told_at_start(worker: WorkerState, key: str) -> Any:
     ),
 )
 def startstops(details: Mapping[str, Any]) -> Any:
-    """Return the timings that came with the end of a task; None without any.
+    """Return the timings that a worker sent when a task ended; None if there are none.
 
-    Relies on the argument ``startstops`` of ``SchedulerPlugin.transition``: the entries that the
-    worker appended to its ``TaskState.startstops``, each with ``action``, ``start`` and ``stop``.
+    Relies on the argument ``startstops`` of ``SchedulerPlugin.transition``: the entries of the
+    worker's ``TaskState.startstops``, each with ``action``, ``start`` and ``stop``.
     """
     return details.get("startstops")
 
@@ -382,8 +387,9 @@ def startstops(details: Mapping[str, Any]) -> Any:
     ),
 )  # fmt: skip
 def http_application(scheduler: Any) -> Any:
-    """Return the application that answers the HTTP requests of a scheduler.
+    """Return the Tornado application that answers the HTTP requests of a scheduler or worker.
 
-    Relies on ``ServerNode.start_http_server``, which makes it, and on its ``find_handler``.
+    Relies on ``ServerNode.start_http_server``, which makes the application, and on the method
+    ``find_handler`` of the application.
     """
     return scheduler.http_application

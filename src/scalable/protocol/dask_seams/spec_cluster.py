@@ -1,4 +1,4 @@
-"""Seams into Dask's ``SpecCluster``."""
+"""Seams (dependences on Dask internals) of Dask's ``SpecCluster``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ _SPEC = "distributed.deploy.spec:SpecCluster"
     mentions(_CLUSTER, "_supports_scaling"),
 )
 class ManagedSpecCluster(SpecCluster):
-    """A ``SpecCluster`` whose workers are started and stopped by somebody else.
+    """A ``SpecCluster`` whose subclass, not Dask, starts and stops the workers.
 
-    A subclass defines the methods that raise NotImplementedError here.
+    The subclass defines the methods that raise NotImplementedError here. A unit is one process, job
+    or object that brings one worker or a group of workers.
 
     Relies on ``SpecCluster._start``, ``_close``, ``_correct_state``, ``_correct_state_internal``,
     ``_correct_state_waiting`` and ``_update_worker_status``, on ``Cluster._update_worker_status``
@@ -42,28 +43,28 @@ class ManagedSpecCluster(SpecCluster):
     """
 
     async def bring_in_line(self) -> None:
-        """Start and stop units until those that exist are wanted; the cluster runs."""
+        """Start and stop units so that the wanted units exist; called while the cluster runs."""
         raise NotImplementedError
 
     def workers_changed(self) -> None:
-        """Handle the arrival or departure of a worker at the scheduler."""
+        """Handle a worker that has connected to the scheduler or left it."""
         raise NotImplementedError
 
     @property
     def can_grow(self) -> bool:
-        """Whether the cluster can start workers that nobody described one by one."""
+        """Whether the cluster can start more workers than were described one by one."""
         raise NotImplementedError
 
     def existing_units(self) -> dict[Any, Any]:
-        """Return name -> object of each unit that exists, or a record of the unit."""
+        """Return name -> object of each existing unit; a record stands in for a missing object."""
         raise NotImplementedError
 
     async def corrected(self) -> None:
-        """Wait until the units are in line; callers at the same time share one pass."""
+        """Run a pass of :meth:`bring_in_line`; simultaneous callers share one pass."""
         await self._correct_state()
 
     async def correct_now(self) -> None:
-        """Bring the units in line in a pass of its own."""
+        """Run a pass of :meth:`bring_in_line` that is not shared with other callers."""
         await self._correct_state_internal()
 
     async def _correct_state_internal(self) -> None:
@@ -72,7 +73,7 @@ class ManagedSpecCluster(SpecCluster):
             await self.bring_in_line()
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        # SpecCluster's own version closes and forgets a worker that was lost.
+        # Skips SpecCluster's own version, which closes and forgets a worker that was lost.
         Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
         self.workers_changed()
 
@@ -82,7 +83,7 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def workers(self) -> dict[Any, Any]:
-        """Name -> object of each unit that exists, or a record of the unit."""
+        """Name -> object of each existing unit; a record stands in for a missing object."""
         return self.existing_units()
 
     @workers.setter
@@ -96,7 +97,7 @@ class ManagedSpecCluster(SpecCluster):
     mentions(f"{_SPEC}._memory_per_worker", "new_spec", "options", "memory_limit"),
 )
 def memory_per_worker(cluster: SpecCluster) -> int:
-    """Return the bytes of memory of the workers that a cluster adds.
+    """Return the memory in bytes of each worker that a cluster adds.
 
     Relies on ``SpecCluster._memory_per_worker``.
     """
@@ -109,7 +110,7 @@ def memory_per_worker(cluster: SpecCluster) -> int:
     mentions(f"{_SPEC}._threads_per_worker", "new_spec", "options", "nthreads"),
 )
 def threads_per_worker(cluster: SpecCluster) -> int:
-    """Return the number of threads of the workers that a cluster adds.
+    """Return the number of threads of each worker that a cluster adds.
 
     Relies on ``SpecCluster._threads_per_worker``.
     """

@@ -1,4 +1,4 @@
-"""Seams into Dask's worker."""
+"""Seams (dependences on Dask internals) of Dask's worker."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _RUNNING = frozenset({"executing", "long-running"})
     accepts("distributed.worker:get_worker", 0),
 )
 def current_call() -> tuple[Worker, Any, float] | None:
-    """Return the worker, key and start (seconds since 1970) of the call that this thread runs.
+    """Return the worker, the key and the start (seconds since 1970) of the call in this thread.
 
-    Relies on ``distributed.worker.thread_state``. None outside a call.
+    None outside a call. Relies on ``distributed.worker.thread_state``.
     """
     key = getattr(thread_state, "key", None)
     if key is None:
@@ -47,11 +47,12 @@ def current_call() -> tuple[Worker, Any, float] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call a function with the thread that runs a task, and return the thread.
+    """Call ``act`` with the id of the thread that runs a task; return the id of the thread.
 
-    The thread cannot begin another task meanwhile. None where the task does not run.
+    The thread cannot begin another task while ``act`` runs. If no thread runs the task, ``act`` is
+    not called and the result is None.
 
-    Relies on ``Worker.active_threads``: thread -> key of its task, under a lock.
+    Relies on ``Worker.active_threads``, thread id -> key of the task, and on its lock.
     """
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
@@ -62,7 +63,7 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
 
 @seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
 def runs_in(worker: Worker, thread: int, key: Any) -> bool:
-    """Return whether a thread runs a task.
+    """Return whether the thread with this id runs the task with this key.
 
     Relies on ``Worker.active_threads``.
     """
@@ -84,7 +85,7 @@ def runs_in(worker: Worker, thread: int, key: Any) -> bool:
     ),
 )
 def task_of(worker: Worker, key: Any) -> TaskState | None:
-    """Return a task of a worker, or None.
+    """Return a worker's state of a task; None if the worker does not know the task.
 
     Relies on ``WorkerState.tasks``.
     """
@@ -93,9 +94,9 @@ def task_of(worker: Worker, key: Any) -> TaskState | None:
 
 @seams.relies_on(*seams.facts["task_of"])
 def is_waiting(worker: Worker, key: Any) -> bool:
-    """Return whether a worker has a task and has not begun it.
+    """Return whether a worker has been given a task and has not begun to run it.
 
-    Relies on the names of the states of tasks.
+    Relies on the names of task states.
     """
     task = task_of(worker, key)
     return task is not None and task.state in _WAITING
@@ -103,9 +104,9 @@ def is_waiting(worker: Worker, key: Any) -> bool:
 
 @seams.relies_on(*seams.facts["task_of"])
 def is_running(task: TaskState) -> bool:
-    """Return whether a task runs, in the worker's count of threads or beside it.
+    """Return whether a task runs, even if it no longer counts against the worker's threads.
 
-    Relies on the names of the states of tasks.
+    Relies on the names of task states.
     """
     return task.state in _RUNNING
 
@@ -115,10 +116,10 @@ def is_running(task: TaskState) -> bool:
     mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
 )
 def timings_of(worker: Worker, key: Any) -> list[Any]:
-    """Return the timings of a task, which travel to the scheduler with its end.
+    """Return the list of a task's timings, which Dask sends to the scheduler when the task ends.
 
-    Relies on ``TaskState.startstops``: entries with ``action``, ``start`` and ``stop``. An entry
-    that is appended travels too.
+    Callers may append entries. Relies on ``TaskState.startstops``: entries with ``action``,
+    ``start`` and ``stop``.
     """
     task = task_of(worker, key)
     return [] if task is None else task.startstops
@@ -129,7 +130,7 @@ def timings_of(worker: Worker, key: Any) -> list[Any]:
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
-    """Send a message on the worker's stream to the scheduler, within the worker's event loop.
+    """Send a message to the scheduler; to be called in the worker's event loop.
 
     Relies on ``Worker.batched_stream``.
     """
@@ -141,7 +142,7 @@ def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]) -> None:
-    """Have a handler called for an operation on the scheduler's stream, unless there is one.
+    """Register a handler for an operation in the scheduler's messages, unless there is one.
 
     Relies on ``Server.stream_handlers``.
     """
@@ -157,7 +158,7 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
     has("distributed.worker_state_machine:TaskState", "resource_restrictions"),
 )
 def free_resources(worker: Worker) -> dict[str, float]:
-    """Return the free resources of a worker; the state machine reads changes of them.
+    """Return the free resources of a worker; changes of the dictionary take effect in Dask.
 
     Relies on ``WorkerState.available_resources``.
     """
@@ -166,7 +167,7 @@ def free_resources(worker: Worker) -> dict[str, float]:
 
 @seams.relies_on(*seams.facts["free_resources"])
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
-    """Add the resources of a task to the free ones (1), or take them away (-1).
+    """Add a task's resources to the worker's free resources (sign 1) or subtract them (-1).
 
     Relies on ``WorkerState.available_resources`` and ``TaskState.resource_restrictions``.
     """
@@ -182,7 +183,7 @@ def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
     mentions(f"{_WORKER}.__init__", "executors"),
 )
 def add_threads(worker: Worker, threads: int) -> None:
-    """Change the number of threads that run tasks.
+    """Add to the number of threads that run tasks; a negative number subtracts.
 
     Relies on ``_max_workers`` of the executor ``default``, which is read when a task is submitted.
     """
@@ -204,17 +205,18 @@ def add_threads(worker: Worker, threads: int) -> None:
     mentions(f"{_STATE}.__init__", "running"),
 )
 def stop_counting(worker: Worker, task: TaskState, seconds: float) -> None:
-    """Leave a running task out of the worker's count of threads, so that others may begin.
+    """Stop counting a running task against the worker's threads, so that other tasks may begin.
 
-    Relies on the state machine's events: ``SecedeEvent`` moves the task to ``long-running``; for a
-    task that is there already, ``UnpauseEvent`` makes the worker look for tasks to begin.
+    Relies on events of the worker's state machine. ``SecedeEvent`` moves the task to
+    ``long-running``. If the task is ``long-running`` already, ``UnpauseEvent`` makes the worker
+    look for tasks to begin.
 
     Parameters
     ----------
     worker, task
         Worker and its task.
     seconds
-        Time for which the task has run.
+        Seconds for which the task has run.
     """
     stamp = f"call-waits-{time.time()}"
     if task.state == "executing":
