@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,15 @@ from typing import Any
 from scalable.errors import ClusterError
 
 _OTHERS = 0o077
+#: Kinds of files that are never replaced.
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -63,6 +73,24 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def write_private(path: Path, text: str) -> None:
     """Replace a file atomically with one that only its owner may read."""
     write_whole(path, text, mode=0o600)
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise ClusterError unless a path is a regular file of this user, or does not exist.
+
+    Links are not followed, also where they lead nowhere: the file would be written elsewhere, or
+    the link be replaced.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return
+    kind = next((words for is_kind, words in _KINDS if is_kind(status.st_mode)), None)
+    hint = "give the path of a file of yours, or of one that does not exist"
+    if kind is not None:
+        raise ClusterError(f"{path} is {kind}: it is not replaced", hint=hint)
+    if status.st_uid != os.geteuid():
+        raise ClusterError(f"{path} belongs to another user: it is not replaced", hint=hint)
 
 
 def read_private(path: Path) -> str:

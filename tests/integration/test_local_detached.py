@@ -274,7 +274,7 @@ def test_no_secret_is_in_an_argument_or_the_environment(client, site_of, cluster
     names = manager.launch(0)
     client.wait_for_workers(1, timeout=60)
     (program,) = programs(manager.site.directory)
-    file = manager.site.directory / "a.json"
+    file = manager.site.directory / "components" / "a.json"
     assert program.arguments == (str(file), *names)
     needle = cluster.security.tls_worker_key.splitlines()[5]
     assert needle not in " ".join(program.process.cmdline())
@@ -295,7 +295,7 @@ def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
     client.wait_for_workers(3, timeout=60)
     child = client.submit(start_child, workers=one.names(0)).result(timeout=60)
     reader = subprocess.Popen(
-        ["tail", "-f", f"{one.site.directory}/a.json"], stdout=subprocess.DEVNULL
+        ["tail", "-f", f"{one.site.directory}/components/a.json"], stdout=subprocess.DEVNULL
     )
     try:
         rows = {row["id"]: row for row in provider.discover()}

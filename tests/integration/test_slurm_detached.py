@@ -197,7 +197,7 @@ def test_a_detached_cluster_s_directory_is_kept_when_its_scheduler_is_gone(
         client.wait_for_workers(1, timeout=120)
     cluster.close()
     eventually(lambda: not on_slurm.jobs(), timeout=120)
-    assert (site.directory / "a.json").exists()
+    assert (site.directory / "components" / "a.json").exists()
 
 
 # The programs of a cluster -------------------------------------------------------------------------

@@ -21,10 +21,10 @@ MODELS = {"local": LocalOptions, "slurm": SlurmOptions, "mine": None}
 # PyYAML, which dumps here, leaves 08 without quotes: names start with a letter.
 names = st.text(string.ascii_letters + string.digits + "_", max_size=8).map(lambda text: f"n{text}")
 lines = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")),
+    st.characters(codec="utf-8", exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")),
     min_size=1,
     max_size=20,
-).filter(lambda text: "${" not in text)
+).filter(lambda text: "${" not in text and not text.startswith("-"))
 
 
 def optional(**keys):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from scalable.spec import ClusterStatus, PoolStatus
+from scalable.spec import ClusterStatus, PoolStatus, names
 from scalable.units import format_duration, parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -77,6 +77,8 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
         tag, separator, number = word.partition("=")
         if not (tag and separator and number.isascii() and number.isdigit()):
             raise click.UsageError(f"{word!r} is not a count: write tag=n, for example climate=3")
+        if fault := names.TAG.fault(tag):
+            raise click.UsageError(f"{word!r} is not a count: {fault}")
         if tag in counts:
             raise click.UsageError(f"{word!r}: {tag!r} is given twice")
         counts[tag] = int(number)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from scalable.containers.host_python import HostPython
+from scalable.errors import ProviderError
+from scalable.spec import names
 
 Runtime: TypeAlias = Literal["apptainer", "docker", "podman"]
 
@@ -48,6 +50,11 @@ class ContainerRequest:
     user
         ``uid:gid`` to run as; None for the runtime's choice. Under docker written files would
         otherwise belong to root.
+
+    Raises
+    ------
+    ProviderError
+        When the image, a variable or a mount cannot be rendered; see :mod:`scalable.spec.names`.
     """
 
     runtime: Runtime
@@ -64,8 +71,11 @@ class ContainerRequest:
     def __post_init__(self) -> None:
         if self.runtime not in get_args(Runtime):
             raise ValueError(f"{self.runtime!r} is not a container runtime")
-        if not self.image or self.image.startswith("-"):
-            raise ValueError(f"{self.image!r} is not the name of an image")
+        for reference in (self.image, self.image.removeprefix("docker://")):
+            names.IMAGE.require(reference, ProviderError)
+        names.check_variables(self.env, ProviderError)
+        for path in (p for mount in self.mounts.items() for p in mount):
+            names.PATH.require(path, ProviderError)
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"{self.name!r} is not a container name: use container_name()")
 

@@ -6,7 +6,6 @@ This module does not import Dask.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +20,10 @@ from scalable.planning import written_total
 from scalable.protocol.addresses import listen_address
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord, DeploymentSpec, Plan
+from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 #: Seconds without work after which a detached cluster ends, unless the manifest or user sets it.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
@@ -125,11 +123,7 @@ def create(creation: Creation) -> ClusterDirectory:
         ``scalable down`` ends it.
     """
     record = _record(creation)
-    if not _NAME.fullmatch(record.name):
-        raise ClusterError(
-            f"{record.name!r} cannot be the name of a cluster",
-            hint="letters, digits, '_', '-' and '.', at most 63, the first a letter or digit",
-        )
+    names.CLUSTER.require(record.name)
     _refuse_bad_address(record.dashboard_address)
     directory = ClusterDirectory.create(
         record,

@@ -10,8 +10,8 @@ import asyncio
 import dataclasses
 import json
 import logging
-import re
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -24,22 +24,20 @@ from distributed.core import rpc
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
-from scalable.lifecycle.services import SCHEDULER
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
-from scalable.manager.site import ManagerSite
+from scalable.manager.site import COMPONENTS, ManagerSite
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
 from scalable.records.directory import MANAGER
-from scalable.spec import DeploymentSpec
+from scalable.spec import DeploymentSpec, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 ADDRESS_TIMEOUT_S = 120.0
 #: Short, so that a scheduler that is gone is noticed soon.
 CONNECT_TIMEOUT_S = 10.0
@@ -269,10 +267,10 @@ class ManagerProcess:
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
                 await _quietly(calls, self.config.manager, self.nonce, gone=True)
+                # They hold credentials and are not needed any more.
+                shutil.rmtree(self.config.directory / COMPONENTS, ignore_errors=True)
                 for file in self.config.directory.glob("*.json"):
-                    file.unlink(
-                        missing_ok=True
-                    )  # they hold credentials and are not needed any more
+                    file.unlink(missing_ok=True)
                 return 0
 
 
@@ -331,12 +329,8 @@ def attach_manager(
     limits, priority, sys_path
         As in :class:`ManagerConfig`.
     """
+    names.MANAGER.require(manager)
     access = find_access(cluster)
-    if not _ID.fullmatch(manager) or manager == SCHEDULER:
-        raise ClusterError(
-            f"{manager!r} cannot be the id of a manager",
-            hint="letters, digits, '_', '.' and '-', at most 63; 'scheduler' is taken",
-        )
     home = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = home.scheduler() if home.path.is_dir() else None
     if known is None:

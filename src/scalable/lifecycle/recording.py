@@ -12,15 +12,21 @@ from scalable.errors import ClusterError
 from scalable.liveness import identify_process
 from scalable.planning import adaptive_bounds, expectations
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord, DeploymentSpec, Plan
+from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
 
 def default_name(spec: DeploymentSpec) -> str:
     """Return the default name of a cluster: ``project-target``."""
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{spec.project_name}-{spec.target_name}")
-    return slug.strip("-.") or "cluster"
+    project, target = (_slug(name) for name in (spec.project_name, spec.target_name))
+    # The project is cut, and not the target: names differ between the targets of a project.
+    project = project[: names.CLUSTER.longest - len(target) - 1]
+    return _slug(f"{project}-{target}") or "cluster"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip("-._").rstrip("-.")
 
 
 def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:

@@ -22,11 +22,11 @@ from scalable.liveness import identify, is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.directory import SERVICES
-from scalable.spec import DeploymentSpec
+from scalable.spec import DeploymentSpec, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
-SCHEDULER = "scheduler"
+SCHEDULER = names.SCHEDULER
 START_TIMEOUT_S = 30.0
 #: Shell text that starts "$@" in the background and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'

@@ -16,7 +16,8 @@ from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool, status_of
 from scalable.manager.units import Unit, WorkerView, worker_names
 from scalable.manager.wanted import Wanted
-from scalable.protocol.pools import check_count, check_tag
+from scalable.protocol.pools import UNTAGGED, check_count, check_tag
+from scalable.spec import names
 from scalable.spec.clusters import PoolStatus
 
 logger = logging.getLogger("scalable.manager")
@@ -62,7 +63,15 @@ class Inventory:
         self._obeyed: dict[str, int] = {}
 
     def add_pool(self, pool: Pool) -> None:
-        """Add a pool; it starts empty."""
+        """Add a pool; it starts empty.
+
+        Raises
+        ------
+        ClusterError
+            When there is a pool of that tag, or the tag cannot be the name of a component.
+        """
+        if pool.tag != UNTAGGED:
+            names.TAG.require(pool.tag)
         with self.changing:
             if pool.tag in self.pools:
                 raise ClusterError(f"pool {pool.tag!r} exists already")

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scalable.spec import names
+
+#: Directory of the configurations of workers, apart from the files of the manager and the cluster.
+COMPONENTS = "components"
+
 
 @dataclass(frozen=True)
 class ManagerSite:
@@ -43,3 +48,21 @@ class ManagerSite:
     log_dir: Path | None
     sys_path: tuple[str, ...]
     detached: bool = False
+
+
+def config_path(directory: Path, tag: str) -> Path:
+    """Return the path of the configuration that the workers of a tag share.
+
+    Parameters
+    ----------
+    directory
+        Private directory of the manager.
+    tag
+        Tag of the pool.
+
+    Raises
+    ------
+    ClusterError
+        When the tag cannot be part of a path.
+    """
+    return directory / COMPONENTS / f"{names.FILE_NAME.require(tag)}.json"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +24,6 @@ from scalable.manifest.schema import (
     Task,
 )
 from scalable.manifest.tree import (
-    TAG_PATTERN,
     Entry,
     Node,
     Path,
@@ -38,6 +36,8 @@ from scalable.manifest.tree import (
     plain_value,
     text_of,
 )
+from scalable.spec import names
+from scalable.spec.names import Rule
 
 OptionModels = Mapping[str, type[ProviderOptions] | None]
 Result = TypeVar("Result")
@@ -137,17 +137,17 @@ class Checker:
     def overlays(self, root: Table) -> dict[str, Table]:
         """Return the overlays that can be merged, and report the faults of the others."""
         usable = {}
-        names = tuple(self._table(root, "targets").entries)
+        targets = tuple(self._table(root, "targets").entries)
         for name, entry in self._table(root, "overlays").entries.items():
             path: Path = ("overlays", name)
             table = as_table(entry, path, self.faults)
             if table is None:
                 continue
-            self._overlay(table, path, names)
-            usable[name] = _usable(table, names)
+            self._overlay(table, path, targets)
+            usable[name] = _usable(table, targets)
         return usable
 
-    def _overlay(self, table: Table, path: Path, names: tuple[str, ...]) -> None:
+    def _overlay(self, table: Table, path: Path, known: tuple[str, ...]) -> None:
         for key, entry in table.entries.items():
             if key not in OVERLAY_SECTIONS:
                 message = f"unknown key {key!r} in an overlay"
@@ -157,9 +157,9 @@ class Checker:
         targets = table.get("targets")
         for name, entry in _inside(targets, Table):
             below = (*path, "targets", name)
-            if name not in names:
+            if name not in known:
                 message = f"an overlay changes existing targets, and no target is called {name!r}"
-                hint = suggest(str(name), names)
+                hint = suggest(str(name), known)
                 self.faults.add(codes.E_BAD_OPTION, below, entry.key_place, message, hint)
             inner = dict(children(entry.node)).get("overlay")
             if inner:
@@ -220,17 +220,21 @@ class Checker:
         )
 
     def _component(self, entry: Entry, path: Path) -> Component | None:
-        name = str(path[-1])
-        if not re.fullmatch(TAG_PATTERN, name):
-            message = f"{name!r} cannot be the name of a component"
-            hint = "use letters, digits, dots, dashes and underscores"
-            self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, message, hint)
+        self._name(names.TAG, entry, path)
         return read_record(Component, entry, path, self.faults, _COMPONENT)
 
+    def _name(self, rule: Rule, entry: Entry, path: Path) -> None:
+        """Report a key that cannot be a name."""
+        fault = rule.fault(str(path[-1]))
+        if fault is not None:
+            self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, fault, rule.hint)
+
     def _task(self, entry: Entry, path: Path) -> Task | None:
+        self._name(names.TASK, entry, path)
         return read_record(Task, entry, path, self.faults, _TASK)
 
     def _target(self, entry: Entry, path: Path) -> CheckedTarget | None:
+        self._name(names.TARGET, entry, path)
         table = as_table(entry, path, self.faults)
         if table is None:
             return None

@@ -25,13 +25,19 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from scalable.spec import names
+from scalable.spec.names import Rule, is_control
 from scalable.units import parse_bytes, parse_duration, parse_port_range, parse_walltime
 
 __all__ = [
+    "Argument",
     "ComponentRuntime",
     "ContainerRuntime",
     "Duration",
     "Environment",
+    "Image",
+    "Interface",
+    "Label",
     "MaxWorkers",
     "Memory",
     "NonNegativeFloat",
@@ -40,6 +46,7 @@ __all__ = [
     "PortRange",
     "PositiveFloat",
     "PositiveInt",
+    "ProjectName",
     "ProviderOptions",
     "Record",
     "Text",
@@ -71,6 +78,32 @@ def _one_line(text: str) -> str:
         raise PydanticCustomError("empty", "must not be empty; leave the key out instead")
     if any(character in text for character in "\n\r\0"):
         raise PydanticCustomError("lines", "must be text on one line")
+    if any(is_control(character) for character in text):
+        raise PydanticCustomError("lines", "must not contain control characters")
+    return text
+
+
+def allowed(rule: Rule) -> Callable[[str], str]:
+    """Return a validator of texts that a rule allows; its faults carry the hint of the rule."""
+
+    def check(text: str) -> str:
+        fault = rule.fault(text)
+        if fault is not None:
+            # The fault quotes what was written, which is no template of a message.
+            raise PydanticCustomError("name", "{fault}", {"fault": fault, "hint": rule.hint})
+        return text
+
+    return check
+
+
+def _image(text: str) -> str:
+    allowed(names.IMAGE)(text.removeprefix("docker://"))
+    return text
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul", "must not contain a NUL character")
     return text
 
 
@@ -137,14 +170,23 @@ Text: TypeAlias = Annotated[
 ]
 """Text on one line; an unquoted number is read as text."""
 
-TextMap: TypeAlias = dict[str, Text]
+Argument: TypeAlias = Annotated[Text, AfterValidator(allowed(names.ARGUMENT))]
+"""Text that becomes an argument of a command: it does not begin with a dash."""
+
+ProjectName: TypeAlias = Annotated[Text, AfterValidator(allowed(names.PROJECT))]
+Label: TypeAlias = Annotated[Text, AfterValidator(allowed(names.LABEL))]
+Image: TypeAlias = Annotated[Text, AfterValidator(_image)]
+Interface: TypeAlias = Annotated[Text, AfterValidator(allowed(names.INTERFACE))]
+
+TextMap: TypeAlias = dict[Annotated[str, AfterValidator(_one_line)], Text]
 """Map of text to text."""
 
 Environment: TypeAlias = dict[
-    str,
+    Annotated[str, AfterValidator(allowed(names.VARIABLE))],
     Annotated[
         str,
         Written((int, float, bool, type(None))),
+        AfterValidator(_without_nul),
         WithJsonSchema({"type": ["string", "number", "boolean"]}),
     ],
 ]

@@ -11,11 +11,14 @@ from scalable.manifest.fields import (
     ComponentRuntime,
     Duration,
     Environment,
+    Image,
+    Label,
     Memory,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    ProjectName,
     Record,
     Text,
     TextMap,
@@ -88,7 +91,7 @@ Outputs = Annotated[
 class Project(Record):
     """The project."""
 
-    name: Text = Field(description="Name of the project; part of run and cluster names.")
+    name: ProjectName = Field(description="Name of the project; part of run and cluster names.")
     default_storage: Text | None = Field(default=None, description="Directory or URL for results.")
     local_cache: Text | None = Field(
         default=None, description="Directory for results that can be reused."
@@ -98,7 +101,7 @@ class Project(Record):
 class Component(Record):
     """A resource profile; every key is optional."""
 
-    image: Text | None = Field(default=None, description="Container image of the workers.")
+    image: Image | None = Field(default=None, description="Container image of the workers.")
     runtime: ComponentRuntime | None = Field(
         default=None,
         description="Container runtime, by default the target's; host mounts the machine's "
@@ -118,7 +121,7 @@ class Component(Record):
     workers: Workers | None = Field(
         default=None, description="Number of workers, or a map of minimum and maximum."
     )
-    tags: tuple[Text, ...] = Field(
+    tags: tuple[Label, ...] = Field(
         default=(), description="Labels that group components in reports; they route no calls."
     )
 

@@ -23,7 +23,7 @@ from scalable.manifest.schema import (
     Target,
     Task,
 )
-from scalable.manifest.tree import TAG_PATTERN
+from scalable.spec import names
 
 Schema = dict[str, Any]
 
@@ -51,7 +51,12 @@ def json_schema(option_models: OptionModels) -> Schema:
     sections = {
         "version": {"anyOf": [{"const": 1, "type": "integer"}, _ref("variable")]},
         "project": _ref("project"),
-        "targets": {"type": "object", "minProperties": 1, "additionalProperties": _ref("target")},
+        "targets": {
+            "type": "object",
+            "minProperties": 1,
+            "propertyNames": {"pattern": f"^{names.TARGET.pattern}$"},
+            "additionalProperties": _ref("target"),
+        },
         "components": _components(minimum=1),
         "tasks": _nullable(_open(_ref("task"))),
         "overlays": _nullable(_open(_nullable(_ref("overlay")))),
@@ -114,10 +119,10 @@ def _target(common: Schema, own: Schema | None) -> Schema:
 
 def _any_target(common: Schema, option_models: Mapping[str, Any], *, partial: bool) -> Schema:
     """Return the schema of a target, with one branch for each provider."""
-    names = [{"enum": sorted(option_models)}, _WITH_VARIABLE]
-    names += [{"type": "string", "pattern": _any_case(name)} for name in option_models]
+    known = [{"enum": sorted(option_models)}, _WITH_VARIABLE]
+    known += [{"type": "string", "pattern": _any_case(name)} for name in option_models]
     described = {"description": common["properties"]["provider"].get("description", "")}
-    provider = {**described, "anyOf": names}
+    provider = {**described, "anyOf": known}
     branches = [
         {
             "if": {
@@ -156,7 +161,7 @@ def _components(*, minimum: int, name: str = "component") -> Schema:
     return {
         "type": "object",
         "minProperties": minimum,
-        "propertyNames": {"pattern": f"^{TAG_PATTERN}$"},
+        "propertyNames": {"pattern": f"^{names.TAG.pattern}$"},
         "additionalProperties": _nullable(_ref(name)),
     }
 

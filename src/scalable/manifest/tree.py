@@ -15,8 +15,6 @@ Path: TypeAlias = tuple[str | int, ...]
 #: Limits of nesting and of the number of values; an alias counts each time that it is used.
 MAX_DEPTH = 100
 MAX_NODES = 100_000
-#: Tags are part of the names of Dask resources, jobs and pods, and of `tag=n` on command lines.
-TAG_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 
 @dataclass(frozen=True, slots=True)

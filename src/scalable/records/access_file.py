@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from scalable.errors import ClusterError, UnknownClusterError
-from scalable.files import read_private, write_private
+from scalable.files import check_replaceable, read_private, write_private
 from scalable.records.directory import ClusterDirectory
 from scalable.records.finding import find
+from scalable.spec import names
 
 _VERSION = 1
 
@@ -93,7 +94,14 @@ def find_access(name: str) -> AccessFile:
 
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
-    """Write a cluster's address and credentials to a file that only its owner may read."""
+    """Write a cluster's address and credentials to a file that only its owner may read.
+
+    Raises
+    ------
+    ClusterError
+        When the path is a symbolic link, is no regular file, or belongs to another user.
+    """
+    check_replaceable(path)
     write_private(
         path, json.dumps({"version": _VERSION, **asdict(AccessFile.of(directory))}) + "\n"
     )
@@ -116,6 +124,7 @@ def read_access_file(path: Path) -> AccessFile:
                 f"version {_VERSION}",
                 hint="update scalable on this machine",
             )
+        names.FILE_NAME.require(data["id"])
         data["tags"] = tuple(data["tags"])
         return AccessFile(**data)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

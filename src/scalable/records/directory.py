@@ -18,7 +18,7 @@ from typing import Any, Self
 from scalable import settings
 from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
-from scalable.spec import ClusterRecord
+from scalable.spec import ClusterRecord, names
 
 logger = logging.getLogger("scalable.records")
 
@@ -180,8 +180,14 @@ class ClusterDirectory:
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
-        """Return the private directory of a manager."""
-        return self.path / "managers" / manager
+        """Return the private directory of a manager.
+
+        Raises
+        ------
+        ClusterError
+            When the id leads to another directory.
+        """
+        return self.path / "managers" / names.FILE_NAME.require(manager)
 
     def write_request(self, manager: str, manifest_yaml: str, spec: str | None) -> None:
         """Write the request of a manager.

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.resolved import ResolvedManifest
-from scalable.manifest.tree import TAG_PATTERN
 from scalable.providers.local.defaults import DEFAULTS
 from scalable.session.request import Request
-from scalable.spec import ComponentSpec, DeploymentSpec, WorkerRange
+from scalable.spec import ComponentSpec, DeploymentSpec, WorkerRange, names
 
 if TYPE_CHECKING:
     from scalable.manifest import Manifest
@@ -58,7 +57,7 @@ def local_request(
     }
     if (
         pools
-        and all(_is_tag(tag) and _is_count(pool) for tag, pool in pools.items())
+        and all(names.TAG.accepts(tag) and _is_count(pool) for tag, pool in pools.items())
         and isinstance(processes, bool)
         and _is_count(threads_per_worker)
         and threads_per_worker > 0
@@ -96,14 +95,10 @@ def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
     return ResolvedManifest(spec, data)
 
 
-def _is_tag(tag: object) -> bool:
-    return type(tag) is str and re.fullmatch(TAG_PATTERN, tag) is not None
-
-
 def _is_count(count: object) -> bool:
     return type(count) is int and count >= 0
 
 
 def _is_name(project: object) -> bool:
     """Return whether the name of a project needs no further check."""
-    return type(project) is str and re.fullmatch(r"[\w .-]+", project) is not None
+    return names.PROJECT.accepts(project) and re.fullmatch(r"[\w .-]+", str(project)) is not None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from scalable import settings
 from scalable.errors import ManifestError
-from scalable.providers.registry import get_provider, inside_job_of, option_models
-from scalable.spec import DeploymentSpec, ValidationReport
+from scalable.providers.registry import get_provider, inside_job_of, option_models, provider_traits
+from scalable.spec import DeploymentSpec, Diagnostic, ValidationReport, names
 
 if TYPE_CHECKING:
     from scalable.manifest import Manifest, ResolvedManifest
@@ -100,11 +100,24 @@ class Request:
         locate = self.resolved.locate
         if self._manifest is not None:
             report.extend(self._manifest.warnings)
+        report.extend(locate(d) for d in self._long_tags())
         report.extend(locate(d) for d in notices(self.spec))
         report.extend(locate(d) for d in conflicts(self.spec))
         found = self.provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
         return report
+
+    def _long_tags(self) -> list[Diagnostic]:
+        """Return the names of components that are too long for the provider of the target."""
+        provider = self.spec.provider_name
+        rule = names.TAG.limited(provider_traits(provider).longest_tag)
+        faults = {tag: rule.fault(tag) for tag in self.spec.tags}
+        hint = f"provider {provider!r} allows {rule.longest} characters: shorten the name"
+        return [
+            Diagnostic("E_BAD_OPTION", ("components", tag), fault, hint)
+            for tag, fault in faults.items()
+            if fault is not None
+        ]
 
     def check(self) -> ValidationReport:
         """Check the request against the present state of the place; nothing is started.

@@ -50,6 +50,9 @@ class Traits:
         machine.
     job_variable
         Environment variable that is set inside the provider's jobs, or None.
+    longest_tag
+        Maximum number of characters in the name of a component. The default is that of a label in
+        Kubernetes and Google Cloud.
     """
 
     on_this_machine: bool = False
@@ -59,3 +62,4 @@ class Traits:
     starting: Starting = field(default_factory=Starting)
     services_option: tuple[str, str] | None = None
     job_variable: str | None = None
+    longest_tag: int = 63

@@ -58,8 +58,8 @@ class WorkerConfig:
     manager
         Id of the manager that the worker belongs to; empty for none.
     clear_away
-        Whether the worker removes the directory of its configuration file when its scheduler is
-        gone. True for clusters that nothing else clears away after.
+        Directory that the worker removes when its scheduler is gone; empty for none. Only for
+        clusters that nothing else clears away after.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     """
@@ -78,7 +78,7 @@ class WorkerConfig:
     ports: str = ""
     hand_over: bool = False
     manager: str = ""
-    clear_away: bool = False
+    clear_away: str = ""
     dask_config: str = ""
 
     def to_line(self) -> bytes:

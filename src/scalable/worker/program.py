@@ -50,15 +50,13 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
     return False
 
 
-async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> None:
+async def serve_while_scheduler_lives(config: WorkerConfig) -> None:
     """Run the worker, and remove its cluster's files if the scheduler has ended.
 
     Parameters
     ----------
     config
         Settings of the worker.
-    shared
-        Directory of the configuration file.
     """
     if await scheduler_answers(config):
         told = await serve(config)
@@ -67,7 +65,7 @@ async def serve_while_scheduler_lives(config: WorkerConfig, shared: Path) -> Non
     else:
         sys.stderr.write(f"the scheduler {config.scheduler} does not answer: the worker ends\n")
     if config.clear_away:
-        shutil.rmtree(shared, ignore_errors=True)
+        shutil.rmtree(config.clear_away, ignore_errors=True)
 
 
 def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
@@ -97,7 +95,7 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
         Scripts to run before the worker starts.
     """
     config = read_file(path, name, preload)
-    _run(config, serve_while_scheduler_lives(config, path.parent))
+    _run(config, serve_while_scheduler_lives(config))
 
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, object]) -> None:

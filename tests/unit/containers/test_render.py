@@ -16,10 +16,11 @@ from scalable.containers import (
     render_command,
     render_removal,
 )
+from scalable.spec.names import is_control
 
 COMMAND = ("python3", "-m", "model")
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
-PATHS = TEXT.filter(lambda text: "\r" not in text).map(lambda text: f"/{text}")
+PATHS = TEXT.filter(lambda text: not any(map(is_control, text))).map(lambda text: f"/{text}")
 REMOVAL = {
     "podman": ["podman", "rm", "--force", "--time", "3", "scalable-trial-gcam-0"],
     "docker": ["docker", "rm", "--force", "scalable-trial-gcam-0"],

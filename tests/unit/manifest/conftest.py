@@ -30,7 +30,8 @@ MODELS = {
 BEYOND_A_SCHEMA = re.compile(
     r"E_DUPLICATE_KEY|E_SYNTAX|E_TASK_COMPONENT_REF|E_UNKNOWN_OVERLAY|E_UNKNOWN_TARGET |"
     r"no (task|component|target) is called|wait for each other|an overlay (changes|cannot)|"
-    r"finite number|minimum .* exceeds maximum|the environment variable|is not a variable|range of ports"
+    r"finite number|minimum .* exceeds maximum|the environment variable|is not a variable|range of ports|"
+    r"cannot be |control characters|NUL"
 )
 
 

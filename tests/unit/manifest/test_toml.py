@@ -11,7 +11,7 @@ project = { name = "p", "default_storage" = 's3://[x]' }
 provider = "local"
 processes = true
 
-[targets."h p c"]
+[targets."h.p.c"]
 provider = "slurm"
 walltime = 12:00:00
 worker_port_range = """40000\\
@@ -30,7 +30,7 @@ b = {}
 target = "local"
 
 [[managers]]
-target = "h p c"
+target = "h.p.c"
 [managers.limits]
 a = 3
 '''
@@ -38,14 +38,14 @@ a = 3
 
 def test_values(load):
     manifest = load(DOCUMENT, suffix=".toml")
-    resolved = manifest.resolve("h p c")
+    resolved = manifest.resolve("h.p.c")
     spec = resolved.spec
     assert spec.default_storage == "s3://[x]"
     assert spec.options["walltime"] == "12:00:00"
     assert spec.options["worker_port_range"] == "40000:41000"
     assert spec.options["directives"] == ["--a=b", "--c]"]
     assert spec.components["a"].env == {"X": "0x10", "Y": "1.50", "Z": "true"}
-    assert [m.target for m in spec.managers] == ["local", "h p c"]
+    assert [m.target for m in spec.managers] == ["local", "h.p.c"]
     assert spec.managers[1].limits == {"a": 3}
 
 
@@ -61,13 +61,13 @@ def test_values(load):
             "E_UNKNOWN_TARGET_OPTION@7:1 targets.local.procesess",
         ),
         ("processes = true", "processes = 1", "E_BAD_OPTION@7:13 targets.local.processes"),
-        ('provider = "slurm"', "", "E_MISSING_KEY@9:2 targets.h p c.provider"),
-        ("12:00:00", "true", "E_BAD_OPTION@11:12 targets.h p c.walltime"),
-        ("'--c]'", "true", "E_BAD_OPTION@16:3 targets.h p c.directives[1]"),
+        ('provider = "slurm"', "", "E_MISSING_KEY@9:2 targets.h.p.c.provider"),
+        ("12:00:00", "true", "E_BAD_OPTION@11:12 targets.h.p.c.walltime"),
+        ("'--c]'", "true", "E_BAD_OPTION@16:3 targets.h.p.c.directives[1]"),
         ("a.cpus = 2", "a.cpus = '2'", "E_BAD_OPTION@20:10 components.a.cpus"),
         ("Y = 1.50", "Y = [1]", "E_BAD_OPTION@21:21 components.a.env.Y"),
         ("b = {}", "b = {cpu = 1}", "E_UNKNOWN_COMPONENT_KEY@22:6 components.b.cpu"),
-        ('target = "h p c"', 'target = "no"', "E_BAD_OPTION@28:10 managers[1].target"),
+        ('target = "h.p.c"', 'target = "no"', "E_BAD_OPTION@28:10 managers[1].target"),
         ("a = 3", "a = -3", "E_BAD_OPTION@30:5 managers[1].limits.a"),
         ("a = 3", "z = 3", "E_BAD_OPTION@30:1 managers[1].limits.z"),
         ("a = 3", "a = 3\na = 4", "E_DUPLICATE_KEY@31:6 "),

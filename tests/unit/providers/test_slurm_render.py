@@ -72,12 +72,12 @@ FULL_SCRIPT = """\
 #SBATCH --mail-type=END
 #SBATCH --exclude=node[1-2]
 
+SCALABLE_UNIT=gcam-ab12cd-"$((1000 + ${SLURM_ARRAY_TASK_ID:-0}))"
 export OMP_NUM_THREADS=9
 export GREETING='it'"'"'s here'
 export TWO='first
 second'
-UNIT=gcam-ab12cd-"$((1000 + ${SLURM_ARRAY_TASK_ID:-0}))"
-exec /opt/python -m worker '/shared/my config.json' "$UNIT"
+exec /opt/python -m worker '/shared/my config.json' "$SCALABLE_UNIT"
 """
 
 

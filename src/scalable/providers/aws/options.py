@@ -6,23 +6,23 @@ from typing import Literal
 
 from pydantic import Field
 
-from scalable.manifest.fields import PositiveInt, ProviderOptions, Text
+from scalable.manifest.fields import Argument, Image, PositiveInt, ProviderOptions
 
 
 class AWSOptions(ProviderOptions):
     """Options of a target with ``provider: aws``."""
 
-    region: Text | None = Field(
+    region: Argument | None = Field(
         default=None,
         description="Region, such as us-east-1; by default that of the AWS configuration.",
     )
     cluster_type: Literal["fargate", "ec2"] = Field(
         default="fargate", description="Containers on Fargate, or on EC2 machines."
     )
-    instance_type: Text | None = Field(
+    instance_type: Argument | None = Field(
         default=None, description="Type of machine for ec2, such as m6i.xlarge."
     )
-    image: Text | None = Field(
+    image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that name none."
     )
     n_workers: PositiveInt | None = Field(
@@ -34,12 +34,14 @@ class AWSOptions(ProviderOptions):
     worker_mem: PositiveInt | None = Field(
         default=None, description="Memory of a worker in MiB; the component's memory."
     )
-    vpc: Text | None = Field(default=None, description="VPC; by default the default VPC.")
-    subnets: tuple[Text, ...] = Field(default=(), description="Subnets of the workers.")
-    security_groups: tuple[Text, ...] = Field(
+    vpc: Argument | None = Field(default=None, description="VPC; by default the default VPC.")
+    subnets: tuple[Argument, ...] = Field(default=(), description="Subnets of the workers.")
+    security_groups: tuple[Argument, ...] = Field(
         default=(), description="Security groups of the workers."
     )
-    execution_role_arn: Text | None = Field(default=None, description="Role that starts the tasks.")
-    task_role_arn: Text | None = Field(
+    execution_role_arn: Argument | None = Field(
+        default=None, description="Role that starts the tasks."
+    )
+    task_role_arn: Argument | None = Field(
         default=None, description="Role that the workers themselves have."
     )

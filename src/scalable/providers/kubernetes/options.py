@@ -7,11 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from scalable.manifest.fields import (
+    Argument,
     Environment,
+    Image,
     PositiveInt,
     ProviderOptions,
     Record,
-    Text,
     TextMap,
 )
 
@@ -26,14 +27,16 @@ class Resources(Record):
 class KubernetesOptions(ProviderOptions):
     """Options of a target with ``provider: kubernetes``."""
 
-    namespace: Text = Field(default="default", description="Namespace of all pods.")
-    image: Text | None = Field(
+    namespace: Argument = Field(default="default", description="Namespace of all pods.")
+    image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that name none."
     )
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
-    service_account: Text | None = Field(default=None, description="Service account of the pods.")
+    service_account: Argument | None = Field(
+        default=None, description="Service account of the pods."
+    )
     resources: Resources | None = Field(
         default=None, description="Requests and limits beside those of the components."
     )
@@ -42,6 +45,6 @@ class KubernetesOptions(ProviderOptions):
         default=(), description="Tolerations of the pods, as Kubernetes writes them."
     )
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
-    context: Text | None = Field(
+    context: Argument | None = Field(
         default=None, description="Context of the kubeconfig; by default the current one."
     )

@@ -14,7 +14,7 @@ from distributed.utils import get_ip
 from scalable.containers import ContainerRequest, container_name, render_removal
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
-from scalable.manager.site import ManagerSite
+from scalable.manager.site import ManagerSite, config_path
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
 from scalable.providers.local.processes import Program, WorkerProcess, programs
 from scalable.providers.local.scratch import file_name, find_scratch
@@ -39,7 +39,7 @@ class DetachedLauncher(ProcessLauncher):
     def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
         super().__init__(site)
         self._options = options
-        self._files = {tag: site.directory / f"{file_name(tag)}.json" for tag in options}
+        self._files = {tag: config_path(site.directory, tag) for tag in options}
         self._written: set[Path] = set()
 
     async def adopt(self) -> dict[UnitName, str]:

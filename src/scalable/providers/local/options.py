@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from scalable.manifest.fields import (
     ContainerRuntime,
+    Interface,
     MaxWorkers,
     PositiveInt,
     ProviderOptions,
@@ -38,7 +39,7 @@ class LocalOptions(ProviderOptions):
         description="Whether workers are processes with memory limits, or threads of the "
         "workflow's process.",
     )
-    interface: Text | None = Field(
+    interface: Interface | None = Field(
         default=DEFAULTS["interface"],
         description="Network interface on which a detached cluster listens; by default loopback.",
     )

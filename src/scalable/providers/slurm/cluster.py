@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from scalable.providers.slurm.network import address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.spec import ComponentSpec, DeploymentSpec, names
 
 logger = logging.getLogger("scalable.providers.slurm")
 
@@ -118,14 +117,12 @@ class SlurmCluster(PoolCluster):
         env, preload_script, slots, runtime
             As in a component of a manifest.
         """
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", tag):
-            raise ClusterError(
-                f"tag {tag!r} is not valid: it may contain letters, digits, '_', '-' and '.', and "
-                "begins with a letter, digit or '_'"
-            )
-        odd = [name for name in env or () if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
-        if odd:
-            raise ClusterError(f"{odd[0]!r} is not a valid name of an environment variable")
+        names.TAG.limited(TRAITS.longest_tag).require(tag)
+        names.check_variables(env or {}, ClusterError)
+        if image is not None:
+            names.IMAGE.require(image.removeprefix("docker://"))
+        for path in (p for mount in (dirs or {}).items() for p in mount):
+            names.PATH.require(path)
         component = ComponentSpec(
             tag,
             image=image,

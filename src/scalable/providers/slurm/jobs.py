@@ -15,12 +15,12 @@ from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.liveness import identify_process
 from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.site import ManagerSite, config_path
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import JobPool, SlurmLauncher
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
-from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
+from scalable.providers.slurm.worker import JobRequest, container_of, job_template
 from scalable.records.directory import OWNER
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.spec.deployment import walltime_of
@@ -90,7 +90,7 @@ class Jobs:
             component,
             self._options,
             name=pool_name(site.cluster_id, site.manager, tag),
-            config=site.directory / f"{file_name(tag)}.json",
+            config=config_path(site.directory, tag),
             directory=self._workflow_dir,
             script_dir=next(iter(site.sys_path), ""),
         )
@@ -109,6 +109,7 @@ class Jobs:
                 "%a", "4294967294" if index is None else str(index)
             ),
         )
+        private_directory(request.config.parent)
         write_private(request.config, json.dumps(asdict(self._config(component))))
         return Pool(
             tag,
@@ -137,7 +138,7 @@ class Jobs:
             sys_path=site.sys_path[:1] if alone else site.sys_path,
             security=security_fields(site.security),
             manager=site.manager,
-            clear_away=not site.detached,
+            clear_away="" if site.detached else str(site.directory),
             dask_config=serialized_config(),
         )
 

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from scalable.manifest.fields import (
+    Argument,
     ContainerRuntime,
+    Interface,
     Port,
     PortRange,
     PositiveInt,
     ProviderOptions,
     Text,
     Walltime,
+    allowed,
 )
+from scalable.providers.slurm.render import DIRECTIVE, LOGS
 
 
 class SlurmOptions(ProviderOptions):
     """Options of a target with ``provider: slurm``."""
 
-    queue: Text | None = Field(default=None, description="Partition; by default the site's.")
-    account: Text | None = Field(default=None, description="Account that is charged.")
+    queue: Argument | None = Field(
+        default=None, description="Partition; by default the site's."
+    )
+    account: Argument | None = Field(default=None, description="Account that is charged.")
     walltime: Walltime | None = Field(
         default=None, description="Time limit of a job, such as 04:00:00 or 1-12:00:00."
     )
-    interface: Text | None = Field(
+    interface: Interface | None = Field(
         default=None, description="Network interface of scheduler and workers, such as ib0."
     )
     container_runtime: ContainerRuntime | None = Field(
         default=None, description="Container runtime for components that name an image."
     )
-    qos: Text | None = Field(default=None, description="Quality of service.")
-    constraint: Text | None = Field(default=None, description="Features that nodes must have.")
-    reservation: Text | None = Field(default=None, description="Reservation to run in.")
+    qos: Argument | None = Field(default=None, description="Quality of service.")
+    constraint: Argument | None = Field(default=None, description="Features that nodes must have.")
+    reservation: Argument | None = Field(default=None, description="Reservation to run in.")
     scheduler: Literal["login", "job"] = Field(
         default="login",
         description="Place of a detached cluster's scheduler: the login node, or a separate job.",
@@ -47,9 +53,9 @@ class SlurmOptions(ProviderOptions):
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
-    directives: tuple[Text, ...] = Field(
+    directives: tuple[Annotated[Text, AfterValidator(allowed(DIRECTIVE))], ...] = Field(
         default=(), description="Further options of sbatch, such as --mail-type=END."
     )
-    logs: Text | None = Field(
+    logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
         default=None, description="Directory for the logs of jobs; by default beside the run."
     )

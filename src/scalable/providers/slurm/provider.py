@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
+from scalable.manager.site import config_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.traits import TRAITS
-from scalable.providers.slurm.worker import JobRequest, file_name, job_template
+from scalable.providers.slurm.worker import JobRequest, job_template
 
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
@@ -74,7 +75,7 @@ class SlurmProvider:
                 component,
                 spec.options,
                 name=pool_name("ID", spec.target_name, tag),
-                config=directory / f"{file_name(tag)}.json",
+                config=config_path(directory, tag),
                 directory=_directory(spec),
                 script_dir=sys.path[0],
             )

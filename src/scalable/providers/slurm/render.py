@@ -9,12 +9,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scalable.spec import ComponentSpec
+from scalable.errors import ProviderError
+from scalable.spec import ComponentSpec, names
 from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
 #: Placeholder for the worker's name in a command; shell quoting leaves it unchanged.
 UNIT = "@UNIT@"
+#: Variable of the script that holds the worker's name; no component may set it.
+_UNIT_VARIABLE = "SCALABLE_UNIT"
+
+DIRECTIVE = names.Rule(
+    "an option of sbatch",
+    "write it as on the command line, such as --mail-type=END",
+    longest=1024,
+    first="-",
+    rest=r"\s\S",
+)
+LOGS = names.Rule(
+    "the directory of logs",
+    "Slurm reads '%' in the path of a log as a pattern: choose another directory",
+    longest=1000,
+    refused="%",
+    may_begin_with_dash=True,
+)
 
 
 @dataclass(frozen=True)
@@ -85,19 +103,30 @@ def overriding(script: str) -> set[str]:
 
 
 def quoted(value: str) -> str:
-    """Return a value as sbatch reads it in a script: in double quotes unless it is one word."""
+    """Return a value as sbatch reads it in a script: in double quotes unless it is one word.
+
+    Raises
+    ------
+    ProviderError
+        When it has several lines or control characters.
+    """
+    names.PATH.require(value, ProviderError)
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
-    if "\n" in value or "\r" in value:
-        raise ValueError(f"{value!r} has several lines; a value in a batch script has one")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """Return the options of sbatch, one for each line of the script."""
+    """Return the options of sbatch, one for each line of the script.
+
+    Raises
+    ------
+    ProviderError
+        When a name or an option of the target cannot be rendered.
+    """
     component, options = template.component, template.options
     made = [
-        f"--job-name={template.name}",
+        f"--job-name={names.JOB.require(template.name, ProviderError)}",
         f"--output={quoted(template.log)}",
         "--open-mode=append",
         "--ntasks=1",
@@ -114,8 +143,10 @@ def directives(template: JobTemplate) -> list[str]:
         made.append(f"--time={slurm_time(walltime_s)}")
     named = {"queue": "partition"}
     chosen = [o for o in ("account", "queue", "qos", "constraint", "reservation") if options.get(o)]
-    made += [f"--{named.get(option, option)}={quoted(str(options[option]))}" for option in chosen]
-    return [*made, *options.get("directives", ())]
+    for option in chosen:
+        value = names.ARGUMENT.require(str(options[option]), ProviderError)
+        made.append(f"--{named.get(option, option)}={quoted(value)}")
+    return [*made, *(DIRECTIVE.require(d, ProviderError) for d in options.get("directives", ()))]
 
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
@@ -127,17 +158,24 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
         Settings of the pool's jobs.
     first
         Number of the worker whose Slurm array index is 0.
+
+    Raises
+    ------
+    ProviderError
+        When a name, a value or an option cannot be rendered; see :mod:`scalable.spec.names`.
     """
+    names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
-    lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
     if UNIT in template.command:
+        # Before the component's variables: none of them changes a worker's name.
         lines.append(unit_line(template.prefix, first))
-    lines += [template.command.replace(UNIT, '"$UNIT"'), ""]
+    lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
+    lines += [template.command.replace(UNIT, f'"${_UNIT_VARIABLE}"'), ""]
     return "\n".join(lines)
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Return shell text that sets the variable ``UNIT`` to the worker's name.
+    """Return shell text that puts the worker's name into a variable of the script.
 
     Parameters
     ----------
@@ -146,7 +184,7 @@ def unit_line(prefix: str, first: int) -> str:
     first
         Number of the worker whose Slurm array index is 0.
     """
-    return f'UNIT={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
+    return f'{_UNIT_VARIABLE}={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 
 
 def array_indices(indices: Sequence[int]) -> str:

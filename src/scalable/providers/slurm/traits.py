@@ -8,4 +8,6 @@ TRAITS = Traits(
     starting=Starting(startup_s=60.0, billed_s=30.0, billed_least_s=0.0),
     services_option=("scheduler", "job"),
     job_variable="SLURM_JOB_ID",
+    # A tag is twice in the comment of a job, beside a directory: Slurm takes 1,024 characters.
+    longest_tag=100,
 )

@@ -1,0 +1,204 @@
+"""Rules for names and texts that become paths, arguments, labels, variables or names of jobs. Pure.
+
+Each rule is checked twice: where a text comes in (the manifest, Python, the command line), and
+again where it is rendered. A text that breaks its rule is never rendered.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from scalable.errors import ClusterError, ScalableError
+
+_SHOWN = 60
+_LETTERS = "A-Za-z0-9_"
+_WORD = "A-Za-z0-9_.-"
+#: Characters that change the direction of the text after them.
+_DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def is_control(character: str) -> bool:
+    """Return whether a character ends a line, steers a terminal or turns the text around."""
+    kind = unicodedata.category(character)
+    return kind in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule for one kind of name or text.
+
+    Attributes
+    ----------
+    noun
+        Kind of the text, as in "cannot be the name of a target".
+    hint
+        Advice on what to write instead.
+    longest
+        Maximum number of characters.
+    first, rest
+        Characters that may come first, and those that may follow, as in brackets of a regular
+        expression; empty to allow all but control characters, and no ``-`` at the beginning.
+    refused
+        Further characters that are not allowed.
+    taken
+        Names that stand for something else.
+    may_begin_with_dash
+        Whether a text of any characters may begin with ``-``.
+    """
+
+    noun: str
+    hint: str
+    longest: int = 63
+    first: str = ""
+    rest: str = ""
+    refused: str = ""
+    taken: frozenset[str] = frozenset()
+    may_begin_with_dash: bool = False
+
+    @cached_property
+    def pattern(self) -> str:
+        """Regular expression of the names, for rules with ``first`` and ``rest``."""
+        return f"[{self.first}][{self.rest}]{{0,{self.longest - 1}}}"
+
+    def limited(self, longest: int) -> Rule:
+        """Return the same rule with a lower maximum number of characters."""
+        return replace(self, longest=min(self.longest, longest))
+
+    def accepts(self, text: object) -> bool:
+        """Return whether a value is text that the rule allows."""
+        return self.fault(text) is None
+
+    def fault(self, text: object) -> str | None:
+        """Return the sentence that says why a value is refused; None where it is allowed."""
+        problem = self._problem(text) if isinstance(text, str) else "is not text"
+        if problem is None:
+            return None
+        shown = repr(text)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
+        return f"{shown} cannot be {self.noun}: it {problem}"
+
+    def require(self, text: str, error: type[ScalableError] = ClusterError) -> str:
+        """Return the text.
+
+        Parameters
+        ----------
+        text
+            Text to check.
+        error
+            Error to raise where the rule refuses the text.
+        """
+        fault = self.fault(text)
+        if fault is not None:
+            raise error(fault, hint=self.hint)
+        return text
+
+    def _problem(self, text: str) -> str | None:
+        if not text:
+            return "is empty"
+        if len(text) > self.longest:
+            return f"has {len(text)} characters, and the limit is {self.longest}"
+        if text in self.taken:
+            return "is reserved"
+        odd = next((c for c in text if is_control(c) or c in self.refused), None)
+        if odd is not None:
+            return f"contains {odd!r}"
+        return self._misspelt(text) if self.first else self._dashed(text)
+
+    def _misspelt(self, text: str) -> str | None:
+        if not re.fullmatch(f"[{self.first}]", text[0]):
+            return f"begins with {text[0]!r}"
+        odd = next((c for c in text if not re.fullmatch(f"[{self.rest}]", c)), None)
+        return None if odd is None else f"contains {odd!r}"
+
+    def _dashed(self, text: str) -> str | None:
+        dash = text.startswith("-") and not self.may_begin_with_dash
+        return "begins with '-', as options of commands do" if dash else None
+
+
+_WORD_HINT = "use letters, digits, dots, dashes and underscores"
+_ANY_HINT = "use printable characters; the first is not a dash"
+#: Id of a cluster's scheduler among its programs.
+SCHEDULER = "scheduler"
+
+#: A target's name is the id of its manager, and with it a directory and a part of names of jobs.
+TARGET = Rule(
+    "the name of a target",
+    f"{_WORD_HINT}; the first is a letter, a digit or an underscore",
+    longest=60,
+    first=_LETTERS,
+    rest=_WORD,
+)
+#: Tags are part of the names of Dask resources, jobs and pods, and of `tag=n` on command lines.
+#: The limit of a provider may be lower: ``Traits.longest_tag``.
+TAG = Rule("the name of a component", _WORD_HINT, longest=128, first=_LETTERS, rest=_WORD)
+CLUSTER = Rule(
+    "the name of a cluster",
+    f"{_WORD_HINT}, at most 63; the first is a letter or a digit",
+    first="A-Za-z0-9",
+    rest=_WORD,
+)
+MANAGER = Rule(
+    "the id of a manager",
+    f"{_WORD_HINT}, at most 63; {SCHEDULER!r} is taken",
+    first=_LETTERS,
+    rest=_WORD,
+    taken=frozenset({SCHEDULER}),
+)
+PROJECT = Rule("the name of a project", _ANY_HINT, longest=200)
+TASK = Rule("the name of a task", _ANY_HINT, longest=200)
+LABEL = Rule("a label", _ANY_HINT, longest=200)
+#: Variables that bash does not let a script set, and the one in which a job has its worker's name.
+VARIABLE = Rule(
+    "the name of an environment variable",
+    "use letters, digits and underscores; the first is not a digit",
+    longest=255,
+    first="A-Za-z_",
+    rest=_LETTERS,
+    taken=frozenset(
+        {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SCALABLE_UNIT", "SHELLOPTS", "UID"}
+    ),
+)
+INTERFACE = Rule(
+    "the name of a network interface",
+    "write it as `ip link` shows it, such as ib0",
+    longest=15,
+    first=_LETTERS,
+    rest="A-Za-z0-9_.:@-",
+)
+IMAGE = Rule(
+    "a container image",
+    "write the path of an image, or a reference such as ghcr.io/site/model:1",
+    longest=4096,
+)
+#: Texts of options that become arguments of commands.
+ARGUMENT = Rule("the value of an option", _ANY_HINT, longest=2048)
+#: Mounts are written as CSV, so that colons, commas and quotes of paths survive.
+PATH = Rule(
+    "a path", "use printable characters on one line", longest=4096, may_begin_with_dash=True
+)
+#: One part of a path, made of a text that was checked by another rule before.
+FILE_NAME = Rule(
+    "the name of a file",
+    "use a name without '/' that is neither '.' nor '..'",
+    longest=255,
+    refused="/",
+    taken=frozenset({".", ".."}),
+    may_begin_with_dash=True,
+)
+#: Name of a Slurm job, a container or another resource, made of names that were checked before.
+JOB = Rule("the name of a job", _WORD_HINT, longest=255, first=_LETTERS, rest="A-Za-z0-9_.@-")
+
+
+def check_variables(variables: Mapping[str, str], error: type[ScalableError]) -> None:
+    """Raise the error for an environment that cannot be rendered."""
+    for name, value in variables.items():
+        VARIABLE.require(name, error)
+        if "\0" in value:
+            raise error(
+                f"the value of environment variable {name} contains a NUL character",
+                hint="remove it: no program can be given such a value",
+            )
