@@ -73,7 +73,7 @@ class ContainerRequest:
             raise ValueError(f"{self.runtime!r} is not a container runtime")
         for reference in (self.image, self.image.removeprefix("docker://")):
             names.IMAGE.require(reference, ProviderError)
-        names.check_variables(self.env, ProviderError)
+        names.check_variables(self.env, ProviderError, names.ANY_VARIABLE)
         for path in (p for mount in self.mounts.items() for p in mount):
             names.PATH.require(path, ProviderError)
         if not _NAME.fullmatch(self.name):

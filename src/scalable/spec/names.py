@@ -151,7 +151,8 @@ MANAGER = Rule(
 PROJECT = Rule("the name of a project", _ANY_HINT, longest=200)
 TASK = Rule("the name of a task", _ANY_HINT, longest=200)
 LABEL = Rule("a label", _ANY_HINT, longest=200)
-#: Variables that bash does not let a script set, and the one in which a job has its worker's name.
+#: Taken are variables that bash does not let a script set, the one that holds the name of a job's
+#: worker, and the one that names the directory which a worker removes at its end.
 VARIABLE = Rule(
     "the name of an environment variable",
     "use letters, digits and underscores; the first is not a digit",
@@ -159,9 +160,20 @@ VARIABLE = Rule(
     first="A-Za-z_",
     rest=_LETTERS,
     taken=frozenset(
-        {"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SCALABLE_UNIT", "SHELLOPTS", "UID"}
+        {
+            "BASHOPTS",
+            "BASH_VERSINFO",
+            "EUID",
+            "PPID",
+            "SCALABLE_SCRATCH",
+            "SCALABLE_UNIT",
+            "SHELLOPTS",
+            "UID",
+        }
     ),
 )
+#: Variables of a rendered environment, which holds those of scalable too.
+ANY_VARIABLE = replace(VARIABLE, taken=frozenset())
 INTERFACE = Rule(
     "the name of a network interface",
     "write it as `ip link` shows it, such as ib0",
@@ -193,10 +205,22 @@ FILE_NAME = Rule(
 JOB = Rule("the name of a job", _WORD_HINT, longest=255, first=_LETTERS, rest="A-Za-z0-9_.@-")
 
 
-def check_variables(variables: Mapping[str, str], error: type[ScalableError]) -> None:
-    """Raise the error for an environment that cannot be rendered."""
+def check_variables(
+    variables: Mapping[str, str], error: type[ScalableError], rule: Rule = VARIABLE
+) -> None:
+    """Raise the error for an environment that cannot be rendered.
+
+    Parameters
+    ----------
+    variables
+        Name -> value.
+    error
+        Error to raise.
+    rule
+        Rule for the names.
+    """
     for name, value in variables.items():
-        VARIABLE.require(name, error)
+        rule.require(name, error)
         if "\0" in value:
             raise error(
                 f"the value of environment variable {name} contains a NUL character",

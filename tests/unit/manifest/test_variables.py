@@ -89,8 +89,9 @@ def test_a_variable_without_value_is_left_out(load):
 
 def test_keys_are_not_expanded(load):
     text = DOCUMENT.format(workers=1, text=1).replace("X:", '"${V}":')
-    env = load(text, environ={"V": "v"}).resolve("t").spec.components["a"].env
-    assert env == {"${V}": "1"}
+    text = text.replace("env:", "mounts:")
+    mounts = load(text, environ={"V": "v"}).resolve("t").spec.components["a"].mounts
+    assert mounts == {"${V}": "1"}
 
 
 def test_the_environment_of_the_process_is_the_default(load, tmp_path, monkeypatch, models):

@@ -48,7 +48,9 @@ def attach(
     """
     from scalable.session.detached import manage
     from scalable.session.request import Request
+    from scalable.spec import names
 
+    names.MANAGER.require(manager)
     request = Request.read(manifest, target)
     most = read_counts(limits)
     output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C ends it")

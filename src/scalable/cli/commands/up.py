@@ -22,7 +22,7 @@ from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
-from scalable.spec import ClusterStatus, DeploymentSpec, Plan
+from scalable.spec import ClusterStatus, DeploymentSpec, Plan, names
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def command(  # noqa: PLR0913 - what a user may say
     from scalable.session.detached import create_cluster, requested_managers
     from scalable.session.request import Request
 
+    if name is not None:
+        names.CLUSTER.require(name)
     request = Request.read(manifest, target)
     options = DetachOptions(
         name=name or default_name(request.spec),

@@ -35,6 +35,7 @@ from scalable.providers.local.fork_server import (
 )
 from scalable.providers.local.forking import StartRequest, obstacle
 from scalable.providers.local.processes import ExecutedChild, ForkedChild, WorkerProcess
+from scalable.providers.local.render import is_transient
 from scalable.providers.local.scratch import file_name, make_scratch
 from scalable.providers.local.units import Belongings, End, LocalUnit
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
@@ -143,7 +144,7 @@ class ProcessLauncher:
         except (OSError, ValueError) as error:
             remove_scratch("" if scratch is None else str(scratch))
             raise ProviderError(
-                f"worker {name} cannot be started: {error}", transient=isinstance(error, OSError)
+                f"worker {name} cannot be started: {error}", transient=is_transient(error)
             ) from error
         removal = None if container is None else render_removal(container)
         belongings = Belongings((scratch,), log, options["memory_limit"], removal)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from scalable.errors import ProviderError
 from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
-from scalable.spec import ComponentSpec
+from scalable.spec import ComponentSpec, names
 from scalable.units import format_bytes
+
+#: Errors that the same request meets again: a name, a path or an environment is wrong.
+_LASTING = frozenset({errno.E2BIG, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether a start that failed may succeed later."""
+    return isinstance(error, OSError) and error.errno not in _LASTING
 
 
 def memory_limit(component: ComponentSpec) -> int:
@@ -32,7 +42,13 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
         Number of calls that the worker runs at once.
     directory
         Directory that relative paths of the manifest refer to; None for the working directory.
+
+    Raises
+    ------
+    ProviderError
+        When a variable of the component cannot be given to a process.
     """
+    names.check_variables(component.env, ProviderError)
     preload = [] if component.preload_script is None else [resolve(component, directory)]
     return {
         "nthreads": slots,
@@ -79,6 +95,6 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode < 0:
         import signal  # only needed here, and slow to import
 
-        names = {number.value: number.name for number in signal.Signals}
-        return f"it was killed by {names.get(-returncode, f'signal {-returncode}')}"
+        signals = {number.value: number.name for number in signal.Signals}
+        return f"it was killed by {signals.get(-returncode, f'signal {-returncode}')}"
     return f"it ended with exit code {returncode}"

@@ -16,7 +16,7 @@ from scalable.errors import ProviderError
 from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitState
 from scalable.providers.local.processes import KILL_S, TERMINATE_S, WorkerProcess
-from scalable.providers.local.render import end_of
+from scalable.providers.local.render import end_of, is_transient
 from scalable.worker.lifeline import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
@@ -121,7 +121,7 @@ class LocalUnit:
             reason = f"worker {self.name} cannot be started: {error}"
             self.end = End(reason, "")
             self._ended.set_result(None)
-            refused = ProviderError(reason, transient=isinstance(error, OSError))
+            refused = ProviderError(reason, transient=is_transient(error))
             refused.__cause__ = error
             self.started.set_exception(refused)
             return

@@ -16,10 +16,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+from scalable.errors import ProviderError
 from scalable.providers.slurm.queue import Element
 from scalable.providers.slurm.worker import file_name
 
 SCHEDULER = "scheduler"
+#: Maximum number of characters in a comment; slurmctld refuses a longer one.
+LONGEST_COMMENT = 1024
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NAME = re.compile(rf"scalable-({_UUID})\.(.+)")
 _MANAGER = "@manager-"
@@ -63,9 +66,22 @@ def comment(name: str, directory: Path, **more: Any) -> str:
         For workers ``first`` (number of the worker whose array index is 0) and ``prefix``
         (beginning of the workers' names). For a scheduler or manager ``service``: ``scheduler``,
         or the id of the manager.
+
+    Raises
+    ------
+    ProviderError
+        When it is longer than Slurm allows.
     """
     said = {"scalable": name, "directory": str(directory), **more}
-    return json.dumps(said, separators=(",", ":"))
+    text = json.dumps(said, separators=(",", ":"))
+    if len(text) > LONGEST_COMMENT:
+        raise ProviderError(
+            f"the comment of job {name} has {len(text)} characters, and Slurm allows "
+            f"{LONGEST_COMMENT}",
+            hint="shorten the name of the component or of the target, or let XDG_STATE_HOME "
+            "name a shorter path",
+        )
+    return text
 
 
 def said_by(element: Element) -> dict[str, Any]:

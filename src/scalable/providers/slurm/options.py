@@ -24,9 +24,7 @@ from scalable.providers.slurm.render import DIRECTIVE, LOGS
 class SlurmOptions(ProviderOptions):
     """Options of a target with ``provider: slurm``."""
 
-    queue: Argument | None = Field(
-        default=None, description="Partition; by default the site's."
-    )
+    queue: Argument | None = Field(default=None, description="Partition; by default the site's.")
     account: Argument | None = Field(default=None, description="Account that is charged.")
     walltime: Walltime | None = Field(
         default=None, description="Time limit of a job, such as 04:00:00 or 1-12:00:00."
