@@ -8,10 +8,12 @@ import uuid
 
 import pytest
 
+from scalable import ScalableSession
 from scalable.cli.main import main
-from scalable.embedded.pool_cluster import PoolCluster
 from scalable.errors import ClusterError, ManifestError, ProviderError
 from scalable.lifecycle.recording import default_name
+from scalable.manager.inventory import Inventory
+from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
 from scalable.manifest import Manifest
 from scalable.providers.local.launcher import ProcessLauncher
@@ -183,8 +185,14 @@ def test_a_tag_of_190_characters_is_refused_with_its_limit():
 
 
 def test_a_pool_of_a_bad_tag_is_refused():
-    with PoolCluster() as cluster, pytest.raises(ClusterError, match="the name of a component"):
-        cluster.add_pool("../a", {"cls": object, "options": {}})
+    with pytest.raises(ClusterError, match="the name of a component"):
+        Inventory("i", lambda: None).add_pool(Pool("../a", None))
+
+
+@pytest.mark.parametrize("pools", [{"../a": 1}, {"-a": {"cpus": 1}}, {"a" * 190: 1}])
+def test_a_local_session_checks_its_names(pools):
+    with pytest.raises(ManifestError, match="the name of a component"):
+        ScalableSession.local(pools)
 
 
 @pytest.mark.parametrize(
