@@ -25,7 +25,7 @@ _KINDS = (
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file atomically: readers see the old text or the new one, never a part.
+    """Replace a file atomically: readers see the whole old text or the whole new text.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
     text
         New contents.
     mode
-        Permissions, restricted by the umask of the process.
+        Permissions of the file, restricted by the umask of the process.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
@@ -48,14 +48,14 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return the end of a text file; empty where it cannot be read.
+    """Return the end of a text file; an empty text if the file cannot be read.
 
     Parameters
     ----------
     path
-        The file; it may still be written.
+        Path of the file. Another process may still be writing to it.
     limit
-        Longest part that is read, in bytes.
+        Maximum number of bytes to read.
     """
     try:
         with path.open("rb") as file:
@@ -66,12 +66,12 @@ def read_tail(path: Path, limit: int = 8192) -> str:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a file atomically with an indented JSON value."""
+    """Replace a file atomically by a JSON value with indentation."""
     write_whole(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically with one that only its owner may read."""
+    """Replace a file atomically by a file that only its owner may read."""
     write_whole(path, text, mode=0o600)
 
 
@@ -94,7 +94,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Read a file that holds a secret.
+    """Return the text of a file that holds a secret.
 
     Raises
     ------
@@ -117,9 +117,9 @@ def read_private(path: Path) -> str:
 
 
 def private_directory(path: Path) -> Path:
-    """Create a directory and its missing parents, accessible to the owner only.
+    """Create a directory and its missing parents, so that only the owner can access them.
 
-    Access of other users to an existing directory is removed.
+    If the directory exists, other users lose their access to it.
 
     Raises
     ------

@@ -13,15 +13,15 @@ from typing import Any
 
 import psutil
 
-#: Seconds without a write after which a run of another host counts as ended.
+#: Seconds without a write after which a run on another host counts as ended.
 SILENCE_S = 120.0
-# The start of a process is derived from the clock, which may be corrected while the process runs.
+# The start time of a process is computed from the clock, which may be corrected meanwhile.
 _CLOCK_TOLERANCE_S = 5.0
 _POLL_S = 0.05
 
 
 def identify_process() -> dict[str, Any]:
-    """Return values that distinguish this process from all others, also on other hosts.
+    """Return values that distinguish this process from every other process on any host.
 
     Returns
     -------
@@ -39,9 +39,9 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the identity of another process of this host; see :func:`identify_process`.
+    """Return the identity of another process on this host; see :func:`identify_process`.
 
-    The identity of a process that has ended matches no process.
+    If the process has ended, the result matches no process.
     """
     try:
         started_at = psutil.Process(pid).create_time()
@@ -54,7 +54,8 @@ def identify(pid: int) -> dict[str, Any]:
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
     """Return whether a process is alive; None if it runs on another host.
 
-    A zombie, another process with the same number and a process from before a reboot are not alive.
+    A zombie is not alive. A process is also not alive if the host was rebooted since, or if another
+    process has its process id now.
     """
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
@@ -70,7 +71,7 @@ def rebooted(identity: Mapping[str, Any]) -> bool:
 
 
 def number_taken(identity: Mapping[str, Any]) -> bool:
-    """Return whether another process has the number of this process now."""
+    """Return whether a different process on this host now has the process id of ``identity``."""
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return False
@@ -86,7 +87,7 @@ def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> No
     Parameters
     ----------
     identity
-        Identity of the process; a process that is not alive on this host is ignored.
+        Identity of the process. Nothing happens if it is not alive or runs on another host.
     term_s, kill_s
         Seconds to wait after each signal.
     """
@@ -110,7 +111,7 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
             os.kill(pid, number)
         return
     try:
-        # The descriptor refers to one process even if its number is reused.
+        # The descriptor refers to one process, even if another process gets its id later.
         if is_alive(identity):
             signal.pidfd_send_signal(descriptor, number)
     finally:
@@ -120,7 +121,7 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
     """Return whether the process that opened a run has ended.
 
-    A run of another host counts as ended after a time without writes.
+    A run on another host counts as ended after :data:`SILENCE_S` seconds without a write.
 
     Parameters
     ----------
@@ -146,7 +147,7 @@ def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
 
 
 def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
-    """Return whether a process is the one that was identified."""
+    """Return whether a process started at the time that ``identity`` contains."""
     ticks = identity.get("start_ticks")
     if ticks is not None and (its := _start_ticks(process.pid)) is not None:
         return bool(its == ticks)
@@ -157,7 +158,7 @@ def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
 
 
 def _start_ticks(pid: int) -> int | None:
-    """Return the start of a process in clock ticks since the boot: field 22 of stat, proc(5)."""
+    """Return the start of a process in clock ticks since the boot (field 22 of /proc/PID/stat)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])

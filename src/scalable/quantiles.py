@@ -54,8 +54,9 @@ class Durations:
 def quantile(ordered: Sequence[float], q: float) -> float:
     """Return the value below which the share ``q`` of the values lies.
 
-    Linear interpolation between neighbours; the smallest value is the 0 quantile and the largest
-    the 1 quantile (type 7 of Hyndman and Fan 1996; the default of NumPy).
+    The function interpolates linearly between neighbouring values. The smallest value is the 0
+    quantile and the largest value is the 1 quantile (type 7 of Hyndman and Fan 1996, the default of
+    NumPy).
 
     Parameters
     ----------
@@ -68,5 +69,5 @@ def quantile(ordered: Sequence[float], q: float) -> float:
     below = int(position)
     above = min(below + 1, len(ordered) - 1)
     low, high = ordered[below], ordered[above]
-    # Rounding may carry the sum slightly past the upper neighbour.
+    # Rounding may make the sum slightly larger than the upper neighbour.
     return min(low + (high - low) * (position - below), high)

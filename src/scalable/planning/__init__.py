@@ -1,13 +1,15 @@
-"""Plans: worker counts, time and cost of a deployment and its work. Pure.
+"""Plans: worker counts of a deployment, and the predicted time and cost of its work.
 
-No I/O, no Dask, no providers: prices and history arrive as values.
+A pool is the group of workers with one tag, which is the name of a component in the manifest. An
+objective is what a plan optimizes: minimize time, minimize cost, or balance both. The package does
+no I/O and uses neither Dask nor providers: callers pass prices and measurements as values.
 """
 
 from typing import TYPE_CHECKING
 
 from scalable.exports import exported_lazily
 
-# Not lazily: its module has the same name.
+# Not imported lazily, because the module has the same name as the function.
 from scalable.planning.notices import notices
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Adaptive pools of a target, their bounds, and the expected lengths of their calls. Pure."""
+"""Bounds of the adaptive pools of a target, and expected lengths of their calls. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Expectations = Mapping[str, tuple[str, float | None, int | None]]
 
 @dataclass(frozen=True)
 class AdaptiveBounds:
-    """Bounds of adaptive pools.
+    """Bounds of the worker counts of adaptive pools: pools that grow and shrink with their load.
 
     Attributes
     ----------
@@ -29,19 +29,19 @@ class AdaptiveBounds:
 
 
 def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
-    """Return the bounds of a target's pools; without ``adaptive`` no pool is adaptive.
+    """Return the bounds of a target's adaptive pools; empty if the target has no ``adaptive``.
 
-    The bounds of a pool are its component's ``workers``, by default from zero to unlimited. A
-    minimum of the target that exceeds the sum of the pools' minima is spread evenly over the pools.
+    The bounds of a pool are its component's ``workers``, by default zero and no maximum. If the
+    target's minimum exceeds the sum of the pools' minima, the pools' minima are raised evenly.
 
     Parameters
     ----------
     spec
-        A deployment without conflicts.
+        A deployment for which :func:`.counts.conflicts` returns nothing.
     """
     if spec.adaptive is None:
         return AdaptiveBounds()
-    # Without tasks every pool has the same weight and a minimum of zero.
+    # Without tasks all pools have the same weight, and their minimum is zero by default.
     idle = replace(spec, tasks={}, written_options=frozenset(), adaptive=spec.adaptive)
     floors = worker_counts(idle)
     pools = {}
@@ -53,14 +53,16 @@ def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
-    """Return the expected length and memory of calls, from earlier runs or from the manifest.
+    """Return the expected running time and memory of a call of each task.
+
+    Values of earlier runs are preferred to values of the manifest.
 
     Parameters
     ----------
     spec
-        The deployment, with the expectations of the manifest.
+        The deployment; its tasks contain the values of the manifest.
     plan
-        A plan with forecasts from earlier runs.
+        A plan that contains forecasts from earlier runs; None for the manifest alone.
     """
     known = {
         name: (task.tag, task.mean_s, task.memory)

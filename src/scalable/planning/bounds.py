@@ -1,4 +1,7 @@
-"""Bounds of the worker counts of a plan with an objective. Pure."""
+"""Bounds within which a plan chooses its worker counts. No I/O.
+
+The bounds are used only if the plan has an objective: minimize time, minimize cost, or balance.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from scalable.planning.counts import ranges_of, written_total
 from scalable.planning.frontier import Bounds
 from scalable.spec import DeploymentSpec
 
-#: Count that stands for no maximum.
+#: Number of workers that stands for "no maximum".
 UNBOUNDED = 10**9
 
 
 def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the option that limits all pools together and its value, or None."""
+    """Return the name and value of the option that limits all pools together, or None."""
     written = written_total(spec)
     maximum = None if spec.adaptive is None else spec.adaptive.maximum
     if maximum is None or (written is not None and written[1] <= maximum):
@@ -23,10 +26,10 @@ def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
-    """Return tag -> maximum number of workers that the manifest allows, None for no maximum.
+    """Return tag -> maximum number of workers that the manifest allows (None for no maximum).
 
-    If a target has an option ``max_workers`` that is not set, a pool without ``workers`` has one
-    worker.
+    If the target knows ``max_workers`` but the manifest sets no maximum of all pools, the maximum
+    of a pool without ``workers`` is one.
     """
     total = total_of(spec)
     alone = total is None and "max_workers" in spec.options
@@ -50,12 +53,12 @@ def bounds_of(
     Parameters
     ----------
     spec
-        A deployment without conflicts.
+        A deployment for which :func:`.counts.conflicts` returns nothing.
     working
         Tags with calls to run; each gets at least one worker.
     known
-        Tags that tasks name. Each other tag gets one worker while the total allows it, because
-        calls may be sent to it too.
+        Tags that tasks name. Any other tag without ``workers`` gets one worker as long as the total
+        allows it, because the user may send calls to it too.
     rates
         Tag -> cost of one worker for one second.
 

@@ -1,7 +1,7 @@
-"""Worker counts that follow from the manifest alone. Pure.
+"""Worker counts that are computed from the manifest alone. No I/O.
 
-``workers:`` of a component is its count. Pools without it share the rest of the target's total in
-proportion to the expected work of their tasks.
+The key ``workers`` of a component gives the count of its pool, or a range. Ranges and pools without
+``workers`` share the rest of the target's total in proportion to the expected work of their tasks.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
 
-#: Options of a target that limit the total over its pools, in order of preference.
+#: Options of a target that limit the workers of all its pools together, in order of preference.
 TOTAL_OPTIONS = ("max_workers", "n_workers")
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
-    """Return tag -> expected worker-seconds; tags without any expected work are not included."""
+    """Return tag -> expected worker-seconds, for the tags whose work the manifest describes."""
     work: dict[str, float] = {}
     for task in tasks.values():
         if task.expected_work_s is not None:
@@ -25,7 +25,7 @@ def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
 
 
 def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the option that sets the total over all pools and its value, or None."""
+    """Return the name and value of the option that sets the total of all pools, or None."""
     for option in TOTAL_OPTIONS:
         value = spec.options.get(option)
         if option in spec.written_options and isinstance(value, int):
@@ -34,9 +34,9 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
-    """Return tag -> workers, in the order of the manifest. Deterministic.
+    """Return tag -> number of workers, in the order of the manifest.
 
-    The deployment must be free of :func:`conflicts`.
+    :func:`conflicts` must return nothing for the deployment. Equal input gives equal counts.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -46,7 +46,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     elif spec.adaptive is not None:
         target = max(spec.adaptive.minimum, sum(counts.values()))
     else:
-        # There is no total to share: each pool without a range gets one worker.
+        # Without a total, each pool without ``workers`` gets one worker.
         unsaid = [tag for tag, c in spec.components.items() if c.workers is None]
         return counts | dict.fromkeys(unsaid, 1)
     if spec.adaptive is not None and spec.adaptive.maximum is not None:
@@ -56,7 +56,7 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
-    """Return tag -> minimum and maximum; without ``workers`` at least one if a task names it."""
+    """Return tag -> (minimum, maximum); without ``workers`` (1, None), or (0, None) if unused."""
     named = {task.component for task in spec.tasks.values()}
     return {
         tag: (int(tag in named), None)
@@ -78,7 +78,7 @@ def _share(
     rest: int,
     weights: Mapping[str, float],
 ) -> None:
-    """Add the rest, one worker at a time, to the pool with the most work for each worker."""
+    """Add ``rest`` workers to ``counts``, each to the pool with the most work per worker."""
     order = {tag: position for position, tag in enumerate(counts)}
     given = _first_handed_out(counts, ranges, rest, weights)
     rest -= sum(given.values()) - sum(counts.values())
@@ -87,7 +87,7 @@ def _share(
         able = [t for t in counts if (high := ranges[t][1]) is None or counts[t] < high]
         if not able:
             return
-        # An empty pool comes first: without a worker its calls would never run.
+        # A pool without workers comes first, because its calls would never run.
         best = max(able, key=lambda t: (counts[t] == 0, weights[t] / (counts[t] or 1), -order[t]))
         counts[best] += 1
 
@@ -98,10 +98,10 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Return intermediate counts of :func:`_share`, so that a large rest is added at once.
+    """Return counts that :func:`_share` would reach after many steps, to save these steps.
 
-    After the rest is added one by one, all pools have about the same work for each worker. This
-    function finds that amount by bisection and stays a few workers below it.
+    If workers are added one by one, all pools end with about the same work per worker. This
+    function finds this amount of work by bisection and returns counts a few workers below the end.
     """
     target = sum(counts.values()) + rest
 
@@ -125,7 +125,7 @@ def _first_handed_out(
 
 
 def conflicts(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return contradictions between limits, each with the smallest value that resolves it."""
+    """Return contradictions between limits of the manifest, each with the smallest valid value."""
     lows = {tag: low for tag, (low, _) in ranges_of(spec).items() if low}
     least = sum(lows.values())
     shown = ", ".join(f"{tag} {low}" for tag, low in lows.items())

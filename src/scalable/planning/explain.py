@@ -1,4 +1,4 @@
-"""Reasons of a plan, as sentences for its reader. Pure."""
+"""Explanation of a plan: the reasons for its counts, as sentences for the user. No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slo
 from scalable.spec import DeploymentSpec, Plan
 from scalable.units import counted, format_amount, format_bytes, format_duration
 
-#: Factor by which workers that stay until the end cost more before it is mentioned.
+#: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.
 _HELD = 1.05
-#: Tasks or components that one sentence lists.
+#: Maximum number of tasks or components that one sentence lists.
 _SHOWN = 3
-#: Evidence, 0 to 1, below which the confidence is called low.
+#: Weight of the measurements, 0 to 1, below which the confidence is called low.
 _ENOUGH_EVIDENCE = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
@@ -28,7 +28,7 @@ _SERVES = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """A plan, and the values that it was made from."""
+    """A plan, and the values from which it was made."""
 
     spec: DeploymentSpec
     plan: Plan
@@ -40,7 +40,7 @@ class Explanation:
 
 
 def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
-    """Return the binding constraint and the reasons; no constraint if nothing was chosen."""
+    """Return the limit that decided the counts (None if fixed counts were used) and the reasons."""
     binding = None if given.choice is None else _binding(given)
     reasons = [
         *_objective(given, binding),
@@ -74,11 +74,11 @@ def _binding(given: Explanation) -> str:
 
 
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
-    """Return the limit that keeps a run from getting shorter."""
+    """Return the limit without which the run would be shorter, as text."""
     spec, problem = given.spec, given.problem
     total = total_of(spec)
     network, time_s = problem.predicted, problem.time_s(workers)
-    apart = []  # counts of each pool if it did not share the total
+    apart = []  # useful count of each pool without the common total
     for pool, component in enumerate(spec.components.values()):
         most = None if component.workers is None else component.workers.maximum
         useful = network.most_useful(pool)
@@ -169,7 +169,7 @@ def _guesses(given: Explanation) -> Iterator[str]:
 
 
 def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
-    """Return the keys of the manifest that would replace a guess."""
+    """Return the keys that the user can add to the manifest to replace a guess, as text."""
     if calls.task not in spec.tasks:
         return f"a task with `component: {calls.tag}`, `count` and `duration`, under `tasks`"
     keys = ["count"] * (calls.counted == "guess")
@@ -215,7 +215,7 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 
 def _evidence(calls: Sequence[Calls]) -> str:
-    """Return the measurements that forecasts rest on, or the task that lacks them most."""
+    """Return a phrase: how many measured calls support the forecasts, or which task lacks them."""
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.forecast.source == "history")
         return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"

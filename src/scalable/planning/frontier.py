@@ -1,10 +1,15 @@
-"""Worker counts from the cheapest to the fastest, for stages and parallel pools. Pure.
+"""Search for worker counts, from the cheapest to the fastest. No I/O.
 
-If each layer of stages waits for the whole layer before it, the length of a run is a sum over
-layers, and each step shortens one layer by enlarging the pools of its longest stages. Steps of
-layers that share no pool are independent: the steps with the largest saving for their cost come
-first, on the lower convex hull of each layer (Fox 1966). In other graphs each step enlarges the
-pool on the longest chain that has the largest saving for its cost. Counts never shrink.
+The search starts with the minimum counts and enlarges pools step by step; counts never shrink. A
+stage is a group of calls of one pool that become ready together (see :mod:`.network`).
+
+In a layered graph, each stage waits for all stages of the layer before it. The length of a run is
+then the sum of the lengths of its layers. Each step shortens one layer: it enlarges the pools of
+the layer's longest stages. Layers without common pools are independent, so the step that saves most
+time for its cost comes first, on the lower convex hull of each layer (Fox 1966).
+
+In any other graph, each step considers the longest chain of stages. It enlarges the pool in this
+chain that saves most time for its cost.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from dataclasses import dataclass
 
 from scalable.planning.network import Network
 
-#: Number of counts, over all pools, that are tried one by one; larger counts grow by a ratio.
+#: Number of counts, in all pools together, that are tried one by one. Above them, each tried count
+#: is the previous count times a ratio.
 _EACH_COUNT, _RATIO = 500, 1.15
-#: Tolerance of comparisons between floating-point numbers.
+#: Tolerance with which floating-point numbers are compared.
 SAME = 1e-9
 
 Workers = tuple[int, ...]
@@ -31,13 +37,13 @@ class Bounds:
     Attributes
     ----------
     least, most
-        Minimum and maximum of each pool.
+        Minimum and maximum number of workers of each pool.
     total
-        Maximum of all pools together; None for no maximum.
+        Maximum number of workers of all pools together; None for no maximum.
     rates
         Cost of one worker of each pool for one second.
     least_total
-        Minimum of all pools together.
+        Minimum number of workers of all pools together.
     """
 
     least: Sequence[int]
@@ -49,7 +55,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class _Step:
-    """Pools that grow together, as pairs of position and index of the new candidate."""
+    """Pools that grow together: (position of the pool, index of its new candidate count)."""
 
     cost: float
     saved: float
@@ -57,15 +63,15 @@ class _Step:
 
 
 def trace(network: Network, bounds: Bounds) -> list[Workers]:
-    """Return growing counts, from the minimum to the counts that more workers do not improve.
+    """Return worker counts of all pools, from the minimum to counts that more workers do not help.
 
     Parameters
     ----------
     network
-        The work.
+        Stages of the work.
     bounds
-        Limits whose minima do not exceed the maxima, with at least one worker for each pool that
-        has calls.
+        Limits of the counts. Each minimum must not exceed its maximum, and the minimum of each pool
+        with calls must be at least one.
     """
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
@@ -73,7 +79,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
     counts = [rungs[0] for rungs in ladder]
     room = math.inf if bounds.total is None else bounds.total - sum(counts)
     found = [tuple(counts)]
-    full: set[int] = set()  # pools with a step that did not fit: later steps build on it
+    full: set[int] = set()  # pools with a step that did not fit; their later steps assume it
     for step in steps(network, bounds, ladder):
         more = sum(ladder[p][i] - counts[p] for p, i in step.moves)
         if more > room or not full.isdisjoint(p for p, _ in step.moves):
@@ -89,7 +95,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
 
 
 def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
-    """Return counts of a pool to try, ascending; each is faster than the one before."""
+    """Return the counts of a pool to try, ascending; each is faster than the previous count."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
     if bounds.total is not None:
@@ -103,7 +109,7 @@ def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
     found: list[int] = []
     for count in tried:
         if found and stages and all(stage.even and stage.calls for stage in stages):
-            # Fewer workers can need the same number of waves.
+            # A smaller count may run the calls in the same number of waves.
             count = max(  # noqa: PLW2901
                 math.ceil(s.calls / (math.ceil(s.calls / (count * slots)) * slots)) for s in stages
             )
@@ -121,7 +127,7 @@ def _faster(network: Network, pool: int, fewer: int, more: int) -> bool:
 
 
 def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return the length of each stage for each candidate of its pool."""
+    """Return, for each stage, its length with each candidate count of its pool."""
     return [
         [stage.time_s(count * network.slots[stage.pool]) for count in ladder[stage.pool]]
         for stage in network.stages
@@ -134,7 +140,7 @@ def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float
 def _layer_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps by saving for their cost, the best first; steps of a block stay in order."""
+    """Return steps, those that save most time for their cost first; a block keeps its order."""
     times = _times(network, ladder)
     ranked: list[tuple[float, int, int, _Step]] = []
     for number, block in enumerate(_blocks(network)):
@@ -149,7 +155,7 @@ def _layer_steps(
 
 
 def _blocks(network: Network) -> list[list[list[int]]]:
-    """Group layers that share pools."""
+    """Return groups of layers (blocks): layers that share a pool are in one group."""
     blocks: list[tuple[set[int], list[list[int]]]] = []
     for layer in network.layers:
         pools = {network.stages[i].pool for i in layer}
@@ -172,7 +178,7 @@ def _layer_alone(
     times: Sequence[Sequence[float]],
     layer: Sequence[int],
 ) -> Iterator[_Step]:
-    """Yield steps that shorten a layer without shared pools by enlarging its slowest pools."""
+    """Yield steps that shorten a layer without shared pools; each enlarges its slowest pools."""
     waiting = [(-times[i][0], i, 0) for i in layer]
     heapq.heapify(waiting)
     while waiting:
@@ -191,7 +197,7 @@ def _layer_alone(
 
 
 class _SharedLayers:
-    """Layers that share pools: a larger pool shortens all layers that contain it."""
+    """Layers that share pools; a larger pool shortens each layer in which it has a stage."""
 
     def __init__(
         self,
@@ -211,7 +217,7 @@ class _SharedLayers:
         self._tops = [max(times[i][0] for i in layer) for layer in block]
 
     def steps(self) -> Iterator[_Step]:
-        """Yield steps, each for the layer with the largest saving for its cost."""
+        """Yield steps; each shortens the layer that saves most time for its cost."""
         known = {number: self._shorten(number) for number in range(len(self._block))}
         while True:
             able = [step for step in known.values() if step is not None and step.saved > 0]
@@ -222,7 +228,7 @@ class _SharedLayers:
             changed = self._layers({pool for pool, _ in best.moves})
             for number in changed:
                 self._tops[number] = self._top(number, self._at)
-            # The saving of a step depends on all layers that contain its pools.
+            # The time that a step saves depends on all layers in which its pools have stages.
             for number in self._layers({self._pool_of[i] for n in changed for i in self._block[n]}):
                 known[number] = self._shorten(number)
             yield best
@@ -234,7 +240,7 @@ class _SharedLayers:
         return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
 
     def _shorten(self, number: int) -> _Step | None:
-        """Return the step that shortens the longest stages of a layer, or None if there is none."""
+        """Return the step that shortens the longest stages of a layer, or None if nothing helps."""
         moves: dict[int, int] = {}
         for i in self._block[number]:
             pool, own = self._pool_of[i], self._times[i]
@@ -255,12 +261,15 @@ class _SharedLayers:
 
 
 def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
-    """Return the first candidate after an index that takes less than ``top``, or None."""
+    """Return the index of the first time after ``index`` that is less than ``top``, or None."""
     return next((i for i in range(index + 1, len(times)) if times[i] < top), None)
 
 
 def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
-    """Yield each step with the slope of its segment of the lower convex hull of cost and time."""
+    """Yield (slope, step); steps lie on the lower convex hull of time over cost.
+
+    The slope is the time saved per cost in the segment of the hull that contains the step.
+    """
     segments: list[tuple[float, float, list[_Step]]] = []
     for step in steps:
         cost, saved, members = step.cost, step.saved, [step]
@@ -279,7 +288,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps that enlarge the pool of the longest chain with the best saving for its cost."""
+    """Yield steps; each enlarges the pool of the longest chain that saves most for its cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:
@@ -310,7 +319,7 @@ def _chain_steps(
 
 
 def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Return the stages of the longest chain, the last one first."""
+    """Return the positions of the stages of the longest chain, the last stage first."""
     if not ends:
         return []
     at: int | None = max(range(len(ends)), key=ends.__getitem__)
@@ -328,7 +337,7 @@ def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[floa
 
 
 def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Workers]:
-    """Yield counts that use the rest of the total where whole steps did not fit."""
+    """Yield counts that use up the rest of the total after the last step that fitted."""
     if bounds.total is None:
         return
     counts = list(workers)
@@ -351,7 +360,7 @@ def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Worker
 
 
 def _raised(bounds: Bounds, workers: Workers) -> Workers:
-    """Return counts that are raised to the minimum total, although the run gets no shorter."""
+    """Return counts raised to the minimum of all pools together, which does not shorten the run."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))

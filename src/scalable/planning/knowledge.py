@@ -1,4 +1,4 @@
-"""Values that a plan is made from in addition to the manifest; :mod:`forecasting` gathers them."""
+"""Values from which a plan is made, besides the manifest: measurements and prices."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class PastPrediction:
     Attributes
     ----------
     predicted_s
-        Seconds that the plan predicted.
+        Length that the plan predicted, in seconds.
     actual_s
         Seconds from the request of the first worker to the end of the last call.
     overhead
-        Overhead factor that the prediction already included.
+        Factor (see :func:`.uncertainty.overhead`) by which the prediction was already multiplied.
     """
 
     predicted_s: float
@@ -28,7 +28,7 @@ class PastPrediction:
 
     @property
     def ratio(self) -> float:
-        """Return actual over predicted time, without the overhead factor of the prediction."""
+        """Actual length / predicted length, where the prediction does not include its overhead."""
         return self.actual_s * self.overhead / self.predicted_s
 
 
@@ -41,7 +41,7 @@ class Prices:
     hourly_by_tag
         Tag -> price of one worker for one hour.
     currency, source, as_of
-        As in :class:`scalable.spec.CostEstimate`.
+        Same as in :class:`scalable.spec.CostEstimate`.
     """
 
     hourly_by_tag: Mapping[str, float]
@@ -57,7 +57,7 @@ class Knowledge:
     Attributes
     ----------
     forecasts
-        Task -> forecast of one call; the manifest describes tasks without a forecast.
+        Task -> forecast of one call. For tasks without a forecast the manifest's values are used.
     calls
         Task -> number of calls in earlier runs.
     unlisted
@@ -69,7 +69,8 @@ class Knowledge:
     prices
         Prices of workers; None if no price is known.
     counts_startup
-        Whether workers start slowly enough to mention that a prediction lacks their start-up time.
+        Whether the start-up time of workers matters. If it matters but is not measured, the plan
+        says that its prediction does not include the start-up time.
     """
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Advice on memory reservations, from the memory that calls used. Pure."""
+"""Advice on memory reservations, from the memory that calls used. No I/O."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from scalable.planning.notices import WORKER_NEEDS
 from scalable.planning.work import Calls
 from scalable.spec import DeploymentSpec, MemoryAdvice
 
-#: Factor between the 95 % quantile of used memory and the advised reservation.
+#: Advised reservation divided by the 95 % quantile of used memory.
 HEADROOM = 1.2
-#: Ratio to the advised reservation from which a larger reservation is reported.
+#: A reservation above this multiple of the advised reservation is reported.
 FAR = 2.0
 #: Minimum number of measured calls before anything is advised.
 LEAST_SAMPLES = 5
@@ -24,7 +24,7 @@ def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryA
     spec
         The deployment.
     calls
-        Calls with forecasts; only forecasts from earlier runs count.
+        Calls with forecasts. Only forecasts from measured calls of earlier runs are used.
     """
     found = []
     for tag in spec.components:
@@ -49,7 +49,7 @@ def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvi
     Parameters
     ----------
     tag
-        The component.
+        Name of the component.
     reserved
         Bytes that one worker reserves.
     used

@@ -1,9 +1,10 @@
-"""Length of a graph of calls on given pools: an estimate of list scheduling. Pure.
+"""Estimate of the time that a graph of calls takes on given worker counts. No I/O.
 
-Calls of one pool that wait for the same tasks form one stage. If all calls of a stage take equally
-long, the stage takes whole waves; otherwise it takes the expected length of a list schedule: work
-divided by slots, plus a tail in which the last calls end. A run takes as long as its longest chain
-of stages, but at least the work of each pool divided by its slots.
+A slot is room for one call on a worker. A stage is a group of calls of one pool that wait for the
+same tasks. If all calls of a stage take equally long, they run in waves of one call per slot.
+Otherwise the stage takes the expected length of a list schedule: its work divided by the slots,
+plus a tail in which the last calls end. A run takes as long as its longest chain of stages, but at
+least as long as the work of any pool divided by the pool's slots.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from statistics import NormalDist
 from scalable.planning.work import Calls
 from scalable.spec import Forecast
 
-#: Share of a stage's calls that may take longer than the length assumed for its longest call.
+#: Minimum share of a stage's calls that may take longer than the assumed longest call.
 _BEYOND_LONGEST = 0.002
-#: Maximum length of a stage's tail, as a share of its longest call.
+#: Maximum length of a stage's tail, as a share of the longest call.
 _TAIL = 0.7
-#: Standard normal quantiles, for the fit of a lognormal law to q80 / q50 and q95 / q50.
+#: Standard normal quantiles, to fit a lognormal distribution to q80 / q50 and q95 / q50.
 _Z80 = NormalDist().inv_cdf(0.8)
 _Z95 = NormalDist().inv_cdf(0.95)
 
@@ -34,21 +35,21 @@ class Stage:
     Attributes
     ----------
     pool
-        Position of the pool.
+        Position of the pool in :attr:`Network.tags`.
     tasks
         Names of the tasks.
     calls
         Number of calls.
     work_s
-        Running time of all calls together.
+        Running times of all calls added up, in seconds.
     longest_s
-        Running time of the longest call.
+        Running time of the longest call in seconds.
     tail_s
         Seconds in which the last calls run while other slots are idle.
     even
         Whether all calls take equally long.
     before
-        Positions of the stages that must end first; always smaller than the stage's own.
+        Positions of the stages that must end before; each is smaller than the stage's own position.
     """
 
     pool: int
@@ -61,7 +62,7 @@ class Stage:
     before: tuple[int, ...] = ()
 
     def time_s(self, slots: int) -> float:
-        """Return the seconds from the start of the first call to the end of the last one."""
+        """Return the seconds from the start of the first call to the end of the last call."""
         if not self.calls:
             return 0.0
         if self.even:
@@ -78,11 +79,11 @@ class Network:
     tags
         Tags of the pools.
     slots
-        Calls that one worker of each pool runs at once.
+        Number of calls that one worker runs at once, for each pool.
     startup_s
-        Seconds until the workers of each pool have connected.
+        Seconds until the workers have connected, for each pool.
     stages
-        Stages, each after the stages that it waits for.
+        Stages, in an order in which each stage comes after the stages that it waits for.
     """
 
     tags: Sequence[str]
@@ -109,11 +110,11 @@ class Network:
         return self.compose(workers, self.times_s(workers))[0]
 
     def times_s(self, workers: Sequence[int]) -> list[float]:
-        """Return the length of each stage by itself; inf if its pool has no worker."""
+        """Return the seconds of each stage if its pool runs nothing else; inf without workers."""
         return [self.stage_s(stage, workers[stage.pool]) for stage in self.stages]
 
     def stage_s(self, stage: Stage, count: int) -> float:
-        """Return the length of one stage with ``count`` workers of its pool."""
+        """Return the seconds of one stage with ``count`` workers in its pool."""
         if stage.calls and not count:
             return math.inf
         return stage.time_s(count * self.slots[stage.pool])
@@ -121,16 +122,16 @@ class Network:
     def compose(
         self, workers: Sequence[int], times: Sequence[float]
     ) -> tuple[float, list[float], int | None]:
-        """Return the length of the run, the end of each stage, and the pool that limits the run.
+        """Return the length of the run, the end of each stage, and the pool that limits the length.
 
-        The pool is None if a chain of stages limits the run.
+        If a chain of stages limits the length, the pool is None.
 
         Parameters
         ----------
         workers
             Worker count of each pool.
         times
-            Length of each stage, as :meth:`times_s` returns it.
+            Seconds of each stage, as :meth:`times_s` returns them.
         """
         ends: list[float] = []
         binding = None
@@ -149,7 +150,7 @@ class Network:
         return longest, ends, binding
 
     def most_useful(self, pool: int) -> int:
-        """Return the number of workers that run all calls of a pool at once."""
+        """Return the number of workers with which a pool could run all its calls at once."""
         calls = sum(self.stages[i].calls for i in self.stages_of[pool])
         return math.ceil(calls / self.slots[pool])
 
@@ -160,12 +161,12 @@ class Network:
         for earlier, later in itertools.pairwise(layers):
             if any(set(self.stages[i].before) != set(earlier) for i in later):
                 return False
-        # Two stages of one pool in one layer compete, which a sum over layers would ignore.
+        # Two stages of one pool in one layer compete for workers, which a sum of layers ignores.
         return all(len({self.stages[i].pool for i in layer}) == len(layer) for layer in layers)
 
     @property
     def layers(self) -> list[list[int]]:
-        """Return the stages grouped by the length of the longest chain before them."""
+        """Positions of the stages, grouped by the number of stages in the longest chain before."""
         depth: list[int] = []
         for stage in self.stages:
             depth.append(1 + max((depth[i] for i in stage.before), default=-1))
@@ -190,18 +191,18 @@ def make_network(
     startup_s: Mapping[str, float],
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
 ) -> Network:
-    """Return the network of some calls.
+    """Return the network of stages for the given calls.
 
     Parameters
     ----------
     calls
-        Calls of all tasks; names in ``after`` that are not among them are ignored.
+        Calls of all tasks. Names in ``after`` of other tasks are ignored.
     slots
-        Tag -> calls that one worker runs at once, for all tags in the order of the pools.
+        Tag -> number of calls that one worker runs at once, in the order of the pools.
     startup_s
         Tag -> seconds until workers have connected.
     duration_of
-        Function from a forecast to the seconds that each call adds to the work.
+        Function that returns the seconds to plan for a call with a given forecast.
     """
     tags = list(slots)
     by_name = {c.task: c for c in calls}
@@ -209,7 +210,7 @@ def make_network(
     grouped: dict[tuple[str, frozenset[str]], list[Calls]] = {}
     for name in TopologicalSorter(graph).static_order():
         grouped.setdefault((by_name[name].tag, frozenset(graph[name])), []).append(by_name[name])
-    # Stages need an order of their own: a stage waits for whatever any of its tasks waits for.
+    # Stages need their own order: a stage waits for everything that any of its tasks waits for.
     position_of = {c.task: key for key, group in grouped.items() for c in group}
     order = TopologicalSorter(
         {key: {position_of[name] for name in key[1]} for key in grouped}
@@ -251,17 +252,17 @@ def _stage(
 
 
 def _overhang(calls: Calls) -> float:
-    """Return the length of the tail of a stage, in mean running times.
+    """Return the length of a stage's tail as a multiple of the mean running time.
 
-    It is the mean residual time of a call at a random moment, E[d^2] / 2 E[d], enlarged because
-    the last of several calls takes longer than one of them.
+    The basis is the mean remaining time of a running call at a random moment, E[d^2] / 2 E[d]. The
+    result is larger, because the last of several running calls ends later than a single call.
     """
     spread = min(spread_of(calls.forecast), 1.5)
     return 0.5 * math.exp(spread**2) * (1 + spread)
 
 
 def _longest(calls: Calls, duration_s: float) -> float:
-    """Return the running time of the longest call, by a lognormal law around the mean."""
+    """Return the expected seconds of the longest call, if running times are lognormal."""
     spread = spread_of(calls.forecast)
     if spread == 0 or calls.count == 1:
         return duration_s

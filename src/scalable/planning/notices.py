@@ -1,11 +1,11 @@
-"""Warnings about values that are accepted but too small in practice. Pure."""
+"""Warnings about values of the manifest that are valid but too small in practice. No I/O."""
 
 from __future__ import annotations
 
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import format_bytes
 
-#: Memory in bytes of a worker without calls, with a margin (measured: 60 to 65 MiB).
+#: Bytes that a worker needs without any calls, with a margin (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6
 
 

@@ -1,4 +1,4 @@
-"""Choice of the worker counts that serve an objective. Pure."""
+"""Choice of the worker counts that serve an objective: minimize time or cost, or balance both."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from scalable.units import format_amount, format_duration
 
 logger = logging.getLogger("scalable.planning")
 
-#: Factor by which policy "safe" increases the predicted work.
+#: Factor by which policy "safe" multiplies the predicted work.
 HEADROOM = 1.2
-#: Points of a front that are evaluated.
+#: Number of evaluated points of a front: worker counts from the cheapest to the fastest.
 POINTS = 50
-#: Number of states within the deadline from which the fewest workers are searched.
+#: Number of worker counts within the deadline from which the search for fewer workers starts.
 _STARTS = 5
 
 
@@ -31,9 +31,9 @@ class Point:
     Attributes
     ----------
     workers
-        Count of each pool.
+        Number of workers of each pool.
     time_s
-        Predicted length of the run.
+        Predicted length of the run in seconds.
     cost
         Predicted cost of workers while their pools have work; see :meth:`Problem.cost`.
     """
@@ -45,23 +45,23 @@ class Point:
 
 @dataclass(frozen=True)
 class Problem:
-    """Work, bounds and prices.
+    """Input of a choice of worker counts: work, bounds and prices.
 
     Attributes
     ----------
     predicted
-        Predicted work.
+        Stages of the predicted work.
     planned
-        Work that the policy plans for, at least the predicted work.
+        Stages of the work that the policy plans for; it is never less than the predicted work.
     bounds
-        Limits of the counts; the rates are costs of a worker-second in ``unit``.
+        Limits of the counts. The rates are costs of one worker-second in ``unit``.
     certain
-        Planned work without guesses, None for all of it. A deadline that only guessed work exceeds
-        is not an error.
+        Planned work without guessed calls; None to use ``planned``. If only the guessed work
+        exceeds the deadline, this is not an error.
     overhead
-        Factor between the length of runs and the length of their calls alone.
+        Ratio between the length of a run and the length that its calls alone would have.
     released
-        Whether idle workers are released; otherwise all stay until the end.
+        Whether idle workers are released. If False, all workers stay until the end.
     unit
         Unit of costs.
     """
@@ -75,7 +75,7 @@ class Problem:
     unit: str = "worker-seconds"
 
     def point(self, workers: Workers) -> Point:
-        """Return counts with their predicted time and cost."""
+        """Return worker counts with their predicted time and cost."""
         return Point(workers, self.time_s(workers), self.cost(workers))
 
     def time_s(self, workers: Sequence[int]) -> float:
@@ -83,21 +83,21 @@ class Problem:
         return self.predicted.finish_s(workers) * self.overhead
 
     def planned_s(self, workers: Sequence[int]) -> float:
-        """Return the length of the run in seconds that the policy plans for."""
+        """Return the length of the run in seconds, with the work that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
     def cost(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
         """Return the cost of workers while their pool has work.
 
-        It is the cost of the work itself, of each worker's start, and of the time that workers
-        wait for the last calls of each stage: half a call each.
+        The cost consists of the work, the start of each worker, and the time that workers wait for
+        the last calls of a stage. This wait is half a call for each worker and stage.
 
         Parameters
         ----------
         workers
-            Count of each pool.
+            Number of workers of each pool.
         work
-            Ratio of the work of each pool to its expected work; None for 1.
+            Work of each pool as a multiple of its expected work; None for 1.
         """
         total = 0.0
         network = self.predicted
@@ -118,25 +118,25 @@ class Problem:
         return rate * self.time_s(workers)
 
     def spent(self, workers: Sequence[int]) -> float:
-        """Return the cost that the user pays: without release workers stay until the end."""
+        """Return the cost to pay: :meth:`cost` if idle workers are released, else :meth:`held`."""
         return self.cost(workers) if self.released else self.held(workers)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Counts that serve an objective, and the alternatives.
+    """Worker counts that serve an objective, and the alternatives.
 
     Attributes
     ----------
     point
-        Chosen counts.
+        Chosen worker counts.
     front
-        Points from the fewest workers to the most that shorten the run; each point is faster and
-        costs more than the one before.
+        Points from the fewest workers to the most workers that shorten the run. Each point is
+        faster and costs more than the previous point.
     least_s
         Shortest planned length of the run in seconds.
     in_time
-        Whether the shortest planned length keeps to the deadline.
+        Whether the shortest planned length is within the deadline.
     """
 
     point: Point
@@ -146,7 +146,7 @@ class Choice:
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
-    """Choose the counts that serve an objective.
+    """Choose the worker counts that serve an objective.
 
     Parameters
     ----------
@@ -203,9 +203,9 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
-    """Return the reason for the shortest time, and whether more workers would shorten it."""
+    """Return why the run cannot be shorter, as text, and whether more workers would shorten it."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
-    apart = [  # counts of each pool if it did not share the total
+    apart = [  # useful count of each pool without the common total
         max(n, min(high, planned.most_useful(pool)))
         for pool, (n, high) in enumerate(zip(workers, bounds.most, strict=True))
     ]
@@ -230,7 +230,7 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """Return the cheapest counts within a time limit, and the first state that keeps to it."""
+    """Return the cheapest counts within a time limit, and the index of the first state within."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -246,7 +246,7 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """Return rates for the search: scaled to 1, with ties broken by the cost of waiting."""
+    """Return a rate for each pool: its price scaled to 1, plus a little for the cost of waiting."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost([0] * len(pools))
     more = [problem.cost([int(p == pool) for p in pools]) - none for pool in pools]
@@ -270,7 +270,7 @@ def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
 
 
 def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Workers]:
-    """Return all states about as fast as a point, and some of the others."""
+    """Return all states about as fast as ``near``, and a few faster and slower states."""
     low, high = 0, len(states) - 1
     while low < high:
         middle = (low + high) // 2
@@ -284,7 +284,7 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
 
 
 def _front(problem: Problem, states: Sequence[Workers]) -> tuple[Point, ...]:
-    """Return the points of those states that are faster than all states before them."""
+    """Return the points of all states that are faster than each state before."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)
@@ -313,8 +313,9 @@ def _affordable(
 def balanced(front: Sequence[Point]) -> Point:
     """Return the inner point of a front that is nearest to both of its ends.
 
-    Time and cost are scaled to 0..1 between the ends. The balance is the point nearest to (0, 0);
-    ties go to fewer workers. A front without inner points gives its cheapest point.
+    Time and cost are scaled so that both ends have the values 0 and 1. The result is the point
+    nearest to (0, 0), and of equal points the point with the fewest workers. If the front has no
+    inner points, the result is its cheapest point.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Assembly of a plan from counts, predictions and reasons."""
+"""Construction of a plan: worker counts, predictions and reasons. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scalable.spec import (
     TaskPrediction,
 )
 
-#: Maximum number of points of a front that are kept with a plan, apart from the chosen one.
+#: Maximum number of alternatives that a plan contains, apart from the chosen counts.
 KEPT_POINTS = 40
 
 
@@ -38,23 +38,23 @@ def make_plan(
     knowledge: Knowledge | None = None,
     request: PlanRequest | None = None,
 ) -> Plan:
-    """Return a plan with worker counts, time, cost and reasons. Deterministic.
+    """Return a plan with worker counts, time, cost and reasons; equal input gives equal plans.
 
     Parameters
     ----------
     spec
-        A deployment without conflicts.
+        A deployment for which :func:`.counts.conflicts` returns nothing.
     manifest_lock
-        Digest of the resolved manifest.
+        Digest of the resolved manifest, to be stored in the plan.
     knowledge
         Measurements of earlier runs, and prices.
     request
-        Objective, policy and limits; by default the counts follow from the manifest alone.
+        Objective, policy and limits. By default the manifest alone determines the counts.
 
     Raises
     ------
     PlanError
-        If no counts within the bounds keep to the deadline or to the budget.
+        If no counts within the bounds meet the deadline or the budget.
     """
     knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
@@ -90,7 +90,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return prices from the target's ``price_per_core_hour``, or None without it."""
+    """Return prices from the target's ``price_per_core_hour``, or None if it is not set."""
     price = spec.price_per_core_hour
     if price is None:
         return None
@@ -110,7 +110,7 @@ def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None,
 
 @dataclass(frozen=True)
 class _Sizing:
-    """Values that the problem of a plan is made from."""
+    """Values from which the `Problem` of a plan is made."""
 
     spec: DeploymentSpec
     knowledge: Knowledge
@@ -119,7 +119,7 @@ class _Sizing:
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
-        """Return the problem, with fixed counts if they are given."""
+        """Return the problem; if ``counts`` are given, they are the only possible counts."""
         spec, prices = self.spec, self.prices
         hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
         rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
@@ -148,7 +148,7 @@ class _Sizing:
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
         def duration_of(forecast: Forecast) -> float:
-            # Many calls take their mean on average: planning with less would be wrong.
+            # Many calls take their mean on average, so a plan must not assume less than the mean.
             if policy == "safe":
                 return HEADROOM * max(forecast.mean_s, forecast.q80_s)
             if policy == "aggressive":
@@ -166,7 +166,7 @@ def _predicted(
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
-    """Return the plan with the predicted time and cost of its counts."""
+    """Return the plan completed with the predicted time and cost of its counts."""
     workers = tuple(plan.scale_plan.workers_by_tag.values())
     time_s = problem.time_s(workers)
     guessed = any(c.guessed for c in calls)
@@ -181,7 +181,7 @@ def _predicted(
     draws = uncertainty.draw_runs(problem.predicted, calls, workers)
     times = [draw.time_s * problem.overhead for draw in draws]
     held = problem.held(workers)
-    # The cost of waiting is an estimate; released workers never cost more than kept ones.
+    # The cost of waiting is an estimate, but released workers never cost more than kept workers.
     expected = min(problem.cost(workers), held)
     costs = [problem.cost(workers, draw.work) for draw in draws]
     past_predictions = knowledge.past_predictions
@@ -238,7 +238,7 @@ def _task(calls: Calls) -> TaskPrediction:
 
 
 def _kept(spec: DeploymentSpec, choice: Choice) -> tuple[FrontPoint, ...]:
-    """Return some points of the front, always with both ends and the chosen point."""
+    """Return evenly spaced points of the front, including both ends and the chosen point."""
     front = choice.front
     step = max(1.0, (len(front) - 1) / (KEPT_POINTS - 1))
     positions = {round(i * step) for i in range(KEPT_POINTS)} | {len(front) - 1}

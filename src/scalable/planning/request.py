@@ -1,4 +1,4 @@
-"""The request of a plan: objective, policy, deadline and budget. Pure."""
+"""`PlanRequest`: what a user asks of a plan (objective, policy, deadline, budget). No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlanRequest:
     Attributes
     ----------
     objective
-        One of :data:`OBJECTIVES`; None to take the counts of the manifest.
+        One of :data:`OBJECTIVES`; None to use the worker counts of the manifest.
     policy
         One of :data:`POLICIES`.
     deadline_s
@@ -41,7 +41,7 @@ class PlanRequest:
         deadline: str | float | None = None,
         budget: float | None = None,
     ) -> PlanRequest:
-        """Parse the options that a user gave.
+        """Return the request for the options that a user gave, after checking them.
 
         Raises
         ------

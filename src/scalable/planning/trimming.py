@@ -1,4 +1,4 @@
-"""Removal of workers that a plan does not need. Pure."""
+"""Removal of workers that a run does not need to keep to its time limit. No I/O."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 from scalable.planning.frontier import SAME, Bounds, Workers
 from scalable.planning.network import Network
 
-#: Budget of stage evaluations while workers of one pool are exchanged for those of others.
+#: Number of computed stage lengths after which a search stops.
 _LOOKS = 20_000
 
 
 def trim(
     network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
 ) -> Workers:
-    """Return counts in which no pool can shrink by itself without exceeding the time limit.
+    """Return smaller counts, so that no single pool can shrink further within the time limit.
 
     Parameters
     ----------
     network, bounds
-        The work, and limits with the cost of workers.
+        Stages of the work, and limits of the counts with the cost of workers.
     workers
         Counts that keep to the time limit.
     within_s
         Time limit in seconds.
     least
-        Minimum of each count.
+        Minimum number of workers of each pool.
     """
     return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
 
@@ -34,13 +34,14 @@ def trim(
 def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
     """Return the cheapest counts within a time limit that a bounded search finds.
 
-    Each start is trimmed, and workers of one pool are exchanged for workers of others while that
-    lowers the cost. In small graphs the search covers every pool and count.
+    The search shrinks the pools of each start. Then it exchanges workers of one pool for workers
+    of other pools as long as this lowers the cost. The search stops after a fixed number of steps;
+    in small graphs it tries every useful count of every pool.
 
     Parameters
     ----------
     network, bounds
-        The work, and limits with the cost of workers.
+        Stages of the work, and limits of the counts with the cost of workers.
     starts
         Counts that keep to the time limit, the most promising first.
     within_s
@@ -63,14 +64,14 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """Return the cheaper result of shrinking the dearest or the cheapest pools first."""
+        """Return the cheaper of two results: the dearest or the cheapest pools shrink first."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]
         return min(found, key=self.rate)
 
     def exchange(self, workers: Workers) -> Workers:
-        """Enlarge one pool where the others can then shrink by more than it costs."""
+        """Enlarge one pool at a time if the other pools can then shrink by more than this costs."""
         improved = True
         while improved:
             improved = False

@@ -1,4 +1,4 @@
-"""Confidence and intervals of predictions, from forecasts and from earlier runs. Pure."""
+"""Confidence and intervals of predictions, from forecasts and from earlier runs. No I/O."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from scalable.planning.network import Network, spread_of
 from scalable.planning.work import Calls
 from scalable.quantiles import quantile
 
-#: Multiples of the prediction between which the actual value must lie for it to hold.
+#: A prediction counts as correct if actual value / predicted value is in this range.
 BAND = (0.8, 1.25)
-#: Quantiles that bound the interval of a prediction.
+#: Quantiles at the ends of the interval of a prediction.
 INTERVAL = (0.1, 0.9)
-#: Minimum number of past predictions before their overhead is included in new ones.
+#: Minimum number of past predictions before their overhead is included in new predictions.
 PREDICTIONS_FOR_OVERHEAD = 3
 #: Minimum number of past predictions before intervals are computed from them.
 PREDICTIONS_FOR_INTERVAL = 10
-#: Error of durations in the manifest, and of guesses: standard deviation of logarithms.
+#: Assumed errors of durations in the manifest and of guesses, as standard deviations of logarithms.
 ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.3, 1.0
-#: Error of a run that its calls do not explain: standard deviation of logarithms.
+#: Error of a run's length that its calls do not explain, as standard deviation of logarithms.
 ERROR_OF_RUN = 0.15
-#: Samples that a duration in the manifest is worth, and samples that give an evidence of 0.5.
+#: Number of samples that a duration in the manifest is worth, and number of samples with which the
+#: weight of the measurements is 0.5 (see :func:`evidence_of`).
 WORTH_OF_MANIFEST, HALF_CERTAIN = 1, 5
 
-#: Number of simulated runs, and of calls of one run that are simulated one by one.
+#: Number of simulated runs, and number of calls of one run that are simulated one by one.
 _DRAWS = 100
 _DRAWN_CALLS = 400
 
@@ -43,7 +44,7 @@ class Draw:
     time_s
         Length of the run in seconds.
     work
-        Ratio of the work of each pool to its expected work.
+        Work of each pool as a multiple of its expected work.
     """
 
     time_s: float
@@ -51,7 +52,7 @@ class Draw:
 
 
 def overhead(past_predictions: Sequence[PastPrediction]) -> float:
-    """Return the factor between runs and predictions from calls alone; 1 if too few are known."""
+    """Return the median of actual length / predicted length; 1 with fewer than three runs."""
     if len(past_predictions) < PREDICTIONS_FOR_OVERHEAD:
         return 1.0
     return median(past.ratio for past in past_predictions)
@@ -65,9 +66,10 @@ def confidence(
 ) -> float:
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
 
-    With past predictions this is the share of them that held, by the rule of succession; each one
-    is compared with the prediction that the others would have given. Without past predictions it is
-    the share of simulated runs in that range, multiplied by ``evidence``.
+    With past predictions, the result is the share of correct past predictions, estimated by the
+    rule of succession. To judge one past prediction, the overhead of all others is applied to it.
+    Without past predictions, the result is the share of simulated runs in that range, multiplied by
+    ``evidence``.
 
     Parameters
     ----------
@@ -94,7 +96,10 @@ def confidence(
 
 
 def evidence_of(calls: Sequence[Calls]) -> float:
-    """Return the weight of measurements, 0 to 1: n / (n + 5) for n samples, weighted by work."""
+    """Return the weight of the measurements, 0 (none) to 1.
+
+    It is n / (n + 5) for a task with n samples; the result is the mean, weighted by work.
+    """
     total = found = 0.0
     for c in calls:
         work = c.count * c.forecast.mean_s
@@ -107,7 +112,10 @@ def evidence_of(calls: Sequence[Calls]) -> float:
 def interval(
     past_predictions: Sequence[PastPrediction], draws: Sequence[float], predicted: float
 ) -> tuple[float, float]:
-    """Return the 80 % interval of the actual value; it includes the prediction."""
+    """Return the interval that contains the actual value with 80 % probability.
+
+    The interval always includes the prediction.
+    """
     values = sorted(draws)
     if len(past_predictions) >= PREDICTIONS_FOR_INTERVAL:
         usual = overhead(past_predictions)
@@ -121,7 +129,7 @@ def interval(
 def draw_runs(
     network: Network, calls: Sequence[Calls], workers: Sequence[int], seed: int = 0
 ) -> list[Draw]:
-    """Return simulated runs, drawn from the forecasts. Deterministic.
+    """Return simulated runs, drawn at random from the forecasts; equal seeds give equal runs.
 
     Parameters
     ----------
@@ -130,7 +138,7 @@ def draw_runs(
     calls
         Calls with their forecasts.
     workers
-        Count of each pool.
+        Number of workers of each pool.
     seed
         Seed of the random numbers.
     """
@@ -159,7 +167,7 @@ def draw_runs(
 
 
 def _error_of(calls: Calls) -> float:
-    """Return the common error of all calls of a task: standard deviation of logarithms."""
+    """Return the error that all calls of a task share, as standard deviation of logarithms."""
     if calls.guessed:
         return ERROR_OF_GUESS
     if calls.forecast.source == "manifest":
@@ -174,7 +182,7 @@ def _draw_stage(
     most: int,
     chance: random.Random,
 ) -> tuple[float, float]:
-    """Return simulated length and work of one stage; many calls are simulated by their sum."""
+    """Return simulated length and work of one stage; for many calls only the sum is simulated."""
     count = sum(c.count for c in group)
     if not count:
         return 0.0, 0.0
@@ -183,7 +191,7 @@ def _draw_stage(
         return math.ceil(count / slots) * each, count * each
     if count <= most:
         return _list_schedule(group, off, slots, chance)
-    # With many calls the common error dominates the variation of their sum.
+    # With many calls, the error that they share dominates the variation of their sum.
     work = longest = tail = 0.0
     for c in group:
         mean, spread = c.forecast.mean_s * off[c.task], spread_of(c.forecast)

@@ -1,4 +1,4 @@
-"""Number and length of the calls that a plan is made for. Pure."""
+"""Number and length of the calls for which a plan is made. No I/O."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Calls:
     forecast
         Forecast of one call.
     after
-        Tasks that must end first.
+        Names of the tasks that must end first.
     counted
-        Source of the count.
+        Source of ``count``: manifest, history or guess.
     """
 
     task: str
@@ -53,8 +53,9 @@ def expected_calls(
 ) -> list[Calls]:
     """Return the expected calls of a run, in the order of the manifest.
 
-    If neither the manifest nor an earlier run has any task, each component is expected to run
-    calls of its own name. Otherwise a component that no task names is expected to be idle.
+    If neither the manifest nor an earlier run has any task, each component is expected to run calls
+    of a task with the component's name. Otherwise a component that no task names is expected to be
+    idle.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ def expected_calls(
     knowledge
         Measurements of earlier runs.
     most
-        Tag -> maximum number of workers, or None; the basis of guessed counts.
+        Tag -> maximum number of workers (None if unlimited); guessed counts are multiples of it.
     """
     return [
         _calls(task, spec, knowledge, most.get(task.component)) for task in _tasks(spec, knowledge)

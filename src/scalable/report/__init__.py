@@ -1,6 +1,6 @@
 """Reports of recorded runs, as text (``render_human``) and as JSON (``render_json``).
 
-Reports are made from the record of a run alone. Printing them is the task of ``cli``.
+A report is made from the record of the run alone. The package ``cli`` prints reports.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "render_human", "render_json"]
 
-#: Version of the JSON report; it rises when a key is removed or changes its meaning.
+#: Version of the JSON report. It increases when a key is removed or gets another meaning.
 _VERSION = 1
 
 
 def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summary:
-    """Summarize a recorded run in its current state.
+    """Return the summary of a recorded run, which may still be running.
 
     Parameters
     ----------
     runs_dir
-        Directory of the runs.
+        Directory that contains the runs.
     run_id
-        Id of a run or the beginning of it; None for the run that started last.
+        Id of a run or the beginning of an id; None for the run that started last.
 
     Raises
     ------
     RunError
-        If there is no such run, or it cannot be read.
+        If no run or several runs match ``run_id``, or the run cannot be read.
     """
     from scalable.telemetry import find_run, read_run, summarize
 

@@ -1,4 +1,4 @@
-"""Comparison of the predictions of a plan with the record of its run. Pure."""
+"""Comparison of the predictions of a plan with the record of its run. No I/O."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from scalable.spec import MemoryAdvice
 from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
 from scalable.units import format_amount, format_bytes, format_duration, parse_bytes
 
-#: Multiples of the prediction between which the actual value must lie for it to hold.
+#: A prediction counts as correct if actual value / predicted value is in this range.
 _BAND = (0.8, 1.25)
 _MISSING = "-"
-#: Recorded numbers beyond this are ignored: products of them would overflow.
+#: Recorded numbers larger than this are ignored, because their products would overflow.
 _MOST = 1e100
 
 Pair = tuple[float | None, float | None]
@@ -26,7 +26,7 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """Predicted and actual values of the calls of one task, each None if not known.
+    """Pairs (predicted, actual) for the calls of one task; a value is None if it is not known.
 
     Attributes
     ----------
@@ -46,31 +46,31 @@ class TaskComparison:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Predicted and actual values of a run; pairs are in this order.
+    """Comparison of a plan with its run; each pair is (predicted value, actual value).
 
     Attributes
     ----------
     run_id, status
-        As in :class:`scalable.telemetry.Summary`.
+        Same as in :class:`scalable.telemetry.Summary`.
     objective, policy
         Objective and policy of the plan.
     time_s
         Seconds until the last call ended, as in :func:`scalable.telemetry.work_span_s`.
     within
-        Whether the actual time is 0.8 to 1.25 times the predicted time; None if one is not known.
+        Whether the actual time is 0.8 to 1.25 times the predicted time; None if one is unknown.
     confidence
-        Probability of ``within`` that the plan predicted.
+        Probability, predicted by the plan, that ``within`` is True.
     worker_seconds
-        Seconds from connecting to leaving, summed over all workers; the prediction assumes that
-        workers stay until the end.
+        Seconds for which workers were connected, added up over all workers. The prediction assumes
+        that all workers stay until the end.
     cost
         Cost of the worker-seconds in ``currency``; None without prices.
     workers
-        Tag -> planned workers, and maximum number of workers at one time.
+        Tag -> planned number of workers, and maximum number of workers at one time.
     tasks
         Task name -> comparison of its calls.
     memory_advice
-        Advice for reservations that differ much from the used memory.
+        Advice for components whose reserved memory is much more or less than the used memory.
     """
 
     run_id: str
@@ -88,7 +88,7 @@ class Comparison:
     memory_advice: Sequence[MemoryAdvice]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; pairs have the keys ``predicted`` and ``actual``."""
+        """Return plain JSON values; each pair gets the keys ``predicted`` and ``actual``."""
         plain = asdict(self)
         for key in ("time_s", "worker_seconds", "cost"):
             plain[key] = _named(plain[key])
@@ -101,7 +101,7 @@ class Comparison:
 
 
 def compare(record: RunRecord) -> Comparison:
-    """Compare a run with its plan.
+    """Return the comparison of a run with its plan.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def compare(record: RunRecord) -> Comparison:
     planned_workers = {tag: _number(count) or 0.0 for tag, count in wanted.items()}
     held = None if predicted is None else predicted * sum(planned_workers.values())
     paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
-    # Without a predicted time the guesses of the plan were never shown.
+    # A plan without a predicted time never showed its guesses to the user.
     expected = {} if predicted is None else _mapping(plan.get("tasks"))
     names = [*expected, *(name for name in summary.task_names if name not in expected)]
     return Comparison(
@@ -231,7 +231,7 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """Return the cost of worker-seconds; None if no price is known."""
+    """Return the cost of ``seconds`` times ``factor`` worker-seconds; None if no price is known."""
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
@@ -240,7 +240,7 @@ def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: flo
 def _presence(
     rows: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Return tag -> begin and end of each worker; without an end, the time of the last record."""
+    """Return tag -> (begin, end) of each worker; the last row's time replaces an unknown end."""
     found: dict[str, list[tuple[float, float]]] = {}
     here: dict[str, tuple[str, float]] = {}
     last = max((m for row in tasks if (m := _moment(row))), default=0.0)

@@ -1,4 +1,7 @@
-"""Drawings of the front of a plan, from cheap to fast: as text and as SVG."""
+"""Drawings of the front of a plan, as text and as SVG.
+
+The front is the list of the worker counts that a plan chose from, from the cheapest to the fastest.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,20 @@ from scalable.units import format_amount, format_duration
 
 _COLUMNS, _ROWS = 60, 12
 _WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
-#: Ratio between the ends of an axis from which it is logarithmic.
+#: An axis is logarithmic if its largest value is at least this multiple of its smallest value.
 _WIDE = 20.0
 _LISTED = 12
-#: Maximum number of characters of the counts in the title of a picture.
+#: Maximum number of characters that worker counts take in the title of a picture.
 _TITLE = 60
 
 
 def draw_front(plan: Plan) -> str:
-    """Draw the front of a plan as text: time to the right, cost upwards, with the chosen point.
+    """Return a text drawing of a plan's front: time to the right, cost upwards.
 
     Parameters
     ----------
     plan
-        Plan with a front.
+        Plan with a front (at least one point).
     """
     points, unit = plan.front, _unit(plan)
     chosen = _chosen(plan)
@@ -53,12 +56,12 @@ def draw_front(plan: Plan) -> str:
 
 
 def draw_front_svg(plan: Plan) -> str:
-    """Draw the front of a plan as a self-contained SVG picture.
+    """Return a self-contained SVG picture of a plan's front.
 
     Parameters
     ----------
     plan
-        Plan with a front.
+        Plan with a front (at least one point).
     """
     points, unit, chosen = plan.front, _unit(plan), _chosen(plan)
     across, up = _scales(points)
@@ -113,7 +116,7 @@ def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
 
 
 class _Scale:
-    """Position of a value between the smallest and the largest, 0 to 1."""
+    """Axis that maps values to positions: the smallest value to 0, the largest value to 1."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self._low, self._high = min(values), max(values)
@@ -137,7 +140,7 @@ def _unit(plan: Plan) -> str:
 
 
 def _listed(plan: Plan) -> list[FrontPoint]:
-    """Return evenly spaced points, always with the ends and the chosen point."""
+    """Return evenly spaced points of the front, including both ends and the chosen point."""
     points, chosen = plan.front, _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
@@ -151,7 +154,7 @@ def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, 
 
 
 def _brief(workers: Mapping[str, int]) -> str:
-    """Return the counts, or their sum if they are too long for a title."""
+    """Return the worker counts as text, or only their sum if the text is too long for a title."""
     counts = _counts(workers)
     if len(counts) <= _TITLE:
         return counts

@@ -90,7 +90,7 @@ def _length(summary: Summary) -> str:
 def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
     if not task_names:
         return
-    # The tasks that took most of the time come first.
+    # The tasks with the largest total running time come first.
     names = sorted(task_names, key=lambda name: -_total(task_names[name]))
     shown = {name: task_names[name] for name in names[:_SHOWN_NAMES]}
     rows = [_duration_row(name, task) for name, task in shown.items()]
@@ -162,7 +162,7 @@ def _events(summary: Summary) -> Iterator[str]:
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield changes of pools during the run with their reasons, without the plan's counts."""
+    """Yield a line for each change of a pool with its reason, except the counts of the plan."""
     made = [row for row in changes if row.get("tag") and row.get("source") not in (None, "plan")]
     if len(made) > _SHOWN_CHANGES:
         yield f"  ... {len(made) - _SHOWN_CHANGES} earlier changes (see the JSON report)"

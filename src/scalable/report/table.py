@@ -1,4 +1,4 @@
-"""Text of limited width: aligned columns and shortened names."""
+"""Plain-text tables of limited width, with aligned columns and shortened names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _ELLIPSIS = "…"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Align rows below a header, within :data:`WIDTH` columns.
+    """Return the lines of a table with aligned columns, at most :data:`WIDTH` characters wide.
 
     Parameters
     ----------
     header
         Titles of the columns.
     rows
-        Rows with one text for each column. The first column is aligned to the left and is shortened
-        if the table is too wide; the others are aligned to the right.
+        Rows with one text for each column. The first column is aligned to the left, and its texts
+        are shortened if the table is too wide. All other columns are aligned to the right.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut the middle out of a text longer than ``width`` columns (at least 1)."""
+    """Return the text; cut out its middle if it is longer than ``width`` (at least 1)."""
     if len(text) <= width:
         return text
     head = width // 2
@@ -49,5 +49,5 @@ def shorten(text: str, width: int) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Replace characters that would move the cursor or colour a terminal with ``?``."""
+    """Replace each unprintable character by ``?``; it could move the cursor or change colours."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,7 +1,11 @@
-"""Live decisions on worker counts: policies, task model and shares of several managers. Pure.
+"""Decisions on worker counts while calls run. No I/O.
+
+A pool is the group of workers with one tag. The package contains the policies that decide the
+count of a pool, the model of running times that they use, and the division of the wanted workers
+among several worker managers.
 
 Not in this package: counts that are decided before a run (``planning``), simulations of policies
-(``simulation``), and the execution of decisions (the engine).
+(``simulation``), and the code that starts and stops workers.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Adaptive scaler for loads that the user measures."""
+"""Scaler for users who measure the load of their workers themselves."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from scalable.scaling.decisions import ScaleDecision
 
 logger = logging.getLogger("scalable.scaling")
 
-#: Seconds that the known work should take, unless its longest call takes longer; a shorter time is
-#: not worth starting workers for. Dask's Adaptive has the same target.
+#: Seconds that the pending calls should take, unless the longest call takes longer. Finishing
+#: sooner is not worth starting workers for. Dask's Adaptive has the same target.
 TARGET_S = 5.0
 #: Number of the latest running times that are kept for each tag.
 KEPT_DURATIONS = 200
 #: Number of the latest decisions that are kept.
 KEPT_DECISIONS = 1000
-#: Maximum accepted running time of a call in seconds; sums of longer ones would lose precision.
+#: Maximum accepted running time of a call in seconds. Sums of longer times would lose precision.
 LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class _Load:
-    """Load of one tag at one moment."""
+    """Pending calls and active workers of one tag at one moment."""
 
     tag: str
-    #: Seconds of each pending call, None if the caller gives none.
+    #: Running time of each pending call in seconds, None if the caller gives no time.
     said: tuple[float | None, ...]
     active: int
-    #: Running times of ended calls.
+    #: Running times of recently ended calls in seconds.
     ended: tuple[float, ...]
 
     @property
@@ -45,7 +45,7 @@ class _Load:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending call, with unknown ones estimated; empty if nothing is known."""
+        """Seconds of each pending call; the mean replaces unknown times; empty if none is known."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -54,22 +54,25 @@ class _Load:
 
 
 class AdaptiveScaler:
-    """Scaler that decides from pending calls and active workers, without access to a cluster.
+    """Scaler that computes worker counts from numbers of calls and workers; it needs no cluster.
 
-    The load of a tag is its pending calls divided by its active workers. Between the thresholds
-    nothing changes. Outside of them the new count brings the load to ``scale_up_threshold`` or, if
-    running times are known, suits the pending worker-seconds. Evaluating the same load again after
-    a decision was applied changes nothing.
+    The load of a tag is its number of pending calls divided by its number of active workers. The
+    worker count changes only if the load is above ``scale_up_threshold`` or below
+    ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If running
+    times are known, the new count finishes the pending calls in about 5 s instead, or in the time
+    of the longest call if that is more. A second evaluation with the decided counts and the same
+    calls changes nothing.
 
     Parameters
     ----------
     min_workers, max_workers
-        Tag -> bounds, both included; other tags range from 0 to unlimited. Bounds also hold during
-        a cooldown.
+        Tag -> minimum or maximum number of workers. Tags without an entry have minimum 0 and no
+        maximum. The bounds also hold during a cooldown.
     scale_up_threshold, scale_down_threshold
-        Pending calls for each active worker.
+        Loads (pending calls per active worker) above and below which the count changes.
     cooldown_seconds
-        Seconds after a change of a tag in which it does not change in the same direction again.
+        Seconds for which a tag's count, after it has grown, does not grow again; the same holds
+        for shrinking.
     clock
         Function that returns monotonic seconds.
 
@@ -81,7 +84,7 @@ class AdaptiveScaler:
     Raises
     ------
     ValueError
-        If bounds or thresholds are contradictory.
+        If a minimum exceeds its maximum, the thresholds are not ascending, or a number is invalid.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class AdaptiveScaler:
         self._reliability = Reliability()
 
     def reset_cooldown(self) -> None:
-        """End all cooldowns: the next evaluation may change any pool."""
+        """End all cooldowns, so that the next evaluation may change any pool."""
         self._changed_at.clear()
 
     def evaluate(
@@ -126,23 +129,24 @@ class AdaptiveScaler:
         active_workers: Mapping[str, int],
         recent_completions: Iterable[Mapping[str, Any]] | None = None,
     ) -> ScaleDecision:
-        """Evaluate the load and return a decision.
+        """Return the decision for the present load, and start the cooldown of each changed tag.
 
         Parameters
         ----------
         pending_tasks
-            One mapping for each call that has not ended, including running ones: ``tag`` and, if
-            known, ``duration`` in seconds.
+            One mapping for each call that waits or runs. Keys: ``tag`` and, if known, ``duration``
+            in seconds.
         active_workers
             Tag -> workers that are connected or starting.
         recent_completions
-            One mapping for each call that ended since the last evaluation: ``tag`` and
-            ``duration_s``. The scaler keeps them.
+            One mapping for each call that ended since the last evaluation. Keys: ``tag`` and
+            ``duration_s``. The scaler remembers the last 200 running times of each tag.
 
         Raises
         ------
         ValueError
-            If a row has no tag, or a count or duration is invalid; the state does not change then.
+            If a mapping has no tag, or a count or duration is invalid. The scaler's state is then
+            unchanged.
         """
         loads = self._loads(list(pending_tasks), active_workers, list(recent_completions or ()))
         now = self._clock()
@@ -202,7 +206,7 @@ class AdaptiveScaler:
         ]
 
     def _count(self, load: _Load, now: float) -> tuple[int, str]:
-        """Return the new worker count of a tag, and the reason of the change."""
+        """Return the new worker count of a tag, and the reason (may be empty without a change)."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
@@ -222,7 +226,7 @@ class AdaptiveScaler:
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
     def _wished(self, load: _Load) -> int:
-        """Return the worker count that suits the load, without bounds."""
+        """Return the worker count that suits the load, before bounds and cooldown are applied."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
             work, longest = sum(durations), max(durations)

@@ -1,6 +1,7 @@
-"""End of known work on connected and starting workers. Pure.
+"""Prediction of the time when known work ends on connected and starting workers. No I/O.
 
-The model treats work as a fluid that the free workers share; only the longest call is indivisible.
+The model treats work as a fluid that the free workers share: it ignores that calls are indivisible,
+except for the longest call.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Maximum number of groups into which arrivals of workers, and of work, are merged; enough for one
-#: decision.
+#: Maximum number of groups into which similar arrival times of workers (or of work) are merged.
+#: More groups would not change a decision.
 GROUPS = 8
 
 
 class Portion(NamedTuple):
-    """Work that becomes ready together: seconds until then, worker-seconds, and longest call."""
+    """Work that becomes ready at the same time.
+
+    The fields are the seconds until the work is ready, its worker-seconds, and the seconds of its
+    longest call.
+    """
 
     ready_s: float
     work_s: float
@@ -36,7 +41,7 @@ class Capacity:
 
     @classmethod
     def of(cls, connected: int, arriving: Sequence[float], more: int, startup_s: float) -> Capacity:
-        """Return the capacity of connected workers, starting ones, and ones requested now.
+        """Return the capacity of connected workers, starting workers and workers requested now.
 
         Parameters
         ----------
@@ -56,12 +61,12 @@ class Capacity:
         return cls(tuple(sorted(steps)))
 
     def done_s(self, work_s: float, since_s: float = 0.0) -> float:
-        """Return the seconds from now until work is done; inf without workers.
+        """Return the seconds from now until some work is done; inf without workers.
 
         Parameters
         ----------
         work_s
-            Worker-seconds.
+            Worker-seconds of the work.
         since_s
             Seconds from now until the work is ready.
         """
@@ -81,29 +86,29 @@ class Capacity:
     def queue_s(
         self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
-        """Return the total waiting time of a stream's calls, and the time when none waits any more.
+        """Return the total waiting time of a stream's calls, and the time until the queue is empty.
 
-        Counted are the queued calls and those that arrive until the queue is empty. A worker that
-        joins starts a call at once, and every worker starts one for each call that ends; the model
-        treats calls as a fluid.
+        A stream is a pool's work if more calls may arrive at any time. The total covers the queued
+        calls and all calls that arrive until the queue is empty. A worker starts a call when it
+        joins and whenever one of its calls ends. The model treats calls as a fluid.
 
         Parameters
         ----------
         calls
-            Queued calls, as the number of workers that they fill.
+            Number of workers that the queued calls would fill.
         call_s
-            Seconds of a call.
+            Running time of a call in seconds.
         busy
             Number of connected workers that run calls.
         rate
-            Function from seconds from now to the calls that arrive per second then. After the last
-            worker has joined, the rate is taken to stay constant.
+            Function that takes seconds from now and returns the calls that arrive per second at
+            that time. After the last worker has joined, the rate counts as constant.
 
         Returns
         -------
         tuple
-            Total waiting seconds of all calls, and seconds from now until none waits; both inf if
-            more calls arrive than the workers can run.
+            Total waiting seconds of all calls, and seconds from now until no call waits; both inf
+            if more calls arrive than the workers can run.
         """
         queue, at, workers, waited = calls, 0.0, 0.0, 0.0
         for start, count in self.steps:
@@ -121,21 +126,21 @@ class Capacity:
 
 
 def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
-    """Return the seconds waited and the queue after a time of constant growth (or shrinkage)."""
+    """Return the total seconds waited and the queue after it grew or shrank at a constant rate."""
     if queue + grows * seconds >= 0:
         return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
     return waited + queue**2 / -grows / 2, 0.0
 
 
 def _merged(times: Sequence[float]) -> list[tuple[float, float]]:
-    """Return pairs (mean time, count) of at most :data:`GROUPS` groups of neighbouring times."""
+    """Merge ascending times into at most :data:`GROUPS` pairs (mean time, number of times)."""
     size = max(1, -(-len(times) // GROUPS))
     chunks = (times[i : i + size] for i in range(0, len(times), size))
     return [(sum(chunk) / len(chunk), float(len(chunk))) for chunk in chunks]
 
 
 def merged(portions: Iterable[Portion]) -> list[Portion]:
-    """Merge portions with similar times into at most :data:`GROUPS`, the soonest first."""
+    """Merge portions with similar times; return at most :data:`GROUPS`, the soonest first."""
     ordered = sorted(portions)
     size = max(1, -(-len(ordered) // GROUPS))
     chunks = (ordered[i : i + size] for i in range(0, len(ordered), size))
@@ -152,15 +157,16 @@ def merged(portions: Iterable[Portion]) -> list[Portion]:
 def finish_s(capacity: Capacity, portions: Sequence[Portion]) -> float:
     """Return the seconds from now until all the work is done.
 
-    The work that becomes ready from some moment on is done after that moment. Each moment so gives
-    an earliest end; the result is the latest of them.
+    For each portion there is an earliest end: this portion and all later portions cannot be done
+    before the workers have had time for their work since the portion became ready. The result is
+    the latest of these ends.
 
     Parameters
     ----------
     capacity
         Number of workers over time.
     portions
-        Work, the soonest first.
+        Portions of the work, the soonest first.
     """
     latest, after = 0.0, 0.0
     first = capacity.steps[0][0] if capacity.steps else float("inf")

@@ -1,7 +1,7 @@
-"""Prediction of the end of pending calls, with its reliability. Pure.
+"""Prediction of the time when pending calls end, and of its reliability. No I/O.
 
-Unknown running times are drawn from those of recently ended calls. Each call, in order, goes to the
-worker that is free first.
+An unknown running time is drawn at random from the running times of recently ended calls. Calls are
+placed in order, each on the worker that becomes free first.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from statistics import median, stdev
 from typing import NamedTuple
 
-#: A prediction holds if the actual time divided by the predicted time is in this range.
+#: A prediction counts as correct if actual time / predicted time is in this range.
 BAND = (0.8, 1.25)
-#: Number of calls that are placed one by one; those before them are spread evenly over the workers.
+#: Number of calls, at the end of a queue, that are placed one by one. Earlier calls are spread
+#: evenly over the workers.
 PLACED_CALLS = 1000
 #: Maximum number of placements of calls for one prediction.
 PLACEMENTS = 6_000
-#: Standard deviation of the logarithms of running times if nothing is known, and the weight of that
-#: assumption as a number of ended calls.
+#: Assumed standard deviation of the logarithms of running times, and the number of ended calls that
+#: weigh as much as this assumption.
 ASSUMED_SPREAD, ASSUMED_WEIGHT = 0.6, 1.0
-#: Standard deviation of the logarithms of running times that the caller states.
+#: Assumed error of running times that the caller states: standard deviation of their logarithms.
 STATED_SPREAD = 0.5
-#: Number of judged predictions that weighs as much as the calculated probability.
+#: Number of past predictions that together weigh as much as the calculated probability.
 CALCULATION_WEIGHT = 5.0
 
 
@@ -36,7 +37,7 @@ class Pending:
     Attributes
     ----------
     stated
-        Running time of each call in seconds, None if the caller gives none.
+        Running time of each call in seconds, None if the caller gives no time.
     ended
         Running times of calls that ended lately, in seconds.
     workers
@@ -54,7 +55,7 @@ class Pending:
 
     @property
     def samples(self) -> Sequence[float]:
-        """Running times from which unknown ones are drawn."""
+        """Running times from which unknown running times are drawn."""
         return self.ended or [d for d in self.stated if d is not None]
 
 
@@ -64,14 +65,14 @@ def all_known(pending: Pending) -> bool:
 
 
 class Prediction(NamedTuple):
-    """Predicted seconds, and the probability that the prediction holds."""
+    """Predicted seconds (None if unknown) and the probability that the prediction is correct."""
 
     seconds: float | None
     confidence: float
 
 
 def predict(pools: Sequence[Pending]) -> Prediction:
-    """Predict the end of the last pending call.
+    """Predict the seconds until the last pending call of all pools has ended.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def _draw(pool: Pending, source: random.Random) -> float:
 
 
 def _doubtful(pool: Pending, source: random.Random) -> float:
-    """Return the same seconds with random errors of the running times: of their mean and spread."""
+    """Return the result of :func:`_draw` with random errors of all running times."""
     spread, seen = _spread(pool.ended), len(pool.ended)
     missing = math.sqrt(max(0.0, spread**2 - _observed_spread(pool.ended) ** 2))
     stated = min(spread, STATED_SPREAD)
@@ -125,14 +126,14 @@ def _observed_spread(ended: Sequence[float]) -> float:
 
 
 def _spread(ended: Sequence[float]) -> float:
-    """Return the same deviation, closer to the assumed one the fewer calls have ended."""
+    """Return a mean of the observed and the assumed deviation, weighted by the ended calls."""
     count = max(0, len(ended) - 1)
     total = ASSUMED_WEIGHT * ASSUMED_SPREAD**2 + count * _observed_spread(ended) ** 2
     return math.sqrt(total / (ASSUMED_WEIGHT + count))
 
 
 def _placed(lengths: Sequence[float], workers: int) -> float:
-    """Return the seconds until all calls have ended; each goes to the worker that is free first."""
+    """Return the seconds until all calls end if each goes to the worker that is free first."""
     early, late = lengths[:-PLACED_CALLS], lengths[-PLACED_CALLS:]
     free = [sum(early) / workers] * min(workers, len(late))
     for length in late:
@@ -142,7 +143,7 @@ def _placed(lengths: Sequence[float], workers: int) -> float:
 
 @dataclass
 class Reliability:
-    """Share of predictions that held; predictions before new work arrived are not counted."""
+    """Share of past predictions that were correct; new calls void the prediction before them."""
 
     held: int = 0
     judged: int = 0
@@ -150,7 +151,7 @@ class Reliability:
     _seen: tuple[float, int] = field(default=(0.0, 0), init=False)
 
     def look(self, pending: int, now: float) -> None:
-        """Record the number of pending calls.
+        """Record the number of pending calls, and judge the kept prediction when none is left.
 
         Parameters
         ----------
@@ -164,7 +165,7 @@ class Reliability:
             self._open = None
         elif pending == 0 and self._open is not None:
             since, predicted = self._open
-            # The last call ended between this call of the method and the one before.
+            # The last call ended between the previous call of this method and the present one.
             actual = (last + now) / 2 - since
             self.judged += 1
             self.held += BAND[0] * predicted <= actual <= BAND[1] * predicted
@@ -172,11 +173,11 @@ class Reliability:
         self._seen = now, pending
 
     def note(self, predicted: float | None, now: float) -> None:
-        """Keep a prediction until the pending calls have ended."""
+        """Keep a prediction until the pending calls have ended, unless one is kept already."""
         if predicted and self._open is None:
             self._open = now, predicted
 
     def adjusted(self, confidence: float) -> float:
-        """Return a calculated probability corrected by the share of predictions that held."""
+        """Return a calculated probability, corrected by the share of correct past predictions."""
         total = CALCULATION_WEIGHT * confidence + self.held
         return total / (CALCULATION_WEIGHT + self.judged)

@@ -1,4 +1,4 @@
-"""Decision of the adaptive scaler: changes of pools and their reasons."""
+"""`ScaleDecision`: the changes of worker counts that the adaptive scaler decides."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ScaleDecision:
-    """Numbers of workers to add to pools and to remove from them.
+    """Decision of the adaptive scaler: workers to add to pools and to remove from pools.
 
     Attributes
     ----------
     workers_to_add, workers_to_remove
         Tag -> workers, at least one; tags without a change are not included.
     reasoning
-        Reasons as text.
+        Reasons of the decision, as text.
     confidence
         Probability, 0 to 1, that the work ends within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
@@ -25,8 +25,8 @@ class ScaleDecision:
     timestamp
         Time of the decision in epoch seconds.
     active_workers
-        Tag -> active workers that the decision is based on. Workers that were requested since are
-        subtracted from the workers to add.
+        Tag -> number of active workers that the decision is based on. Workers that were requested
+        after this number was counted are subtracted from the workers to add.
     """
 
     workers_to_add: Mapping[str, int] = field(default_factory=dict)
@@ -49,12 +49,12 @@ class ScaleDecision:
         return {**self.workers_to_add, **less}
 
     def counts(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return tag -> wanted workers after the decision.
+        """Return tag -> number of wanted workers after the decision is carried out.
 
         Parameters
         ----------
         wanted
-            Tag -> workers that are wanted now, for each tag of the decision.
+            Tag -> number of workers that are wanted now; it must contain each changed tag.
         """
         return {tag: self._count(tag, wanted[tag], change) for tag, change in self.changes.items()}
 

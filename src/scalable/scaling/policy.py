@@ -1,7 +1,10 @@
-"""Policy of adaptive pools. Pure.
+"""Policy that decides the worker count of an adaptive pool. No I/O.
 
-The policy requests workers while the time that they save is worth their cost, including their
-start-up time, and releases idle workers once keeping them costs more than starting others later.
+The policy requests workers as long as the time that they save is worth their cost, including their
+start-up time. It releases idle workers when keeping them costs more than starting others later.
+
+A pool's calls are either a graph, of which all calls are known, or a stream: calls that arrive over
+time.
 """
 
 from __future__ import annotations
@@ -21,38 +24,40 @@ from scalable.scaling.task_model import TaskModel
 logger = logging.getLogger("scalable.scaling")
 
 PoolObjective = Literal["cost", "balance", "time"]
-#: Weight of time against cost, 0 to 1.
+#: Objective -> weight of time against cost, 0 (only cost counts) to 1 (only time counts).
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
-#: Ratio between neighbouring numbers of added workers that are compared.
+#: Ratio between a tried number of added workers and the next one.
 STEP_RATIO = 1.25
-#: Seconds for which idle workers of a stream are kept, because the next calls may arrive.
+#: Maximum seconds for which idle workers of a stream, except the last, are kept for next calls.
 SHORT_HOLD_S = 3.0
-#: Maximum start-up time in seconds of workers that count as quick to start.
+#: Maximum start-up time in seconds with which workers count as quick to start.
 QUICK_START_S = 15.0
-#: Maximum idle time in seconds of workers that are quick to start.
+#: Maximum idle time in seconds, by default, of workers that are quick to start.
 QUICK_HOLD_S = 45.0
 _INF = float("inf")
 
 
 def look_every_s(startup_s: float) -> float:
-    """Return the interval between decisions in seconds, longer for long start-up times."""
+    """Return the seconds between two decisions: a tenth of the start-up time, within 1 s to 5 s."""
     return min(5.0, max(1.0, startup_s / 10))
 
 
 class PoolScaler:
-    """Policy for the worker count of one pool; one object for each pool.
+    """Policy for the worker count of one pool; each pool needs its own object.
 
     Parameters
     ----------
     objective
-        Quantity to minimize: "cost", "time", or for "balance" their product.
+        "balance" minimizes the product of time and cost; "time" and "cost" give one of them more
+        weight, see :data:`TIME_WEIGHTS`.
     hysteresis
-        Minimum relative improvement of a change.
+        Minimum relative improvement for which the count changes: 0.005 is 0.5 %.
     deadline_s
-        Time, on the clock of ``view.now``, until which the known calls should end at any cost.
+        Time, on the clock of ``view.now``, by which the known calls should end at any cost. None
+        for no deadline.
     longest_idle_s
-        Maximum idle seconds of workers above the minimum. By default it is 45 s for workers that
-        start within seconds, and unlimited for others as long as keeping them pays.
+        Maximum seconds for which a stream keeps idle workers. The default None means 45 s if
+        workers start within 15 s, otherwise no maximum. Idle workers may be released earlier.
 
     Raises
     ------
@@ -82,23 +87,23 @@ class PoolScaler:
         self.longest_idle_s = longest_idle_s
         self._weight = TIME_WEIGHTS[objective]
         self._rate = ArrivalRate()
-        #: Times since which workers are idle, the longest idle first.
+        #: Time since which each idle worker is idle, the longest idle worker first.
         self._idle_since: list[float] = []
         self._quiet_since: float | None = None
         self._gaps: deque[float] = deque(maxlen=KEPT_GAPS)
         self._periods = 0
-        #: Mean seconds of a call when calls were last known.
+        #: Mean running time in seconds of the calls that were known last.
         self._call_s = 1.0
-        #: Call-seconds of ready calls, and billed worker-seconds, until the last decision.
+        #: Sums until the last decision: seconds that calls waited or ran; billed worker-seconds.
         self._sojourn_s = self._paid_s = 0.0
         self._last: tuple[float, int] | None = None
-        #: Time of the first call.
+        #: Time at which the first call was ready.
         self._began: float | None = None
-        #: Time since which too many workers are starting.
+        #: Time since which more workers are starting than needed.
         self._surplus_since: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """Return the wanted count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the wanted worker count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         load = load_of(view, model)
         self._remember(view, load)
         on_way = delays_s(view)
@@ -135,9 +140,9 @@ class PoolScaler:
     def _left_of_graph(
         self, view: PoolView, load: Load, kept: int, count: int, on_way: Sequence[float]
     ) -> int:
-        """Return the number of a graph's workers that stay, from those to keep and those in use."""
+        """Return the number of connected and starting workers that a graph keeps."""
         connected = view.busy + view.idle
-        # If connected workers idle, no call waits for a starting one.
+        # If some connected workers are idle, no call waits for a starting worker.
         if kept >= connected:
             kept += min(len(on_way), max(0, count - kept))
         # Workers that the next decision would request again are not released.
@@ -146,9 +151,10 @@ class PoolScaler:
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Reduce the count; starting workers go only after two decisions agree.
+        """Return the count and its reason; cancel starting workers only at the second decision.
 
-        Cancelling a starting worker loses its place in a queue.
+        A cancelled worker loses its place in the queue of a batch system, so one decision alone
+        does not cancel it, unless the total exceeds the maximum.
         """
         if count == total or not view.arriving:
             self._surplus_since = None
@@ -185,7 +191,7 @@ class PoolScaler:
             self._quiet_since = view.now
 
     def _kept(self, view: PoolView, load: Load) -> int:
-        """Return the number of connected workers to keep for the next calls."""
+        """Return the number of busy workers and of idle workers to keep for the next calls."""
         taken = min(view.idle, -(-load.queued // view.slots))
         if view.graph:
             return view.busy + self._awaited(view, load, taken)
@@ -200,10 +206,10 @@ class PoolScaler:
         return self._weight / max(1e-9, 1 - self._weight)
 
     def _awaited(self, view: PoolView, load: Load, taken: int) -> int:
-        """Return the number of idle workers of a graph to keep for calls that become ready soon.
+        """Return the number of idle workers to keep for calls of a graph that become ready soon.
 
         Keeping ``n`` workers costs ``n`` times the seconds until the calls are ready. Releasing
-        them costs their later starts, and delays the graph by the rest of the start-up time.
+        ``n`` workers costs ``n`` starts later, and the graph waits for these starts.
         """
         elapsed = view.now - (self._began if self._began is not None else view.now)
         parallel = (self._paid_s + load.work_s) / max(elapsed + load.end_s, 1e-3)
@@ -218,15 +224,16 @@ class PoolScaler:
         return keep
 
     def _exchange(self) -> float:
-        """Return the worker-seconds that are worth one second of a call's waiting time.
+        """Return the number of worker-seconds that is worth one second of a call's waiting time.
 
-        The ratio follows from the effect of both on the minimized value, given the past spending.
+        Both change the minimized value (see :meth:`_value`) by the same amount, given the time and
+        cost of the past.
         """
         spent = self._paid_s / self._sojourn_s if self._sojourn_s else 1.0
         return self._odds() * spent
 
     def _holds(self, view: PoolView) -> tuple[float, float]:
-        """Return the seconds for which idle workers of a stream are kept: any, and the last one."""
+        """Return the seconds for which a stream keeps an idle worker, and its last idle worker."""
         calls = view.submitted / max(1, self._periods) / view.slots
         saved = served_s(self._call_s, calls, view.startup_s)
         last = hold_s(self._gaps, view.billed_startup_s + self._exchange() * saved)
@@ -237,7 +244,7 @@ class PoolScaler:
         return min(hold, limit), min(last, limit)
 
     def _standing(self, view: PoolView, ahead_s: float) -> int:
-        """Return the number of workers for the arrival rate of a stream in ``ahead_s`` seconds."""
+        """Return the number of workers for a stream's arrival rate ``ahead_s`` seconds from now."""
         rate = 0.0 if view.graph else self._rate.at(ahead_s)
         if rate <= 0:
             return 0
@@ -263,7 +270,7 @@ class PoolScaler:
             most = max(connected, min(most, view.maximum))
         if not most:
             return 0, "no workers are allowed"
-        # Compared counts do not depend on earlier decisions: repeating one changes nothing.
+        # The compared counts do not depend on earlier decisions: a repeated decision is the same.
         counts = {*_steps(connected, max(most, now)), most, now} - ({0} if not now else set())
         values = {c: self._value(view, load, connected, on_way, c) for c in counts}
         current = values.get(now, _INF)
@@ -272,7 +279,7 @@ class PoolScaler:
             return most, f"{most} workers, the useful maximum, for more calls than they can run"
         if self.deadline_s is not None:
             best = max(best, self._in_time(view, load, connected, on_way, most))
-        # Past spending makes every change look small, so the threshold shrinks with it.
+        # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         if self.deadline_s is None and current - values[best] <= self.hysteresis * known:
             return now, "no other count is sufficiently better"
@@ -286,7 +293,7 @@ class PoolScaler:
         on_way: Sequence[float],
         most: int,
     ) -> int:
-        """Return the fewest workers that end the known work by the deadline, or the maximum."""
+        """Return the fewest workers, at most ``most``, that finish the work by the deadline."""
         assert self.deadline_s is not None
         left = self.deadline_s - view.now
         low, high = 0, most
@@ -308,14 +315,14 @@ class PoolScaler:
         return 0.0 if view.graph else self._rate.at(ahead_s) / view.slots
 
     def _queue_then(self, view: PoolView, load: Load, connected: int) -> int:
-        """Return the workers that queued calls can use once a newly requested one connects."""
+        """Return the workers that the queue can use when a worker requested now connects."""
         queue = load.queued / view.slots
         middle = self._inflow(view, view.startup_s / 2)
         queue += (middle - connected / load.call_s) * view.startup_s
         return max(-(-load.queued // view.slots), math.ceil(queue))
 
     def _queue_s(self, view: PoolView, load: Load, capacity: Capacity) -> tuple[float, float]:
-        """Return the total waiting time of a stream's calls, and the seconds until none waits."""
+        """Return the total waiting seconds of queued calls, and the seconds until no call waits."""
         return capacity.queue_s(
             load.queued / view.slots,
             load.queued_s,
@@ -335,10 +342,10 @@ class PoolScaler:
     def _value(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
-        """Return the value to minimize: the weighted logarithms of time and cost.
+        """Return the value to minimize: the weighted sum of the logarithms of time and cost.
 
-        For a stream they cover all past calls, the present calls, and the calls that arrive until
-        a worker requested now has connected.
+        For a stream, time and cost cover all past calls, the present calls, and the calls that
+        arrive until a worker requested now has connected.
         """
         new = max(0, count - connected)
         cost = load.work_s + new * view.billed_startup_s
@@ -367,7 +374,7 @@ class PoolScaler:
 
 
 def _free(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Return whether starting workers will not be billed for some time.
+    """Return whether it is certain that starting workers are not billed yet.
 
     Start-up times vary, so billing may begin in the second half of a start.
     """
@@ -375,7 +382,7 @@ def _free(view: PoolView, expected_s: Sequence[float]) -> bool:
 
 
 def _steps(low: int, high: int) -> list[int]:
-    """Return counts from low to high, both included, with growing steps."""
+    """Return counts from ``low`` to ``high``, both included, at growing distances."""
     counts, count, step = [low], low, 1.0
     while (count := low + round(step)) < high:
         counts.append(count)

@@ -1,4 +1,4 @@
-"""Known work of a pool at one moment. Pure."""
+"""Known work of a pool at one moment. No I/O."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 @dataclass(frozen=True)
 class Load:
-    """Known work of a pool, in worker-seconds."""
+    """Known work of a pool: its running, queued and expected calls."""
 
-    #: Work that is ready, or will be before a worker requested now connects; seconds of later work.
+    #: Work that is ready now, or becomes ready before a worker requested now would connect.
     portions: tuple[Portion, ...]
+    #: Seconds from the moment when the first later work is ready until all later work has ended.
     rest_s: float
-    #: Number of calls that run or could run, and number of calls that wait for a worker.
+    #: Number of calls that run or wait for a worker, and number of calls that wait for a worker.
     ready: int
     queued: int
-    #: Number of ready calls and of calls that become ready before a worker requested now connects.
+    #: ``ready``, plus the calls that become ready before a worker requested now would connect.
     useful: int
+    #: Worker-seconds of all known calls.
     work_s: float
-    #: Seconds from now until the work ends with as many workers as it can use.
+    #: Seconds from now until the work ends if no call has to wait for a worker.
     end_s: float
-    #: Mean seconds of a call, and of a queued call.
+    #: Mean running time in seconds of all known calls, and of the queued calls.
     call_s: float
     queued_s: float
 
@@ -78,11 +80,11 @@ def load_of(view: PoolView, model: TaskModel) -> Load:
 
 
 def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
-    """Return the mean seconds of a kind's calls; the estimate from running calls is limited.
+    """Return the mean running time of a kind's calls in seconds; running calls count as well.
 
-    Time on test assumes that calls end at random moments. If all calls take equally long and many
-    started together, the estimate is far too high until the first one ends. The limit is twice the
-    longest time that a call has run.
+    :meth:`TaskModel.mean_s` assumes that calls end at random moments. If all calls take equally
+    long and many of them started together, its estimate is far too high until the first call ends.
+    The estimate is therefore limited to twice the longest time that a call has run.
     """
     plain = model.mean_s(kind)
     if not running:

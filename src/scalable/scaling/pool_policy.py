@@ -1,4 +1,4 @@
-"""Input and result of a policy for one pool, the same for live pools and in the simulator."""
+"""Interface of a policy for one pool; live pools and the simulator use the same interface."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 @dataclass(frozen=True)
 class PoolView:
-    """State of one pool at one moment. Lengths of time are in seconds.
+    """State of one pool at one moment: the input of a policy. All times are in seconds.
 
     Attributes
     ----------
     now
         Monotonic time.
     minimum, maximum
-        Bounds of the worker count; ``maximum`` None means no maximum.
+        Bounds of the worker count. If ``maximum`` is None there is no maximum.
     slots
-        Number of calls that one worker runs at once.
+        Number of slots of one worker; each slot runs one call at a time.
     wanted
         Number of workers that are wanted now.
     busy, idle
-        Numbers of connected workers that are not leaving: with and without calls.
+        Number of connected workers with calls, and without calls. Workers that are leaving do not
+        count.
     arriving
-        Time since each worker that has not connected yet was requested.
+        For each starting worker the time since it was requested.
     queued
-        Kind -> number of ready calls that do not run yet.
+        Kind of call -> number of ready calls that do not run yet.
     running
-        Kind -> time that each running call has run.
+        Kind of call -> time that each running call has run.
     coming
-        Calls that wait for others, as (expected time until they are ready, kind, number), the
-        soonest first.
+        Calls that wait for other calls, as tuples (expected time until these calls are ready,
+        kind, number of calls), the soonest first.
     submitted
-        Number of all calls that the pool has received, ended ones included.
+        Number of all calls that the pool has received, including ended calls.
     graph
-        Whether the known calls are taken to be all calls. Otherwise they are an open stream: more
-        calls may arrive at any time.
+        Whether the known calls count as all calls that will ever come (a graph). If False, they
+        are a stream: more calls may arrive at any time.
     startup_s
-        Learned time from the request of a worker until it connects.
+        Expected time from the request of a worker until it connects.
     billed_startup_s
         Part of the start-up time that is billed.
     billed_least_s
@@ -67,7 +68,7 @@ class PoolView:
 
 @dataclass(frozen=True)
 class PoolDecision:
-    """Decided worker count of a pool, its reason, and the seconds until the known calls end."""
+    """Result of a policy: worker count, reason, and predicted seconds until the known calls end."""
 
     workers: int
     reason: str
@@ -75,18 +76,18 @@ class PoolDecision:
 
 
 class PoolPolicy(Protocol):
-    """Policy for the worker count of one pool; one object for each pool, which may keep state."""
+    """Policy for the worker count of one pool; each pool has its own object with its own state."""
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
         """Return the total number of workers that the pool should have from now on.
 
-        The count is at least ``view.busy``, unless ``view.maximum`` is less: busy workers are not
-        removed.
+        Busy workers are not removed: the count is at least ``view.busy``, unless ``view.maximum``
+        is less.
 
         Parameters
         ----------
         view
             State of the pool.
         model
-            Model of the running times of its calls; it has observed the ended ones.
+            Model of the running times of the pool's calls; it has already observed the ended calls.
         """

@@ -1,4 +1,8 @@
-"""Expected times at which the blocked calls of a graph become ready. Pure, with bounded cost."""
+"""Expected times at which the blocked calls of a graph become ready. No I/O.
+
+A call is blocked while calls that it depends on have not ended. The number of examined calls is
+limited, so that the time of a prediction is bounded.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from scalable.scaling.task_model import Kind, TaskModel
 
-#: Maximum number of blocked calls that are examined, those that become ready first.
+#: Maximum number of blocked calls that are examined, from the first calls of the graph on.
 LARGEST_LOOK = 10_000
-#: Relative width of the time intervals from now; calls of a kind that become ready in the same
-#: interval are one entry.
+#: Relative width of a time interval. Calls of one kind that become ready in the same interval are
+#: combined into one entry.
 RESOLUTION = 0.1
 
 #: Component -> (seconds from now, kind, count), the soonest first; see ``PoolView.coming``.
@@ -24,7 +28,7 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 class Slots(NamedTuple):
-    """Slots of a component: number of calls at once, and seconds until the first slot exists."""
+    """Number of calls that a pool runs at once, and seconds until its first worker connects."""
 
     width: int
     begin_s: float = 0.0
@@ -32,7 +36,7 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphView(Generic[Id]):
-    """Calls of a graph that have not ended; the caller chooses the ids.
+    """Calls of a graph that have not ended. The caller chooses the ids of the calls.
 
     Attributes
     ----------
@@ -41,8 +45,8 @@ class GraphView(Generic[Id]):
     queued
         Id -> kind of a ready call that does not run yet, in the order of execution.
     blocked
-        Id -> kind of the call, and ids of the calls that it waits for. Ids that are not in this
-        view are taken to be ended calls.
+        Id -> kind of the call, and ids of the calls that it waits for. Ids that are in none of the
+        three attributes count as ended calls.
     """
 
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
@@ -58,22 +62,24 @@ def coming(
 ) -> Coming:
     """Return the times at which blocked calls are expected to become ready.
 
-    A call is ready when the last call that it waits for has ended. Calls that wait for one with a
-    guessed running time are left out: workers should not be paid because of a guess.
+    A call is ready when the last call that it waits for has ended. If one of these calls has a
+    guessed running time, the result omits the waiting call: a guess does not justify paid workers.
 
-    Calls that become ready while others are queued start after the calls that are queued in their
-    pool now. They do not wait for each other, so distant times are early rather than late.
+    A blocked call is assumed to start when it is ready and the last call that is queued in its pool
+    now has started. Blocked calls are assumed not to compete for workers with each other, so times
+    in the distant future are too early rather than too late.
 
     Parameters
     ----------
     graph
         Calls of the graph.
     model
-        Model of their running times.
+        Model of the running times of the calls.
     slots
-        Component -> its slots; a component without an entry always has a free slot.
+        Component -> slots of its workers. A component without an entry always has a free slot.
     limit
-        Maximum number of blocked calls to examine; calls that wait for further ones are left out.
+        Maximum number of blocked calls to examine. The result omits calls that depend on others
+        beyond this number.
     """
     means: dict[Kind, float] = {}
     known: dict[Kind, bool] = {}
@@ -113,9 +119,10 @@ def coming(
 
 @dataclass
 class _Group(Generic[Id]):
-    """Calls that wait for the same calls, which one shared object lists.
+    """Blocked calls that wait for the same calls, given by one shared list object.
 
-    A stage of many calls that follow another stage is so examined once, not once for each call.
+    If many calls wait for the same many calls, their list is examined once instead of once per
+    waiting call.
     """
 
     calls: list[Id] = field(default_factory=list)
@@ -126,7 +133,7 @@ class _Group(Generic[Id]):
 def _waiting(
     graph: GraphView[Id], ends: Mapping[Id, float]
 ) -> tuple[list[_Group[Id]], dict[Id, list[_Group[Id]]]]:
-    """Return the groups of blocked calls, and the groups that wait for each blocked call."""
+    """Return all groups of blocked calls, and for each blocked call the groups that wait for it."""
     groups: dict[int, _Group[Id]] = {}
     dependents: dict[Id, list[_Group[Id]]] = defaultdict(list)
     for call, (_, others) in graph.blocked.items():
@@ -150,7 +157,7 @@ def _under_way(
     length_s: Callable[[Kind], float],
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
-    """Return the ends of running and queued calls, and the last start of each component."""
+    """Return the expected end of each running or queued call, and when each queue is empty."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():

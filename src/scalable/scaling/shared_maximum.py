@@ -1,4 +1,4 @@
-"""Division of a common maximum of workers among pools. Pure."""
+"""Division of workers among pools that share a maximum. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """Claim of one pool to workers.
+    """Number of workers that one pool needs and wishes.
 
     Attributes
     ----------
@@ -15,7 +15,7 @@ class Claim(NamedTuple):
         Number of workers that the pool keeps in any case: the larger of its
         minimum and its busy workers.
     wished
-        Number of workers that the pool should have.
+        Number of workers that the pool should have if the common maximum allows it.
     work_s
         Pending work of the pool in worker-seconds.
     """
@@ -26,11 +26,11 @@ class Claim(NamedTuple):
 
 
 def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
-    """Divide a maximum among pools and return pool -> workers.
+    """Return pool -> number of workers, so that all pools together keep to a maximum.
 
-    Every pool gets its ``least``, even if their sum exceeds the maximum. Each further worker goes
-    to a pool that has none and wishes some, otherwise to the pool with the most work per worker.
-    Ties go in the order of the claims.
+    Every pool gets its ``least``, even if the sum exceeds the maximum. Further workers go, one by
+    one, only to pools below their ``wished``: first to pools without workers, then to the pool with
+    the most work per worker. Of equal pools the first in ``claims`` gets the worker.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""Worker counts for a stream of calls whose next calls are not known. Pure.
+"""Worker counts for a stream: calls that arrive over time and are not known in advance. No I/O.
 
-Waiting times follow from queueing theory (Erlang 1917). The time for which an idle worker is kept
-follows from the observed gaps, as in the ski-rental problem (Karlin et al. 1990) with the gaps' own
-distribution.
+Waiting times are computed by queueing theory (Erlang 1917). The time for which an idle worker is
+kept is computed from the observed gaps between calls. This is the ski-rental problem (Karlin et al.
+1990) with the observed distribution of gaps.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import fmean, median
 
-#: Initial width in seconds of the bins in which arrivals are counted; wider for rare calls.
+#: Initial width in seconds of the bins in which arriving calls are counted. Rare calls get wider
+#: bins.
 BIN_S = 15.0
 KEPT_BINS = 48
-#: Minimum number of bins, and of bins with a call, for an estimate of the rate.
+#: Minimum number of bins, and minimum number of bins with a call, for an estimate of the rate.
 LEAST_BINS = 4
 LEAST_FILLED = 3
-#: Bins are widened until this number of them have calls.
+#: Bins are widened until at least this number of bins contain calls.
 ENOUGH_FILLED = 8
-#: Maximum count of a bin relative to the median of the bins with calls: a burst is not a rate.
+#: Limit of a bin's count, as a multiple of the median count of bins with calls. It keeps a burst
+#: from being taken for a rate.
 LARGEST_BIN = 3.0
 KEPT_GAPS = 50
 
 
 class ArrivalRate:
-    """Estimate of the calls that arrive per second, from their total number at several moments.
+    """Estimate of the calls that arrive per second, from the total number of calls over time.
 
-    The estimate is a straight line through the latest bins. Its slope is reduced by the share that
-    chance explains, as the counts of a steady stream follow Poisson's distribution.
+    The estimate is a straight line, fitted to the numbers of calls in the latest time bins. The
+    slope is reduced by the share that chance would explain in a steady stream, in which the numbers
+    follow a Poisson distribution.
     """
 
     def __init__(self) -> None:
@@ -47,7 +50,7 @@ class ArrivalRate:
             return
         fitted = False
         while now - self._start >= self._width:
-            # Calls since the previous record belong to the first bin that ended since.
+            # Calls since the previous record are counted in the first bin that ended since then.
             self._bins.append(submitted - self._counted)
             self._counted = submitted
             self._start += self._width
@@ -77,20 +80,20 @@ class ArrivalRate:
         return max(0.0, level) / self._width, slope / self._width**2
 
     def at(self, ahead_s: float) -> float:
-        """Return the calls per second in ``ahead_s`` seconds; 0 without enough observations."""
+        """Return the calls per second expected in ``ahead_s`` seconds; 0 if too few are known."""
         level, slope = self._line
         return max(0.0, level + slope * ahead_s)
 
 
 def waiting_share(workers: int, load: float) -> float:
-    """Return the share of calls that wait: Erlang's C, computed by the recursion for Erlang's B.
+    """Return the share of calls that have to wait for a worker (Erlang's C formula).
 
     Parameters
     ----------
     workers
-        Number of workers, above ``load``.
+        Number of workers; it must exceed ``load``.
     load
-        Calls per second times seconds of a call.
+        Calls per second times the running time of a call in seconds.
     """
     blocked = 1.0
     for count in range(1, workers + 1):
@@ -101,22 +104,22 @@ def waiting_share(workers: int, load: float) -> float:
 def standing_workers(
     rate: float, length_s: float, startup_s: float, billed_s: float, weight: float
 ) -> int:
-    """Return the number of workers to keep for a stream; 0 if one worker per call is better.
+    """Return the number of workers to keep for a stream; 0 if a new worker per call is better.
 
     The result minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a call. With ``n``
-    workers a call waits according to Erlang's formula and costs ``n / rate``. Without workers it
-    waits for the start of one and pays for it.
+    workers, a call waits according to Erlang's formula and costs ``n / rate`` worker-seconds.
+    Without workers, each call waits for the start of a worker and pays for this start.
 
     Parameters
     ----------
     rate
         Calls per second.
     length_s
-        Seconds of a call.
+        Running time of a call in seconds.
     startup_s, billed_s
-        Seconds of a worker's start, and the billed part of them.
+        Seconds that the start of a worker takes, and the billed part of these seconds.
     weight
-        Weight of time against cost, 0 to 1.
+        Weight of time against cost: 0 if only cost counts, 1 if only time counts.
     """
     load = rate * length_s
     if load <= 0:
@@ -139,14 +142,17 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
 def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
     """Return the seconds for which the last idle worker of a stream is kept.
 
-    The result is the time with the lowest total cost for the observed gaps. If that time covers
-    all gaps, or there are none, the worker is kept until idling has cost as much as a start: the
-    cost is then at most twice the lowest possible one.
+    The best time is the time that would have cost least in the past gaps. If it is shorter than the
+    longest gap, it is the result. Otherwise the result is the larger of ``start_worth_s`` and 1.1
+    times the longest gap. Without past gaps the result is ``start_worth_s``.
+
+    With the result ``start_worth_s``, a gap costs at most twice as much as with knowledge of its
+    length. With a longer result ``h``, it costs at most ``1 + h / start_worth_s`` times as much.
 
     Parameters
     ----------
     gaps
-        Lengths of past gaps between calls, in seconds.
+        Lengths of past gaps, in which no call was waiting or running, in seconds.
     start_worth_s
         Seconds of idling that cost as much as releasing the worker and starting another one.
     """
@@ -161,16 +167,16 @@ def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
 
 
 def served_s(call_s: float, calls: float, startup_s: float) -> float:
-    """Return the total waiting seconds that one existing worker saves calls that arrive together.
+    """Return the waiting seconds, over all calls of a burst, that one existing worker saves.
 
     Parameters
     ----------
     call_s
-        Mean seconds of a call.
+        Mean running time of a call in seconds.
     calls
-        Number of calls that arrive together.
+        Number of calls of the burst: calls that arrive together.
     startup_s
-        Seconds of a worker's start.
+        Seconds that the start of a worker takes.
     """
     served = min(max(1.0, calls), math.ceil(startup_s / call_s))
     return served * (startup_s - call_s * (served - 1) / 2)

@@ -1,8 +1,8 @@
-"""Model of the running time and memory of calls, learned from ended and running ones. Pure.
+"""Model of the running time and memory of calls, learned from ended and running calls. No I/O.
 
-A kind of call is its component, its task name and the size of its input. An estimate from few
-samples is combined with that of the level above: of a size with its task, of a task with earlier
-runs, the manifest and its component.
+The kind of a call is its component, its task name and the size of its input. If few calls of a kind
+were measured, the estimate is combined with the estimate of the level above: size -> task ->
+component. Earlier runs and the manifest contribute to the estimate of a task.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from scalable.spec import Forecast, ForecastSource
 
 #: Assumed running time of a call in seconds if nothing is known.
 UNKNOWN_DURATION_S = 10.0
-#: Maximum weight of earlier runs, as a number of calls of this run.
+#: Maximum number of calls of this run that all earlier runs together weigh as much as.
 LARGEST_HISTORY_WEIGHT = 20
-#: Minimum number of samples for sample quantiles; fewer samples get those of a lognormal law.
+#: Minimum number of samples for sample quantiles. With fewer samples, quantiles are computed from a
+#: lognormal distribution.
 ENOUGH_SAMPLES = 20
-#: Minimum standard deviation of logarithms: a few similar samples do not prove a small spread.
+#: Minimum standard deviation of the logarithms of running times, because a few similar samples do
+#: not prove a small spread.
 LEAST_SPREAD = 0.3
-#: Assumed standard deviation of logarithms with fewer than three samples.
+#: Assumed standard deviation of the logarithms of running times with fewer than three samples.
 ASSUMED_SPREAD = 1.0
 #: Number of the latest running times that are kept for each kind.
 KEPT_SAMPLES = 1000
 
 
 class Kind(NamedTuple):
-    """Kind of call; ``bucket`` None means any size."""
+    """Kind of a call: component, task and :func:`size_bucket` of its input (None for any size)."""
 
     component: str
     task: str = ""
@@ -47,31 +49,32 @@ class Sample(NamedTuple):
 
 
 class Expectation(NamedTuple):
-    """Manifest's values for one call of a task: seconds and bytes, each None if not given."""
+    """Manifest's values for a call of a task: seconds and bytes, each None if not given."""
 
     duration_s: float | None = None
     memory: int | None = None
 
 
 def size_bucket(nbytes: float | None) -> int | None:
-    """Return the bucket of an input's size; sizes in one bucket differ by a factor below four.
+    """Return a number for the size of an input; sizes with one number differ less than fourfold.
 
     Parameters
     ----------
     nbytes
-        Bytes, or None if the size is not known; empty inputs and unknown sizes differ.
+        Size in bytes, or None if it is not known. The result is then None, whereas an empty input
+        gives 0.
     """
     return None if nbytes is None else int(nbytes).bit_length() // 2
 
 
 @dataclass
 class _Record:
-    """Calls of one kind, from earlier runs and from this one."""
+    """Measured calls of one kind, from earlier runs and from this run."""
 
     earlier: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
-    #: Sums over all calls of this run, including those whose running time is not kept.
+    #: Number and total seconds of all calls of this run, also of calls that ``ended`` has dropped.
     count: int = 0
     total_s: float = 0.0
 
@@ -97,9 +100,9 @@ class TaskModel:
     Parameters
     ----------
     expectations
-        (component, task) -> the manifest's values for a call.
+        (component, task) -> values that the manifest gives for one call.
     history
-        Calls of earlier runs; failed ones should be left out.
+        Calls of earlier runs; the caller should leave out failed calls.
     unknown_s
         Assumed running time of a call in seconds if nothing is known.
     """
@@ -117,7 +120,7 @@ class TaskModel:
             self._add(sample, earlier=True)
 
     def observe(self, sample: Sample) -> None:
-        """Learn from a call of this run."""
+        """Learn from an ended call of this run; an invalid running time is ignored."""
         self._add(sample, earlier=False)
 
     def _add(self, sample: Sample, *, earlier: bool) -> None:
@@ -129,28 +132,28 @@ class TaskModel:
     def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:
         """Return the mean running time of a kind's calls in seconds, including running calls.
 
-        The estimate is the total time on test divided by the number of ended calls, with a
-        conjugate gamma prior: the estimator of the mean of an exponential distribution under
-        censoring (Epstein and Sobel 1953).
+        The estimate is the total time that ended and running calls have run, divided by the number
+        of ended calls. It estimates the mean of an exponential distribution under censoring
+        (Epstein and Sobel 1953). The estimate before this run is included with its own weight.
 
         Parameters
         ----------
         kind
             Kind of the calls.
         running
-            Seconds that each running call of the kind has run.
+            Seconds that each running call of this kind has run until now.
         """
         mean, weight = self._prior(kind)
         record = self._records.get(kind, _Record())
         return (weight * mean + record.total_s + sum(running)) / (weight + record.count)
 
     def knows(self, kind: Kind) -> bool:
-        """Return whether the running time of a task is given by the manifest or observed."""
+        """Return whether the manifest or measured calls give the running time of a kind's task."""
         expected = self._expectations.get((kind.component, kind.task), Expectation())
         return expected.duration_s is not None or Kind(kind.component, kind.task) in self._records
 
     def _prior(self, kind: Kind) -> tuple[float, float]:
-        """Return the mean without the calls of this run, and its weight as a number of calls."""
+        """Return the estimate before this run, and its weight as a number of calls."""
         record = self._records.get(kind)
         above = self._above(kind)
         if record is None or not record.earlier:
@@ -173,10 +176,10 @@ class TaskModel:
         return fmean(known) if known else self.unknown_s
 
     def _usual_s(self, component: str) -> float:
-        """Return the assumed running time of an unknown task of a component, in seconds.
+        """Return the assumed running time, in seconds, of a task that nothing is known about.
 
-        The result is the geometric mean of the component's known tasks and the general assumption:
-        running times differ by orders of magnitude, and one long task does not make others long.
+        The result is the geometric mean of the component's measured tasks and ``unknown_s``.
+        Running times differ by orders of magnitude, so one long task should not dominate the mean.
         """
         tasks = [
             fmean(record.durations)
@@ -195,7 +198,7 @@ class TaskModel:
         kind
             Kind of the call.
         elapsed_s
-            Seconds that the call has run.
+            Seconds that the call has run until now.
         """
         record = self._records.get(kind)
         longer = [d for d in record.durations if d > elapsed_s] if record is not None else []
@@ -225,9 +228,9 @@ class TaskModel:
         )
 
     def _best_record(self, kind: Kind) -> _Record | None:
-        """Return the record of the closest level with three samples, or else with any samples.
+        """Return the record of the closest level with at least three samples, or else of any level.
 
-        Other tasks of the component are not used for a task that the manifest describes.
+        If the manifest describes the task, the component's other tasks are not used.
         """
         described = (kind.component, kind.task) in self._expectations
         levels = [k for k in _levels(kind) if k.task == kind.task or not described]
@@ -237,7 +240,7 @@ class TaskModel:
 
 
 def _levels(kind: Kind) -> tuple[Kind, ...]:
-    """Return a kind and the kinds above it, the closest first."""
+    """Return a kind, its task (any size) and its component (any task)."""
     return (kind, Kind(kind.component, kind.task), Kind(kind.component))
 
 
@@ -254,17 +257,17 @@ def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
 
 
 def _lognormal(median: float, spread: float, count: int) -> tuple[float, float, float, float]:
-    """Return the median twice (also as the mean), and quantiles 0.8 and 0.95 of the next sample."""
+    """Return mean (taken to be the median), median, 0.8 and 0.95 quantile of the next sample."""
     widened = spread * math.sqrt(1 + 1 / count)
     q80, q95 = (median * math.exp(t_quantile(q, count - 1) * widened) for q in (0.8, 0.95))
     return median, median, q80, q95
 
 
 def t_quantile(q: float, freedom: int) -> float:
-    """Return a quantile of Student's distribution, by its expansion around the normal one.
+    """Return a quantile of Student's t distribution, computed from the normal distribution.
 
-    The error is within 2 % for at least three degrees of freedom (Abramowitz and Stegun 1964,
-    26.7.5). For fewer, the quantile of the normal distribution is returned.
+    The error is within 2 % for three or more degrees of freedom (Abramowitz and Stegun 1964,
+    26.7.5). For fewer degrees, the function returns the quantile of the normal distribution.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
-"""Allocation of wanted workers to worker managers in the order of their priorities.
+"""Division of the wanted workers among worker managers, by the priorities of the managers.
 
-Pure: the caller passes the time.
+A worker manager is a process that starts and stops workers on one target, such as a Slurm cluster.
+A tier is one manager with its priority. No I/O: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ from typing import Protocol
 
 logger = logging.getLogger("scalable.scaling")
 
-#: Maximum seconds until a tier that failed repeatedly is tried again.
+#: Maximum seconds until a manager that failed repeatedly is tried again.
 LONGEST_BACKOFF_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Tier:
-    """State of one manager, as an allocation policy needs it.
+    """State of one manager: the input of an allocation policy.
 
     Attributes
     ----------
     manager
         Id of the manager.
     priority
-        Rank of the manager: lower numbers are filled first, ties by id.
+        Rank of the manager. Managers with lower numbers get workers first. Managers with equal
+        numbers are ordered by id.
     limits
         Tag -> maximum number of workers.
     tags
-        Tags that the manager can provision.
+        Tags of the workers that the manager can start.
     running
-        Tag -> number of delivered workers.
+        Tag -> number of running workers.
     failed
-        Tag -> reason why the manager has given up the pool.
+        Tag -> reason, for each pool that the manager has given up.
     present
-        Whether the manager accepts requests; otherwise it keeps its running workers.
+        Whether the manager accepts requests. If False, it gets no new workers and keeps its running
+        workers.
     """
 
     manager: str
@@ -53,12 +56,12 @@ class AllocationPolicy(Protocol):
     def allot(
         self, wanted: Mapping[str, int], tiers: Sequence[Tier], now: float
     ) -> dict[str, dict[str, int]]:
-        """Return manager -> tag -> count.
+        """Return manager -> tag -> number of workers to request from the manager.
 
         Parameters
         ----------
         wanted
-            Tag -> total number of workers.
+            Tag -> total number of wanted workers.
         tiers
             States of the managers.
         now
@@ -68,13 +71,13 @@ class AllocationPolicy(Protocol):
 
 @dataclass
 class _Breaker:
-    """Circuit breaker for the workers of one tag from one tier."""
+    """Circuit breaker: it notes whether one tier delivers the requested workers of one tag."""
 
     passed_over: bool = False
     short_since: float | None = None
     best: int = 0
     retry_at: float = 0.0
-    #: Start of a trial request for one worker, and total number of wanted workers at that time.
+    #: Time of a trial request for one worker, and total number of wanted workers at that time.
     probe: tuple[float, int] | None = None
     backoff_s: float = 0.0
 
@@ -88,16 +91,17 @@ class _Breaker:
 
 
 class Waterfall:
-    """Policy that fills managers by priority and drains them in reverse order.
+    """Policy that requests workers from managers by priority and releases them in reverse order.
 
-    A manager keeps the workers that it has, or is about to deliver, as long as they are wanted. A
-    manager that attaches later, whatever its priority, gets only the workers wanted beyond these.
+    A manager keeps its running and requested workers as long as they are wanted. A manager that
+    attaches later gets only additional workers, even if its priority is higher.
 
-    A tier that does not deliver the requested workers within ``spill_after_s`` is passed over: it
-    keeps its delivered workers, and the next tier gets the request for the others. After a
-    back-off, if more workers are wanted than run, one worker is requested from the tier as a trial,
-    in addition to the requests to the next tiers. Once that worker has connected, the tier is used
-    again. The last usable tier is never passed over for being slow: no other tier could replace it.
+    If a tier does not deliver the requested workers within ``spill_after_s``, it is passed over: it
+    keeps its running workers, and the missing workers are requested from the next tier. After some
+    time, if more workers are wanted than run, one worker is requested from the passed-over tier as
+    a trial. The requests to the next tiers do not change. When the trial worker has connected, the
+    tier is used again. The last usable tier is never passed over for being slow, because no other
+    tier could replace it.
 
     Parameters
     ----------
@@ -126,7 +130,7 @@ class Waterfall:
         return shares
 
     def _forget(self, known: set[tuple[str, str]]) -> None:
-        """Remove the state of tiers that have left; if they return, no workers are on their way."""
+        """Remove the state of tiers that have left; a tier that returns starts anew."""
         for key in self._asked.keys() - known:
             del self._asked[key]
             self._breakers.pop(key, None)
@@ -155,10 +159,10 @@ class Waterfall:
 
     @staticmethod
     def _probes(breaker: _Breaker, count: int, missing: int, now: float) -> bool:
-        """Return whether a passed-over tier is on trial; a trial ends if fewer workers are wanted.
+        """Return whether a passed-over tier is on trial, and start a trial when it is time.
 
-        It lasts even if the next tiers have delivered all workers meanwhile: otherwise a quick tier
-        would end each trial of a slow one.
+        A trial ends if fewer workers are wanted. It does not end if the next tiers have delivered
+        all workers meanwhile, because a quick tier would then end each trial of a slow tier.
         """
         if breaker.probe is not None and count >= breaker.probe[1]:
             return True
@@ -170,7 +174,7 @@ class Waterfall:
     def _kept(
         self, tag: str, count: int, able: Sequence[Tier], breakers: Mapping[str, _Breaker]
     ) -> dict[str, int]:
-        """Return the workers that each tier keeps; the last tiers release workers first."""
+        """Return manager -> workers that it keeps; the last tiers release workers first."""
         kept: dict[str, int] = {}
         left = count
         for tier in able:
@@ -190,7 +194,7 @@ class Waterfall:
     def _look(
         self, tag: str, count: int, present: Sequence[Tier], now: float
     ) -> dict[str, _Breaker]:
-        """Return the updated breakers of the present tiers; a single tier has none."""
+        """Return manager -> updated breaker of each present tier; empty for a single tier."""
         keys = {tier.manager: (tier.manager, tag) for tier in present}
         if len(present) < 2:
             for key in keys.values():
@@ -214,7 +218,7 @@ class Waterfall:
     def _judge(
         self, tag: str, count: int, tier: Tier, breaker: _Breaker, now: float, *, spills: bool
     ) -> None:
-        """Record the workers that a tier has delivered, and open or close its breaker.
+        """Record the workers that a tier has delivered, and decide whether it is passed over.
 
         ``spills`` states whether another tier is usable.
         """
@@ -240,6 +244,6 @@ class Waterfall:
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return tag -> wanted workers that exceed the limits of all managers, without zero entries."""
+    """Return tag -> number of wanted workers that no manager was asked for, if it is not zero."""
     asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}

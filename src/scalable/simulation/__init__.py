@@ -1,4 +1,4 @@
-"""Simulation of workloads on pools, to compare policies before they are used. Pure.
+"""Simulation of workloads on pools of workers, to compare scaling policies. No I/O.
 
 Not in this package: the policy of live pools (``scaling``).
 """

@@ -1,4 +1,4 @@
-"""References for simulations: schedules with perfect knowledge, and lower bounds. Pure."""
+"""Values to compare simulations with: lower bounds, and schedules that know the future. No I/O."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from scalable.simulation.result import Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of, topological
 
-#: Number of caps of the pools that are tried, from one worker to the maximum.
+#: Number of tried limits of the pools' workers, from one worker to the maximum.
 CAP_LEVELS = 12
 
 
 class Reference(NamedTuple):
-    """Time in seconds, and cost as price times worker-seconds."""
+    """Time in seconds and cost (price times worker-seconds) to compare a simulation with."""
 
     time_s: float
     cost: float
 
     @property
     def product(self) -> float:
-        """Product of time and cost, which the best balance minimizes."""
+        """Product of time and cost, which the objective "balance" minimizes."""
         return self.time_s * self.cost
 
 
@@ -35,12 +35,14 @@ class _Worker:
 def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) -> Reference:
     """Return the best of several schedules that use the true running times and arrivals.
 
-    There is one list schedule for each of twelve caps on the pools' workers, from one to the
-    maximum in equal ratios. In a graph the call with the longest remaining path starts first; calls
-    of a stream start in the order of their arrival. Workers are requested in time to be connected
-    when they are needed, but not before the simulation begins: no call starts before
-    ``startup.delay_s``. In a gap a worker is kept, or replaced by a new one if that costs less.
-    All workers start in exactly ``delay_s``. The result is not a proven optimum.
+    The function makes a list schedule for each of twelve limits of the pools' workers, from one to
+    the maximum in equal ratios. In a graph, the call with the longest remaining path starts first.
+    In a stream (calls that arrive over time), calls start in the order of their arrival.
+
+    Workers are requested early enough to be connected when they are needed, but not before the
+    simulation begins, so no call starts before ``startup.delay_s``. A worker without calls is kept
+    until its next call, or replaced by a new worker if that costs less. All workers start in
+    exactly ``delay_s``. The result is not a proven optimum.
 
     Parameters
     ----------
@@ -49,8 +51,8 @@ def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) ->
     startup
         Start-up times of workers.
     ranked
-        Whether calls of a graph start by their longest remaining path; otherwise they start in the
-        order in which they become ready, as in the simulator.
+        Whether calls of a graph start in the order of their longest remaining path. If False, they
+        start in the order in which they become ready, as in the simulator.
     """
     levels = []
     for level in range(CAP_LEVELS):
@@ -67,10 +69,12 @@ def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) ->
 
 
 def lower_bounds(workload: Workload, startup: Startup) -> Reference:
-    """Return lower bounds of time and of cost; no schedule needs to attain both.
+    """Return lower bounds of time and of cost; perhaps no schedule attains them.
 
-    The bound of the time is the longest path through the graph or the work divided by the pools'
-    maxima. The bound of the cost is the work plus one start for each pool with work.
+    For a graph, the lower bound of the time is one start-up time plus the longest path, or plus the
+    work of a pool divided by the pool's maximum if that is more. For a stream it is the mean
+    running time plus the mean time that calls wait for the first workers. The lower bound
+    of the cost is the work plus one start for each pool with work.
     """
     work: dict[str, float] = {}
     for call in workload.calls:
@@ -90,7 +94,7 @@ def lower_bounds(workload: Workload, startup: Startup) -> Reference:
 
 
 def _ranks(workload: Workload) -> list[float]:
-    """Return for each call the seconds of the longest path from its start to the end."""
+    """Return, for each call, the seconds of the longest path from its start to the graph's end."""
     dependents = dependents_of(workload.calls)
     ranks = [0.0] * len(workload.calls)
     for place in reversed(topological(workload.calls)):
@@ -105,7 +109,7 @@ def _scheduled(
     calls, dependents = workload.calls, dependents_of(workload.calls)
     waits = [len(set(call.after)) for call in calls]
     pools = {name: _Line(terms, caps[name], startup) for name, terms in workload.pools.items()}
-    # Ends come before arrivals of the same moment: (time, 0 end or 1 arrival, place, worker).
+    # Events (time, 0 for an end or 1 for an arrival, call): ends come first at the same time.
     events: list[tuple[float, int, int]] = [
         (call.arrival_s, 1, place) for place, call in enumerate(calls) if not call.after
     ]
@@ -144,14 +148,14 @@ def _scheduled(
 
 
 class _Line:
-    """Workers of one pool up to a cap, connected whenever one is needed."""
+    """Workers of one pool, up to a limit; a worker is always connected when it is needed."""
 
     def __init__(self, terms: Terms, cap: int, startup: Startup) -> None:
         self.terms, self.cap = terms, cap
         self.boot_s = min(startup.billed_s, startup.delay_s)
         self.least_s = startup.least_s
         self.queue: list[tuple[float, int, int]] = []
-        #: Workers with a free slot, the last busy one at the end.
+        #: Workers with a free slot (room for one call), the most recently busy one comes last.
         self.free: list[_Worker] = []
         self.on: dict[int, _Worker] = {}
         self.workers = 0
@@ -159,7 +163,7 @@ class _Line:
         self.begun: dict[_Worker, float] = {}
 
     def start(self, now: float) -> list[int]:
-        """Start queued calls and return their indices."""
+        """Start as many queued calls as possible and return their indices in the workload."""
         started = []
         while self.queue and (self.free or self.workers < self.cap):
             if not self.free:

@@ -1,4 +1,4 @@
-"""Start of simulated workers, and results of simulations."""
+"""Start-up times of simulated workers, and results of simulations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Startup:
     Attributes
     ----------
     delay_s
-        Typical time from the request of a worker until it connects; with the default ``spread`` the
-        mean is 1.05 times as long.
+        Typical time from the request of a worker until it connects. With the default ``spread`` the
+        mean time is 1.05 times as long.
     billed_s
-        Billed part of the delay, at its end.
+        Billed part of the delay. It is the last part: billing begins during the start.
     least_s
-        Minimum billed time of a worker.
+        Minimum time for which a worker is billed.
     spread
-        Multiples of ``delay_s`` between which delays are uniformly distributed.
+        Smallest and largest delay as multiples of ``delay_s``. Delays are uniformly distributed.
     expected_s
-        Delay that policies expect before the first worker has connected; by default ``delay_s``.
+        Delay that policies expect until the first worker has connected. None for ``delay_s``.
     """
 
     delay_s: float = 1.0
@@ -35,7 +35,7 @@ class Startup:
 
 
 class Change(NamedTuple):
-    """Change of a pool's worker count by a decision."""
+    """Change of a pool's worker count: time, counts before and after, and reason."""
 
     time_s: float
     pool: str
@@ -55,15 +55,16 @@ class SimulationResult:
     sojourn_s
         Mean seconds from a call's arrival to its end.
     time_s
-        Sojourn time of a stream, otherwise makespan.
+        ``sojourn_s`` if the workload is a stream (calls that arrive over time), else
+        ``makespan_s``.
     cost
-        Billed worker-seconds times price.
+        Cost: billed worker-seconds times price, in all pools together.
     changes
-        Changes of pools, the oldest first.
+        Changes of the pools' worker counts, the oldest first.
     looks
-        Number of decisions of policies.
+        Number of decisions that the policies made, including decisions without a change.
     workers
-        Pool -> (time, connected workers) at each change.
+        Pool -> pairs (time, number of connected workers), one for each change of the number.
     """
 
     makespan_s: float

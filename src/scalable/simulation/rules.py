@@ -1,7 +1,8 @@
-"""Sizing rules of other systems, written from their descriptions. Pure.
+"""Scaling rules of other systems, to compare them with this project's policy. No I/O.
 
-The rules are for comparison in the simulator. They use the defaults of those systems and one worker
-for each block or allocation, and they never remove a busy worker, even if the original does.
+Each rule was written from the description of the other system and uses the defaults of that system.
+A block or an allocation of the other system is one worker here. A rule never removes a busy worker,
+even if the other system does.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ def _ready(view: PoolView) -> int:
 
 
 class Fixed:
-    """A constant count.
+    """Rule with a constant worker count.
 
     Parameters
     ----------
     most
-        Whether the count is the pool's maximum; otherwise it is the minimum, at least one.
+        Whether the count is the pool's maximum. If False, it is the pool's minimum, at least one.
     """
 
     every_s = 5.0
@@ -46,19 +47,19 @@ class Fixed:
         self.most = most
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         if self.most and view.maximum is not None:
             return PoolDecision(view.maximum, "the maximum")
         return PoolDecision(_bounded(view, max(1, view.minimum)), "the minimum")
 
 
 class DaskAdaptive:
-    """``distributed.Adaptive``: enough workers to finish the known work in five seconds.
+    """Rule of ``distributed.Adaptive``: enough workers to finish the known work in five seconds.
 
-    The length of a kind's calls is the moving average (the newest call weighs one half), half a
-    second before any call has ended, and twice the longest time seen if a call runs for more than
-    twice the average. Workers are removed after three looks in a row have nominated them, starting
-    workers first.
+    The expected length of a call is the moving average of its kind, in which the newest call weighs
+    one half. Before any call has ended, it is half a second. If a call runs for more than twice the
+    average, it is twice the longest time seen. Workers are removed if three decisions in a row
+    found them superfluous; starting workers are removed first.
     """
 
     every_s = 1.0
@@ -82,7 +83,7 @@ class DaskAdaptive:
         return 2 * self._longest[kind] if kind in self._longest else self.unknown_s
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         for kind, elapsed in view.running.items():
             longest = max(elapsed)
             self._longest[kind] = max(longest, self._longest.get(kind, 0.0))
@@ -111,13 +112,13 @@ class DaskAdaptive:
 
 
 class Parsl:
-    """Parsl's strategies: one block for each call, and no block after two minutes without calls.
+    """Rule of Parsl: one slot for each call, and no workers after two minutes without calls.
 
     Parameters
     ----------
     scales_in
-        Whether single idle blocks are removed while others are busy, as in ``htex_auto_scale``;
-        the default of Parsl, ``simple``, waits until there are no calls.
+        Whether single idle workers are removed while others are busy, as by Parsl's strategy
+        ``htex_auto_scale``. Parsl's default strategy ``simple`` waits until there are no calls.
     """
 
     every_s = 5.0
@@ -130,7 +131,7 @@ class Parsl:
         self._idle_since: list[float] = []
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
         blocks, tasks = _present(view), _ready(view)
@@ -153,14 +154,15 @@ class Parsl:
 
 
 class HyperQueue:
-    """HyperQueue's automatic allocation: one more allocation is queued while calls lack a worker.
+    """Rule of HyperQueue's automatic allocation.
 
-    Workers stop after five idle minutes.
+    While calls have no worker, up to ``backlog`` workers are starting at a time. Workers stop after
+    five idle minutes.
 
     Parameters
     ----------
     backlog
-        Maximum number of queued allocations.
+        Maximum number of workers that are starting at a time.
     """
 
     every_s = 5.0
@@ -171,7 +173,7 @@ class HyperQueue:
         self._idle_since: list[float] = []
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
         present, pending = _present(view), len(view.arriving)
@@ -186,13 +188,13 @@ class HyperQueue:
 
 
 class OpenGris:
-    """OpenGRIS Scaler's rule: one to ten calls for each worker; it adds one at each heartbeat."""
+    """Rule of OpenGRIS Scaler: one to ten calls per worker; it adds one worker at a time."""
 
     every_s = 2.0
     lower, upper = 1.0, 10.0
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         workers, tasks = _present(view), _ready(view)
         if not workers:
             return PoolDecision(_bounded(view, min(1, tasks)), "calls without a worker")
@@ -205,9 +207,9 @@ class OpenGris:
 
 
 class JgcriScalable:
-    """The rule of JGCRI's Scalable: pending calls for each worker, evaluated once a minute.
+    """Rule of JGCRI's Scalable: 0.2 to 0.8 pending calls per worker, evaluated once a minute.
 
-    Every evaluation starts the cooldown, even if it changes nothing.
+    Every evaluation starts the cooldown of one minute, even if it changes nothing.
     """
 
     every_s = 5.0
@@ -218,7 +220,7 @@ class JgcriScalable:
         self._looked: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """See :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         active, pending = _present(view), sum(view.queued.values())
         if self._looked is not None and view.now - self._looked < self.cooldown_s:
             return PoolDecision(_bounded(view, active), "within the cooldown")
@@ -238,7 +240,7 @@ class JgcriScalable:
 
 @dataclass(frozen=True)
 class Rule:
-    """Factory of a policy and its interval in seconds, None to derive it from the start-up time."""
+    """Factory of a policy, and seconds between decisions (None: depends on the start-up time)."""
 
     make: Callable[[], PoolPolicy]
     every_s: float | None = None

@@ -1,7 +1,8 @@
-"""Replay of a workload on simulated pools that a policy sizes. Pure, deterministic for a seed.
+"""Simulation of a workload on pools whose worker counts a policy decides. No I/O.
 
-Each pool runs its calls in the order in which they became ready, on the worker that was busy last.
-Policies get the same information as in a live cluster.
+Each pool runs its calls in the order in which they became ready. A call runs on the free worker
+that was busy last. Policies get the same information as in a live cluster. Equal seeds give equal
+results.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.simulation.result import Change, SimulationResult, Startup
 from scalable.simulation.workloads import Terms, Workload, dependents_of
 
-#: Simulated seconds after which a simulation is given up.
+#: Simulated seconds after which a simulation fails.
 LONGEST_S = 1e8
-#: Number of the latest starts that the expected start-up time rests on, as in the controller.
+#: Number of latest worker starts from which the expected start-up time is computed, as in a live
+#: cluster.
 KEPT_STARTS = 20
-#: Share of the start-up delay after which waiting calls are evaluated again without any event.
+#: Share of the start-up delay after which the coming calls are computed again without any event.
 _STALE = 0.05
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """Policy that learns from calls itself instead of using the task model."""
+    """Policy that learns from ended calls itself instead of using the task model."""
 
     def ended(self, kind: Kind, duration_s: float) -> None:
         """Record a call that ended."""
@@ -57,7 +59,7 @@ class _Pool:
     queued: dict[Kind, int] = field(default_factory=dict)
     running: dict[Kind, dict[int, float]] = field(default_factory=dict)
     arriving: list[_Worker] = field(default_factory=list)
-    #: Connected workers with a free slot; the last one is used first.
+    #: Connected workers with a free slot (room for one call); the last worker is used first.
     free: list[_Worker] = field(default_factory=list)
     connected: int = 0
     busy: int = 0
@@ -72,7 +74,7 @@ class _Pool:
         return self.connected + len(self.arriving)
 
     def startup_s(self, now: float) -> float:
-        """Return the expected start-up time, learned as in the controller."""
+        """Return the expected start-up time in seconds, learned as in a live cluster."""
         learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
         return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
 
@@ -87,36 +89,36 @@ def simulate(
     seed: int = 0,
     looks_ahead: bool = True,
 ) -> SimulationResult:
-    """Run a workload under a policy.
+    """Simulate a workload on pools whose worker counts a policy decides.
 
     Parameters
     ----------
     workload
         Calls and pools.
     policy
-        Function from the name of a pool to its policy; called once for each pool.
+        Function that takes the name of a pool and returns its policy. It is called once per pool.
     startup
         Start-up times of workers.
     model
-        Task model with prior knowledge; it learns from calls that end.
+        Task model, possibly with prior knowledge. It learns from the calls that end.
     every_s
         Seconds between two decisions of a policy.
     seed
-        Seed of the start-up times.
+        Seed of the random start-up times.
     looks_ahead
-        Whether policies see calls that are about to be ready, which takes computing time.
+        Whether policies see the calls that will become ready. Computing these calls takes time.
 
     Raises
     ------
     ValueError
-        If the calls have not ended after a very long simulated time.
+        If the calls have not ended after :data:`LONGEST_S` simulated seconds.
     """
     run = _Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
     return run.through(every_s, looks_ahead=looks_ahead)
 
 
 class _Run:
-    """One simulation."""
+    """State of one simulation."""
 
     def __init__(
         self,
@@ -266,7 +268,7 @@ class _Run:
                 self.changes.append(change)
 
     def claim(self, view: PoolView, wished: int) -> Claim:
-        """Return the claim of a pool on the common maximum."""
+        """Return the workers that a pool needs and wishes, for the division of a common maximum."""
         if self.workload.total is None:
             return Claim(0, wished, 0.0)
         work_s = sum(n * self.model.mean_s(kind) for kind, n in view.queued.items())
@@ -298,7 +300,7 @@ class _Run:
         )
 
     def ahead(self) -> Coming:
-        """Return the calls that become ready; without new events the last result is shifted."""
+        """Return the calls that will become ready; without new events shift the last result."""
         since = self.now - self.looked[0]
         if self.stirred or since > _STALE * self.startup.delay_s:
             slots = {}

@@ -1,7 +1,7 @@
-"""Workloads for simulations: calls with their true running times, and pools. Pure.
+"""Workloads for simulations: calls with their true running times, and pools. No I/O.
 
-Workloads are made from a table of tasks, a recorded run, or a document in WfFormat 1.5
-(wfcommons.org). Synthetic workloads are part of the benchmark.
+A workload is made from a table of tasks, a manifest, a recorded run, or a document in WfFormat 1.5
+(wfcommons.org).
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 from scalable.scaling.task_model import Kind, Sample
 from scalable.spec import DeploymentSpec
 
-#: End of the name of a call that distinguishes it from others of its type.
+#: Number at the end of a call's name, by which calls of one type differ.
 _NUMBER = re.compile(r"_?(ID)?\d+$")
-#: Maximum number of calls, and of dependencies between calls.
+#: Maximum number of calls, and maximum number of dependencies between calls.
 MOST_CALLS, MOST_WAITS = 1_000_000, 20_000_000
-#: Recorded numbers beyond this are ignored.
+#: Recorded numbers larger than this are ignored.
 _MOST = 1e100
 
 
 class Call(NamedTuple):
-    """One call.
+    """One call of a workload.
 
-    ``after`` contains the indices, in the workload, of calls that it waits for. Before
-    ``arrival_s`` policies do not know the call.
+    ``after`` contains the indices, in :attr:`Workload.calls`, of the calls that this one waits for.
+    Policies do not know the call before ``arrival_s``.
     """
 
     kind: Kind
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """Terms of a pool: bounds, calls that one worker runs at once, price of a worker-second."""
+    """Terms of a pool: bounds, calls that a worker runs at once, and price of a worker-second."""
 
     minimum: int = 0
     maximum: int = 64
@@ -55,14 +55,15 @@ class Workload:
     Attributes
     ----------
     name
-        Name for messages.
+        Name of the workload, for messages.
     calls
         Calls in the order of their submission.
     pools
-        Component -> terms, with the component of every call.
+        Component -> terms of its pool; it must contain the component of each call.
     stream
-        Whether calls arrive at unknown times, so that the mean time from arrival to end is
-        measured. Otherwise all calls are submitted at once and the time of the last end counts.
+        Whether calls arrive over time. If True, the result is the mean time from the arrival of a
+        call to its end. If False, all calls are submitted at once and the end of the last call is
+        the result.
     expected
         Whether policies know the running times in advance.
     total
@@ -71,7 +72,7 @@ class Workload:
     Raises
     ------
     ValueError
-        If a call has no pool or waits for a missing call, or calls wait for each other.
+        If a call has no pool, a call waits for a missing call, or calls wait for each other.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Workload:
 
 
 def topological(calls: Sequence[Call]) -> list[int]:
-    """Return indices of calls in topological order; calls in a circle are left out."""
+    """Return indices of calls in topological order, without calls that wait for each other."""
     waits = [len(set(call.after)) for call in calls]
     dependents = dependents_of(calls)
     order = [place for place, count in enumerate(waits) if not count]
@@ -111,7 +112,7 @@ def topological(calls: Sequence[Call]) -> list[int]:
 
 
 def dependents_of(calls: Sequence[Call]) -> list[list[int]]:
-    """Return for each call the indices of the calls that wait for it."""
+    """Return, for each call, the indices of the calls that wait for this call."""
     dependents: list[list[int]] = [[] for _ in calls]
     for place, call in enumerate(calls):
         for other in set(call.after):
@@ -121,7 +122,7 @@ def dependents_of(calls: Sequence[Call]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task of a table: number and seconds of its calls, and the tasks that it waits for."""
+    """One task of a table, with the number and running times of its calls, and earlier tasks."""
 
     name: str
     component: str
@@ -131,22 +132,22 @@ class TaskRow:
 
 
 def of_tasks(name: str, rows: Iterable[TaskRow], pools: Mapping[str, Terms]) -> Workload:
-    """Return a workload of tasks; each task starts when the tasks before it have ended.
+    """Return a workload from a table of tasks; a task starts when its ``after`` tasks have ended.
 
     Parameters
     ----------
     name
         Name for messages.
     rows
-        Tasks; ``durations_s`` are repeated if there are more calls than durations.
+        Tasks. If a task has more calls than ``durations_s``, these durations are repeated.
     pools
         Component -> terms.
 
     Raises
     ------
     ValueError
-        If a task waits for a missing task or has calls without a duration, or if there are too
-        many calls or dependencies.
+        If a task waits for a missing task, a task has calls but no duration, or there are too many
+        calls or dependencies.
     """
     table = list(rows)
     counts = {row.name: row.count for row in table}
@@ -185,14 +186,14 @@ def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Wor
     spec
         The deployment.
     maximum
-        Maximum number of workers of components without ``workers``.
+        Maximum number of workers of each component whose ``workers`` give no range.
     total
         Maximum number of workers of all pools together; None for no maximum.
 
     Raises
     ------
     ValueError
-        If a task has no ``count`` or no ``duration``, or there are no tasks.
+        If there are no tasks, or a task has no ``count`` or no ``duration``.
     """
     rows = []
     for task in spec.tasks.values():
@@ -217,17 +218,17 @@ def of_spec(spec: DeploymentSpec, maximum: int, total: int | None = None) -> Wor
         if high is None or low == high:  # a policy cannot choose from one count
             low, high = 0, max(maximum, high or 0)
         high = high if total is None else min(high, total)
-        # On local the target sets the number of calls that a worker runs at once.
+        # The provider "local" has an option for the number of calls that a worker runs at once.
         slots = int(spec.options.get("threads_per_worker") or component.slots)
         pools[tag] = Terms(min(low, high), high, slots)
     return replace(of_tasks(spec.project_name, rows, pools), expected=True, total=total)
 
 
 def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Terms]) -> Workload:
-    """Return a workload from a recorded run: successful calls at their times of submission.
+    """Return a workload from a recorded run: its successful calls, when they were submitted.
 
-    Incomplete or invalid rows are skipped. Dependencies between calls are not recorded, so each
-    call arrives at the time of its submission.
+    Incomplete or invalid rows are skipped. A record does not contain dependencies between calls, so
+    each call arrives at the time of its submission.
 
     Parameters
     ----------
@@ -236,7 +237,7 @@ def of_run(name: str, rows: Iterable[Mapping[str, Any]], pools: Mapping[str, Ter
     rows
         Rows of tasks.jsonl, as in :class:`scalable.telemetry.RunRecord`.
     pools
-        Tag -> terms; calls of other tags or without a tag are left out.
+        Tag -> terms of its pool. Calls with another tag or without a tag are left out.
 
     Raises
     ------
@@ -276,7 +277,7 @@ def _number(value: object) -> float | None:
     return float(value) if abs(value) < _MOST else None
 
 
-#: Function from types of tasks, with mean and total seconds, to the names of their pools.
+#: Function that takes type of task -> (mean, total) seconds and returns type -> name of its pool.
 Split = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, str]]
 
 
@@ -290,9 +291,9 @@ def of_wfformat(
     document
         The JSON document.
     pools
-        Component -> terms.
+        Component -> terms of its pool.
     split
-        Function that assigns types of tasks to pools; by default all run in the first pool.
+        Function that assigns types of tasks to pools. By default all tasks run in the first pool.
 
     Raises
     ------
@@ -330,7 +331,10 @@ def of_wfformat(
 
 
 def long_types_in(big: str, small: str) -> Split:
-    """Return a split: the types with the longest calls, up to half of the work, in one pool."""
+    """Return a split that puts the types with the longest calls into the pool ``big``.
+
+    They do about half of the work. All other types go into the pool ``small``.
+    """
 
     def split(types: Mapping[str, tuple[float, float]]) -> dict[str, str]:
         homes: dict[str, str] = {}

@@ -1,11 +1,13 @@
 """Append-only records of runs, and their summaries.
 
-``directory`` writes a run, ``reading`` reads it (also after a crash or while it is running),
-``finding`` finds runs, ``bundled`` decodes rows of bundles, ``history`` reads the latest runs for
-the next plan, and ``summarizing`` makes a ``summary`` of a record. ``RunRecord`` documents rows.
+A run is one session of a user's workflow on a cluster. Its record is a directory of JSON files;
+``RunRecord`` documents their rows. ``directory`` writes a record, and ``reading`` reads it, also
+after a crash or while the run continues. ``finding`` finds the directories of runs. ``bundled``
+decodes rows of bundles: batches of calls that were sent as one Dask task. ``history`` reads the
+latest runs for the next plan. ``summarizing`` makes a ``summary`` of a record.
 
-Not in this package: the sources of rows (the engine's plug-ins), the rendering of summaries
-(``report``), and their use in plans (``planning``).
+Not in this package: the code that produces rows (plug-ins of the scheduler and the workers), the
+rendering of summaries (``report``), and the use of records in plans (``planning``).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,8 @@
-"""Rows of bundles: one row holds the count and the running times of many calls."""
+"""Rows of bundles in a record.
+
+A bundle is a batch of calls that is sent as one Dask task. One row contains the number of its calls
+and the quantiles of their running times.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,15 @@ from typing import Any, NamedTuple
 
 
 class Bundled(NamedTuple):
-    """Calls of one row.
+    """Calls of one bundle, as its row describes them.
 
     Attributes
     ----------
     calls, failed
         Number of calls, and number of failed calls.
     durations_s
-        Running times that the quantiles imply, in ascending order; their sum is exact.
+        Running times that are computed from the quantiles, in ascending order. Only their sum is
+        measured.
     """
 
     calls: int
@@ -23,7 +28,7 @@ class Bundled(NamedTuple):
 
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
-    """Return the calls of a bundle's row, or None for any other row.
+    """Return the calls of a bundle from its row, or None if the row does not describe a bundle.
 
     Parameters
     ----------
@@ -46,7 +51,7 @@ def bundled(row: Mapping[str, Any]) -> Bundled | None:
 
 
 def _between(known: Sequence[tuple[float, float]], share: float) -> float:
-    """Return a quantile by linear interpolation between its known neighbours."""
+    """Return the quantile ``share`` by linear interpolation between known quantiles."""
     below = known[0]
     for above in known:
         if above[0] >= share:
@@ -58,7 +63,7 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield rows; the last row of a bundle becomes one row for each call that succeeded."""
+    """Yield the rows; replace each last row of a bundle by one row per successful call."""
     for row in rows:
         calls = bundled(row)
         if calls is None:

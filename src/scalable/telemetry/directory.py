@@ -1,4 +1,4 @@
-"""Writing of a run's directory: created once, appended to, closed once."""
+"""`RunDirectory`: creates the directory of a run, appends rows to its files and closes it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ _ATTEMPTS = 100
 class RunDirectory:
     """Directory of one run, open for writing.
 
-    :meth:`create` makes a new run; :meth:`open` opens an existing one. All methods are thread-safe.
-    If writing fails, one warning is logged and nothing more is recorded; the run itself continues.
+    :meth:`create` makes a new run, and :meth:`open` opens an existing run. All methods are
+    thread-safe. If writing fails, one warning is logged and nothing more is recorded, but the
+    workflow continues.
 
-    Several processes of one host may append to the same run. NFS does not append atomically between
-    hosts, so each host needs a run of its own there.
+    Several processes on one host may append to the same run. Processes on several hosts must not
+    append to the same run on NFS, because NFS does not append atomically between hosts.
 
     Attributes
     ----------
@@ -62,7 +63,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """Id of the run, the name of its directory."""
+        """Id of the run, which is the name of its directory."""
         return self.path.name
 
     @classmethod
@@ -77,7 +78,7 @@ class RunDirectory:
         runs_dir: Path | None = None,
         provider: str = "",
     ) -> RunDirectory:
-        """Create the directory of a new run, owned by this process and with status ``running``.
+        """Create the directory of a new run with status ``running``; this process owns the run.
 
         Parameters
         ----------
@@ -101,12 +102,12 @@ class RunDirectory:
         started_at = datetime.now(UTC)
         try:
             path = _make_directory(parent, project, started_at)
-            # Private: the environment of workers, which it includes, may contain secrets.
+            # Private: the manifest includes the environment of workers, which may contain secrets.
             write_private(path / MANIFEST_FILE, manifest_yaml)
             write_whole(path / LOCK_FILE, manifest_lock + "\n")
             write_json(path / PLAN_FILE, plan)
             descriptors = _open_streams(path)
-            # Last, because a directory with this file is a run.
+            # This file comes last, because a directory counts as a run when it contains this file.
             names = {"project": project, "target": target, "provider": provider}
             counts = plan.get("scale_plan", {}).get("workers_by_tag", {})
             write_json(path / RUN_FILE, _new_run(path.name, names, started_at, counts))
@@ -120,12 +121,12 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
-        """Open a run that another process created, to append to it.
+        """Open a run that another process created, to append rows to it.
 
         Raises
         ------
         RunError
-            If there is no such directory, or it is not writable.
+            If the directory does not exist or is not writable.
         """
         directory = Path(path).absolute()
         try:
@@ -134,11 +135,11 @@ class RunDirectory:
             raise RunError(f"cannot write to the run in {directory}: {error}") from error
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append one row to a stream; :class:`RunRecord` documents the rows."""
+        """Append one row to a stream (a ``.jsonl`` file); :class:`RunRecord` documents the rows."""
         self.extend(stream, (row,))
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Append rows to a stream in a single write, without rows of other writers in between.
+        """Append rows to a stream in one write, so that rows of other writers are not in between.
 
         Parameters
         ----------
@@ -150,7 +151,7 @@ class RunDirectory:
         Raises
         ------
         ValueError
-            If there is no such stream.
+            If ``stream`` is not in :data:`STREAMS`.
         """
         if stream not in STREAMS:
             raise ValueError(f"unknown stream {stream!r}; available streams: {', '.join(STREAMS)}")
@@ -172,7 +173,7 @@ class RunDirectory:
                 self._warn(error)
 
     def release(self) -> None:
-        """Stop writing without changing the run's status. Idempotent."""
+        """Stop writing without a change of the run's status; further calls have no effect."""
         with self._lock:
             self._closed = True
             self._close_streams()
@@ -180,16 +181,16 @@ class RunDirectory:
     def close(
         self, status: EndStatus, *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """Close the run: write its status and its summary. Later calls have no effect.
+        """Close the run: write its final status and its summary; further calls have no effect.
 
         Parameters
         ----------
         status
             Final status.
         error
-            Description of the error, if any.
+            Description of the error, or None.
         exit_code
-            Exit code of the workflow's process, if known.
+            Exit code of the workflow's process; None if it is not known.
         """
         with self._lock:
             if self._closed:
@@ -245,7 +246,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     run.update(changes)
     summary = summarize(replace(record, run=run, status=run["status"]))
     run["failed_tasks"] = summary.tasks.get("failed", 0)
-    # The status comes first: the summary can be recreated from the record.
+    # The status is written first, because the summary can be made again from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
 
@@ -253,7 +254,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
 def _new_run(
     run_id: str, names: Mapping[str, str], started_at: datetime, counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the content of the run file of a run that starts now."""
+    """Return the contents of run.json for a run that starts now."""
     return {
         "run_id": run_id,
         **names,

@@ -14,12 +14,12 @@ _LISTED = 5
 
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of all readable runs, the latest start first.
+    """Return the directories of all readable runs; the run that started last comes first.
 
     Parameters
     ----------
     runs_dir
-        Directory of the runs; it may be missing.
+        Directory that contains the runs; it may be missing.
     """
     starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
     known = [(start, path) for path, start in starts.items() if start is not None]
@@ -34,12 +34,12 @@ def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Pat
     runs_dir
         Directory of the runs.
     run_id
-        Id of a run or the beginning of it; None or ``latest`` for the run that started last.
+        Id of a run or the beginning of an id; None or ``latest`` for the run that started last.
 
     Raises
     ------
     RunError
-        If there is no such run, or several runs match.
+        If no run or several runs match ``run_id``.
     """
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()

@@ -1,4 +1,4 @@
-"""Measurements of the latest runs of a project; of large runs only the end is read."""
+"""Measurements of the latest runs of a project; only the end of a large record is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, strea
 
 logger = logging.getLogger("scalable.telemetry")
 
-#: Maximum number of runs of the project that are read, and of runs of any project to look at.
+#: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
-#: Byte limits of task records: all runs, each run.
+#: Maximum number of bytes to read from tasks.jsonl: of all runs together, and of each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 
 
@@ -40,18 +40,19 @@ class EarlierRun:
     run_id, target, status
         Values of run.json.
     calls
-        Successful calls in the order of their ends; only the last ones of a large run.
+        Successful calls in the order in which they ended; only the last calls of a large run.
     whole
         Whether ``calls`` contains all successful calls.
     counts
-        (tag, task) -> number of ``calls``.
+        (tag, task) -> number of its calls in ``calls``.
     startups_s
         Pairs of a tag and the seconds from the request of a worker until it connected.
     span_s
-        Result of :func:`work_span_s`; None if the run was read in part.
+        Result of :func:`work_span_s`; None if only a part of the run was read.
     predicted_s, overhead
-        Predictions of the run's plan, as in :class:`scalable.spec.Plan`; None if the plan predicted
-        no time or guessed the length of a task, because guesses say nothing about forecasts.
+        Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
+        is None if the plan predicted no time, or guessed the number or length of a task's calls: a
+        guess does not show how good predictions are.
     """
 
     run_id: str
@@ -67,14 +68,14 @@ class EarlierRun:
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
-    """Read the latest runs of a project, the latest first.
+    """Return the measurements of a project's latest runs, the latest run first.
 
     An unreadable run is skipped with a warning.
 
     Parameters
     ----------
     runs_dir
-        Directory of the runs; it may be missing.
+        Directory that contains the runs; it may be missing.
     project
         Name of the project.
     """
@@ -103,7 +104,7 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
 
 
 def _latest(runs_dir: Path) -> list[Path]:
-    """Return directories of runs by the time in their names, the latest first."""
+    """Return the directories of the latest runs, ordered by the time in their names."""
     try:
         with os.scandir(runs_dir) as entries:
             names = [entry.name for entry in entries if entry.name.startswith("run-")]
@@ -113,7 +114,7 @@ def _latest(runs_dir: Path) -> list[Path]:
 
 
 def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
-    """Return the last rows of a stream, whether these are all rows, and their size in bytes."""
+    """Return the last rows of a file, whether these are all its rows, and their size in bytes."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -158,13 +159,13 @@ def work_span_s(
 ) -> float | None:
     """Return the seconds in which a run did all its calls, or None without calls.
 
-    The time goes from the submission of the first call to the end of the last one. If workers were
-    started before, the start-up time of the first worker is added.
+    The time is from the submission of the first call to the end of the last call. If workers were
+    requested before the first call, the start-up time of the first worker is added.
 
     Parameters
     ----------
     tasks, workers
-        Rows of the run.
+        Rows of tasks.jsonl and of workers.jsonl.
     """
     moments: dict[str, list[float]] = {"submitted": [], "ended": [], "requested": [], "started": []}
     for row in tasks:

@@ -1,4 +1,7 @@
-"""Reading of runs, whole or while they grow; a crash of the writer costs at most one line."""
+"""Reading of recorded runs: a whole record, or new rows while the run continues.
+
+If the writer crashes, at most the last line of each file is lost.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Record of a run.
+    """Everything that is recorded about a run.
 
     Attributes
     ----------
@@ -37,15 +40,16 @@ class RunRecord:
     run
         Contents of run.json.
     status
-        ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted`` (``running`` in
-        run.json, but the process has ended).
+        ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted``. The last means
+        that run.json says ``running``, but the process of the run has ended.
     tasks
-        Rows of tasks.jsonl, one for each change of state: task_id, task_name, tag, worker, state
-        (submitted, running, succeeded, failed, cancelled), timestamp; on final rows also
-        queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory, nbytes (size of the result)
-        and input_bytes (size of the results that are arguments; 0 for none), each possibly null.
-        The last row of a bundle has ``calls``: count, failed, total_s and quantiles_s (share ->
-        seconds). Timestamps are epoch seconds, here and below.
+        Rows of tasks.jsonl, one for each change of a call's state. Keys: task_id, task_name, tag,
+        worker, state (submitted, running, succeeded, failed, cancelled), timestamp. Rows of the
+        last three states also have queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory,
+        nbytes (size of the result) and input_bytes (size of results that are arguments, or 0); any
+        of these may be null. The last row of a bundle (a batch of calls in one Dask task) has
+        ``calls``: count, failed, total_s and quantiles_s (share -> seconds). All timestamps in a
+        record are epoch seconds.
     workers
         Rows of workers.jsonl: event (requested, started, removed), worker, tag, timestamp, reason.
     resources
@@ -63,7 +67,7 @@ class RunRecord:
     manifest_lock
         Contents of manifest.lock; empty if it is missing.
     malformed_lines
-        Number of unreadable lines, not counting incomplete last lines.
+        Number of unreadable lines in all files, without incomplete last lines.
     """
 
     path: Path
@@ -91,7 +95,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     Returns
     -------
     RunRecord
-        All readable rows: incomplete last lines, lines that are not JSON objects and missing files
+        All readable rows. Incomplete last lines, lines that are not JSON objects, and missing files
         other than run.json are skipped.
 
     Raises
@@ -119,7 +123,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: the rows contain no garbage, and collecting doubles the time."""
+    """Pause the garbage collector: reading makes no garbage, and collection doubles its time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -130,12 +134,12 @@ def _uncollected() -> Iterator[None]:
 
 
 class RunTail:
-    """Reader of new rows of a growing run.
+    """Reader of the rows that are added to a run.
 
     Parameters
     ----------
     path
-        Directory of the run; its streams may appear later.
+        Directory of the run. Its ``.jsonl`` files need not exist yet.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -143,13 +147,13 @@ class RunTail:
         self._offsets = dict.fromkeys(STREAMS, 0)
 
     def poll(self) -> dict[str, list[Row]]:
-        """Read the rows that were written since the last poll.
+        """Return the rows that were written since the last poll.
 
         Returns
         -------
         dict
-            Stream -> new rows, for every stream. A later poll returns lines that are incomplete
-            now; lines that are not JSON objects are skipped.
+            Name of a stream -> its new rows, for each of :data:`STREAMS`. A line that is incomplete
+            now is returned by a later poll. Lines that are not JSON objects are skipped.
         """
         return {stream: self._poll(stream) for stream in STREAMS}
 

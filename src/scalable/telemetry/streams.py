@@ -1,4 +1,7 @@
-"""File names and encoding of a run: appended JSON lines, and replaced JSON values."""
+"""File names and encoding of a recorded run.
+
+A stream is a file of JSON lines to which rows are appended. Other files are replaced as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-#: Append-only records of a run, each in a file ``<stream>.jsonl``.
+#: Names of a run's streams; each stream is the file ``<name>.jsonl``.
 STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts")
 
 RUN_FILE = "run.json"
@@ -19,23 +22,23 @@ LOCK_FILE = "manifest.lock"
 MANIFEST_FILE = "manifest.yaml"
 LINES_AT_ONCE = 1000
 
-# NaN and the infinities are not JSON and would spoil every sum. They are read as null, so that
-# users of the rows need no check for them.
+# NaN and infinities are not JSON and would spoil every sum. They are read as null, so that users of
+# the rows need not check for them.
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def stream_path(directory: Path, stream: str) -> Path:
-    """Return the file of one stream."""
+    """Return the path of the file of one stream."""
     return directory / f"{stream}.jsonl"
 
 
 def encode_row(row: Mapping[str, Any]) -> str:
-    """Encode a row as JSON without a newline; unsupported types become strings."""
+    """Return a row as JSON without a newline; values of unsupported types become strings."""
     return json.dumps(row, separators=(",", ":"), default=str)
 
 
 def decode_object(data: bytes) -> dict[str, Any] | None:
-    """Decode a JSON object; return None for anything else."""
+    """Return the JSON object in ``data``, or None if ``data`` is anything else."""
     try:
         value = _DECODER.decode(data.decode())
     except (ValueError, RecursionError):
@@ -44,18 +47,18 @@ def decode_object(data: bytes) -> dict[str, Any] | None:
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Read one stream.
+    """Return the rows of one stream and the number of its unreadable lines.
 
     Parameters
     ----------
     path
-        File of the stream; a missing file has no rows.
+        Path of the stream's file. A missing file counts as a file without rows.
 
     Returns
     -------
     tuple
         Rows in the order of the file, and the number of unreadable lines. An incomplete last line
-        (its writer was killed, or has not finished) counts as neither.
+        is neither a row nor an unreadable line: its writer was killed or has not finished.
 
     Raises
     ------
@@ -84,9 +87,10 @@ def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
-    """Decode lines at once; return None if a line is not a JSON object.
+    """Return the JSON objects of some lines, or None if a line is not a JSON object.
 
-    Decoding one by one takes 1.5 times as long, which is noticeable for large runs.
+    The lines are decoded together. Decoding them one by one would take 1.5 times as long, which is
+    noticeable for large runs.
     """
     try:
         values = _DECODER.decode((b"[" + b",".join(lines) + b"]").decode())
@@ -97,7 +101,7 @@ def _decode_together(lines: Sequence[bytes]) -> list[dict[str, Any]] | None:
 
 
 def write_fully(descriptor: int, data: bytes) -> None:
-    """Write all bytes, with a single write unless the system accepts only a part."""
+    """Write all bytes; repeat only if the system accepts a part of them at a time."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

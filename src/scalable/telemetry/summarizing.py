@@ -1,4 +1,4 @@
-"""Summaries of runs from their rows; incomplete rows are tolerated. Pure."""
+"""Summaries of runs, computed from their records; incomplete rows are tolerated. No I/O."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from scalable.telemetry.summary import (
     TaskNameSummary,
 )
 
-#: Reason of a ``removed`` row of a worker that stayed until the end of the session.
+#: Reason in the ``removed`` row of a worker that stayed until the end of the session.
 REASON_CLOSED = "closed"
-#: First word of the reason of a worker that ended unexpectedly.
+#: First word of the reason in the ``removed`` row of a worker that ended unexpectedly.
 REASON_LOST = "lost"
-#: Tag of rows without one.
+#: Tag that stands for rows without a tag.
 NO_TAG = "(no tag)"
 
 _FINAL_STATES = ("succeeded", "failed", "cancelled")
@@ -38,7 +38,7 @@ _LARGEST = 1e300
 
 @dataclass
 class _Call:
-    """Rows of one task_id, combined."""
+    """Combined rows of one task_id, which is a call or a bundle of calls."""
 
     name: str = ""
     tags: set[str] = field(default_factory=set)
@@ -52,12 +52,12 @@ class _Call:
 
     @property
     def bundled(self) -> Bundled | None:
-        """Calls of a bundle; None for a single call."""
+        """Calls of the bundle; None if the rows describe a single call."""
         return None if self.final is None else bundled(self.final)
 
 
 def summarize(record: RunRecord) -> Summary:
-    """Summarize a run. Rows without the required keys are skipped.
+    """Return the summary of a run; rows without the required keys are skipped.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _task_name(calls: list[_Call]) -> TaskNameSummary:
 
 def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     counts: dict[str, Counter[str]] = {}
-    # A restarted worker keeps its name, so the present workers are tracked row by row.
+    # A restarted worker keeps its name, so the code notes after each row which workers are present.
     present: dict[str, str] = {}
     reasons: dict[str, Counter[str]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Dataclasses of the summary of a run."""
+"""Dataclasses that make up the summary of a run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ class TaskNameSummary:
     Attributes
     ----------
     count, failed
-        Number of distinct calls, and of calls whose last final state is failed.
+        Number of calls, and number of calls whose last final state is failed.
     tags
         Tags of the calls, in alphabetical order.
     duration_s
-        Running time in seconds, without the queue, of calls that succeeded or failed.
+        Running time in seconds, without the time in the queue, of calls that succeeded or failed.
+        None if not measured.
     queued_s
-        Time in the queue in seconds.
+        Time in the queue in seconds; None if not measured.
     peak_memory
         Peak memory in bytes; None if not measured.
     cpu_s
-        CPU time of all calls in seconds; None if not measured.
+        CPU time of all calls together in seconds; None if not measured.
     """
 
     count: int
@@ -40,7 +41,7 @@ class TaskNameSummary:
 
 @dataclass(frozen=True)
 class PoolSummary:
-    """Workers of one tag; ``started`` is ``removed`` + ``final``.
+    """Numbers of workers of one tag; ``started`` equals ``removed`` + ``final``.
 
     Attributes
     ----------
@@ -53,9 +54,9 @@ class PoolSummary:
     requested
         Number of requested workers.
     lost
-        Number of ``removed`` workers that ended unexpectedly.
+        Number of workers in ``removed`` that ended unexpectedly.
     lost_reasons
-        Reason -> number of ``lost`` workers.
+        Reason -> number of workers in ``lost``.
     """
 
     started: int = 0
@@ -68,7 +69,7 @@ class PoolSummary:
 
 @dataclass(frozen=True)
 class ScalingSummary:
-    """Number of times that pools grew and shrank."""
+    """Number of times that a pool grew, and number of times that a pool shrank."""
 
     scale_up: int = 0
     scale_down: int = 0
@@ -76,7 +77,7 @@ class ScalingSummary:
 
 @dataclass(frozen=True)
 class FailureClass:
-    """Failures of one class, with the first one as the example.
+    """Failures of one class; the first failure serves as the example.
 
     Attributes
     ----------
@@ -85,10 +86,10 @@ class FailureClass:
     message
         Message of the example.
     frame
-        Place of the example, ``file:line in function``: the innermost frame outside installed
-        packages. None without a traceback.
+        Where the example occurred, as ``file:line in function``: the innermost frame that is not in
+        an installed package. None without a traceback.
     task_id
-        Call of the example, or None.
+        Id of the call that failed in the example, or None.
     """
 
     count: int
@@ -99,7 +100,7 @@ class FailureClass:
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """Number of failures, and failures by class, the most frequent first."""
+    """Number of failures, and class -> its failures, the most frequent class first."""
 
     count: int = 0
     classes: Mapping[str, FailureClass] = field(default_factory=dict)
@@ -114,22 +115,23 @@ class Summary:
     run_id, project, target, provider
         Id of the run, and names of its project, target and provider.
     status
-        Status, as in :class:`RunRecord`.
+        Status of the run, as in :class:`RunRecord`.
     started_at, ended_at
         Times in ISO 8601, UTC; None if not known.
     duration_s
-        Seconds from the start to the end, or to the last row without a recorded end; None if not
-        known.
+        Seconds from the start to the end of the run. If the end is not recorded, the time of the
+        last row counts. None if not known.
     tasks
-        State -> number of calls, by last final state or else by last state.
+        State -> number of calls. A call counts in its last final state (succeeded, failed or
+        cancelled), or in its last state if none is final.
     task_names
-        Task name -> summary of its calls, in the order of appearance.
+        Task name -> summary of its calls, in the order of the first rows.
     workers
-        Tag -> workers, in the order of appearance.
+        Tag -> summary of its workers, in the order of the first rows.
     scaling
-        Number of scaling events.
+        Number of times that pools grew or shrank.
     scaling_changes
-        Rows of scaling.jsonl: every change of a wanted count with its source and reason.
+        Rows of scaling.jsonl: each change of a pool's wanted count, with its source and reason.
     failures
         Failures by class.
     artifacts
@@ -166,7 +168,7 @@ class Summary:
     malformed_lines: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes, at every depth, as plain JSON values."""
+        """Return the attributes as plain JSON values, including nested dataclasses."""
         return asdict(self, dict_factory=_with_lists)
 
 
