@@ -1,4 +1,4 @@
-"""The user's process: the client that routes calls by tag, graphs, and clusters that run elsewhere.
+"""Client side: routing of calls by tag, graphs of calls, and connections to running clusters.
 
 Not in here: how calls are placed (``scheduler``) and run (``worker``).
 """

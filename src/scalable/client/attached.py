@@ -1,4 +1,4 @@
-"""Connection to a cluster that runs in processes of its own; closing it only disconnects."""
+"""`AttachedCluster`: the connection to a cluster that runs in processes of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ POLL_S = 0.1
 
 
 class AttachedCluster(Cluster):
-    """A connection to a cluster that lives in processes of its own.
+    """A connection to a cluster that runs in processes of its own.
+
+    Closing the connection leaves the cluster running, unless ``owner`` is true.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ class AttachedCluster(Cluster):
         return SchedulerCalls(self.scheduler_comm)
 
     async def _start(self) -> None:
-        # Not Cluster._start: it subscribes under a name that all connections would share.
+        # Cluster._start is not called: it subscribes under a name that all connections would share.
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(self._address, connection_args=arguments)
         try:
@@ -125,12 +127,12 @@ class AttachedCluster(Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """Link to the live page, with the token that opens it; empty where there is none."""
+        """URL of the cluster's live page with its access token; empty if there is no live page."""
         return self._live_page
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> counts, from the scheduler; with ``asynchronous=True`` from the last refresh."""
+        """Tag -> worker counts, asked of the scheduler; if asynchronous, of the last refresh."""
         if not self.asynchronous:
             self.sync(self.refresh)
         return dict(self._pools)
@@ -161,7 +163,7 @@ class AttachedCluster(Cluster):
         return self.sync(self._calls.scale, counts, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Carry out the decision of a scaler, as :meth:`PoolCluster.apply` does.
+        """Apply the decision of a scaler, as :meth:`PoolCluster.apply` does.
 
         Returns
         -------
@@ -184,9 +186,9 @@ class AttachedCluster(Cluster):
         *,
         enabled: bool = True,
     ) -> Any:
-        """Let a pool follow its load, as :meth:`PoolCluster.adapt` does.
+        """Adapt a pool's number of workers to its load, as :meth:`PoolCluster.adapt` does.
 
-        The scheduler adapts the pool, also after this connection has ended.
+        The scheduler goes on adapting the pool after this connection has ended.
         """
         if tag is None:
             tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")

@@ -1,4 +1,8 @@
-"""A Dask client with a line to the scheduler for bundles, whose waiting calls lend their slots."""
+"""`BundleClient`: a Dask client that sends bundles, and lends slots while calls wait.
+
+A *bundle* is a batch of calls that is sent as one Dask task. A *slot* is room for one call on a
+worker. A call that waits for other calls lends its slot to them.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +23,19 @@ from scalable.scheduler.bundle_relay import BundleRelay
 
 
 def _is_not_all_exit(record: logging.LogRecord) -> bool:
-    """Return False for the records that asyncio makes of each call of an interrupted gather."""
+    """Return False for log records of ``AllExit``, which asyncio makes if gather is interrupted."""
     error = record.exc_info[0] if record.exc_info else None
     return error is None or error.__name__ != "AllExit"
 
 
 logging.getLogger("asyncio").addFilter(_is_not_all_exit)
-# It logs each connection that ends with unsent messages: usual at the end of a session.
+# distributed.batched logs each connection that is closed with unsent messages, which is usual at
+# the end of a session.
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
 class BundleClient(ReportingClient):
-    """A ``distributed.Client`` that passes Dask's events on to the executors' bundles.
+    """A ``distributed.Client`` that tells executors what happens to their bundles.
 
     Parameters
     ----------
@@ -41,13 +46,13 @@ class BundleClient(ReportingClient):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
         self._line = SchedulerLine(self)
-        #: Whether the scheduler can interrupt calls that run; None before it was asked.
+        #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.
         self._can_interrupt: bool | None = None
         super().__init__(*args, **kwargs)
         add_stream_handlers(self, self._line.handlers())
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a coroutine and wait. A call that waits for other calls lends its slot meanwhile."""
+        """Run a coroutine and wait. A call that waits for other calls lends them its slot."""
         if not is_wait(func) or self.asynchronous or not in_call():
             return super().sync(func, *args, **kwargs)
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
@@ -57,7 +62,7 @@ class BundleClient(ReportingClient):
             return sync_in_call(self.loop, func, *args, **kwargs)
 
     def _follow_slots(self) -> None:
-        """Have the scheduler send the slots of each tag whenever they change."""
+        """Ask the scheduler to report the slots of each tag, now and after each change."""
         if self._line.knows_slots:
             return
         if not self.ask("get_metadata", keys=[BUNDLES], default=False):
@@ -67,7 +72,7 @@ class BundleClient(ReportingClient):
         self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
     def ask(self, operation: str, **arguments: Any) -> Any:
-        """Call an operation of the scheduler, and return its answer."""
+        """Call an operation of the scheduler by its name, and return the answer."""
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
 
@@ -78,19 +83,19 @@ class BundleClient(ReportingClient):
         return self._line.followed()
 
     def task_in_memory(self, key: Any) -> None:
-        """Pass on the good end of a task."""
+        """Tell the executor that sent a bundle that the bundle's Dask task has succeeded."""
         self._line.task_in_memory(key)
 
     def task_erred(self, key: Any, error: BaseException) -> None:
-        """Pass on the failure of a task."""
+        """Tell the executor that sent a bundle that the bundle's Dask task has failed."""
         self._line.task_erred(key, error)
 
     def task_lost(self, key: Any) -> None:
-        """Pass on that the scheduler no longer knows a task."""
+        """Tell the executor that sent a bundle that the scheduler no longer knows its Dask task."""
         self._line.task_lost(key)
 
     async def before_cancel(self, keys: list[Any]) -> None:
-        """Interrupt the calls that run; those for which another client waits go on."""
+        """Ask the scheduler to interrupt running calls, except those another client waits for."""
         assert self.scheduler is not None
         if self._can_interrupt is None:
             self._can_interrupt = await self.scheduler.get_metadata(keys=[BUNDLES], default=False)
@@ -99,5 +104,5 @@ class BundleClient(ReportingClient):
                 self._line.interrupt(key)
 
     def before_close(self) -> None:
-        """Fail the calls of executors that have not ended."""
+        """Fail all unfinished calls of this client's executors."""
         self._line.close()

@@ -1,4 +1,8 @@
-"""The client that routes calls to pools by tag."""
+"""`ScalableClient`: a Dask client that sends each call to the pool with the call's tag.
+
+A *pool* is a group of equal workers. Its *tag* is the name of the Dask resource that its workers
+offer. A *slot* is room for one call on a worker.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class ScalableClient(BundleClient):
-    """A ``distributed.Client`` whose calls are routed by tag.
+    """A ``distributed.Client`` that runs each call on a worker of the pool with the call's tag.
 
     Parameters
     ----------
@@ -39,12 +43,12 @@ class ScalableClient(BundleClient):
         Cluster object, address of a scheduler, or any other address that ``distributed.Client``
         accepts.
     tasks
-        Task name -> tag, for calls that name a task and no tag.
+        Task name -> tag of the calls that are given ``task=`` and no ``tag=``.
     labels
-        Label -> tags of the components that carry it. A label is not a tag; it only makes the error
-        message better.
+        Label -> tags of the components that have this label in the manifest. If a call is given a
+        label as its tag, the error message lists these tags.
     tags
-        Tags that are valid although the cluster reports no pools.
+        Tags that are accepted while the cluster reports neither pools nor tagged workers.
     **kwargs
         Further arguments of ``distributed.Client``.
 
@@ -89,18 +93,18 @@ class ScalableClient(BundleClient):
         Parameters
         ----------
         func, *args
-            Function and its arguments. A future among the arguments is replaced by its result; it
-            may come from another pool.
+            Function and its arguments. A future among the arguments is replaced by its result, also
+            if another pool computed the result.
         tag
             Tag of the pool. Without a tag, any worker may run the call.
         n
             Number of slots of one worker that the call takes.
         task
-            Name of the task in the manifest, for records and plans. Its component is the tag where
-            no tag is given.
+            Name of the task in the manifest, for records and plans. Without ``tag``, the call goes
+            to the pool of the task's component.
         pure
-            Whether equal calls are merged into one. False by default for tagged calls, so that
-            random draws are not merged.
+            Whether calls of the same function with the same arguments run only once. The default is
+            False for tagged calls, so that a function that draws random numbers runs each time.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
             the keyword arguments of the function.
@@ -113,7 +117,7 @@ class ScalableClient(BundleClient):
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of it can hold ``n`` slots.
+            When no pool has the tag, or no worker of the pool has ``n`` slots.
         TypeError
             When the function itself has a parameter named ``tag``, ``n`` or ``task``.
         """
@@ -143,14 +147,15 @@ class ScalableClient(BundleClient):
         Parameters
         ----------
         func, *iterables
-            Function, and the iterables that give its arguments; the shortest iterable ends it.
+            Function, and one iterable for each of its arguments. The shortest iterable sets the
+            number of calls.
         tag, n, task, pure, key, **kwargs
-            As in :meth:`submit`; ``key`` may be a list.
+            As in :meth:`submit`; ``key`` may also be a list with one key for each call.
 
         Returns
         -------
         list of Future
-            One future for each element, in their order.
+            One future for each call, in the order of the elements.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = tag is None if pure is None else pure
@@ -183,7 +188,7 @@ class ScalableClient(BundleClient):
         Returns
         -------
         list of Future
-            One future for each element, in their order.
+            One future for each call, in the order of the elements.
         """
         return [self.submit(func, *args, tag=tag, **kwargs) for args in iterable]
 
@@ -197,33 +202,34 @@ class ScalableClient(BundleClient):
         tags: Mapping[Any, str | None] | None = None,
         **options: Any,
     ) -> Any:
-        """Run the nodes of a graph that are needed for some keys, and return their results.
+        """Run the nodes of a graph that ``keys`` needs, and return the results of ``keys``.
 
         Parameters
         ----------
         dsk
-            Name -> ``(func, arg, ...)``, value, or name of another node; or a Dask graph.
+            Plain dict of node name -> ``(func, arg, ...)``, value, or name of another node; or a
+            Dask graph.
         keys
             Name of a node, or a (nested) list of names.
         tag
             Tag of all nodes. Without a tag, any worker may run them.
         tags
-            Name -> tag, for nodes whose tag differs from ``tag``.
+            Node name -> tag, for nodes with another tag than ``tag``. Only for a plain dict.
         sync
-            Whether to wait for the results; futures are returned otherwise.
+            True to wait for the results; False to return futures.
         **options
             Further arguments of ``distributed.Client.get`` (``retries``, ``priority``, ...).
 
         Returns
         -------
         object
-            Results, or their futures, in the shape and order of ``keys``.
+            Results or futures, nested and ordered as ``keys`` is.
 
         Raises
         ------
         ClusterError
-            For cycles, unknown names, names that stand twice in ``keys``, and tags that no pool
-            has. Nothing has been started then.
+            When the graph has a cycle, a name is unknown or stands twice in ``keys``, or no pool
+            has one of the tags. No node has been started then.
         """
         made_calls()
         resources = options.pop("resources", None)
@@ -252,13 +258,13 @@ class ScalableClient(BundleClient):
         Returns
         -------
         Future
-            Stands for the object wherever it appears in the arguments of a call, also deep within
-            them.
+            Future to pass in place of the object in the arguments of calls, also nested in other
+            objects.
         """
         return self._line.upload(obj)
 
     def listen(self) -> None:
-        """Log the scheduler's messages about calls that wait, for a cluster that runs elsewhere."""
+        """Log the messages about waiting calls that a scheduler in another process sends."""
         self.subscribe_topic(WAITING_TOPIC, _log_message)
 
     def profile(self, key: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -267,8 +273,8 @@ class ScalableClient(BundleClient):
         Parameters
         ----------
         key
-            Future of a call that has ended, well or with an error. Anything else is passed to
-            ``distributed.Client.profile``.
+            Future of a call that has succeeded, failed or been cancelled. Any other object is
+            passed to ``distributed.Client.profile``.
         *args, **kwargs
             Further arguments of ``distributed.Client.profile``.
 
@@ -297,7 +303,7 @@ class ScalableClient(BundleClient):
 
     @property
     def dashboard_link(self) -> str:
-        """Link to the live page, with the token that opens it; empty where there is none."""
+        """URL of the cluster's live page with its access token; empty if there is no live page."""
         if self.cluster is not None or self.asynchronous:
             return str(super().dashboard_link)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):
@@ -321,7 +327,7 @@ class ScalableClient(BundleClient):
         stream_output: bool = False,
         record_calls: bool = False,
     ) -> PoolExecutor:
-        """Return an executor for many calls, which also has ``multiprocessing.Pool``'s methods.
+        """Return an executor that also has the methods of ``multiprocessing.Pool``.
 
         Parameters
         ----------
@@ -331,14 +337,15 @@ class ScalableClient(BundleClient):
             Longest running time of a call in seconds; a call that runs longer is ended, and its
             future raises TimeoutError. None for no limit.
         stream_output
-            Whether the output of the calls is printed in this process too, line by line.
+            Whether text that the calls print is also printed in this process, line by line.
         record_calls
-            Whether the run's records have a row for each call, rather than one for each bundle.
+            True for one row in the run's records for each call; False for one row for each *bundle*
+            (a batch of calls that is sent as one Dask task).
 
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of it can hold ``n`` slots.
+            When no pool has the tag, or no worker of the pool has ``n`` slots.
         """
         check_timeout(timeout)
         if self.asynchronous:
@@ -361,7 +368,10 @@ class ScalableClient(BundleClient):
     # Failed calls -------------------------------------------------------------------------------
 
     def _run_failed_again(self, keys: Iterable[Any]) -> None:
-        """Retry failed calls: Dask answers an equal call with the earlier future, failed or not."""
+        """Retry the calls among these keys that have failed.
+
+        Without the retry, Dask would answer an equal call with the earlier, failed future.
+        """
         failed: list[Future[Any]] = [
             Future(key, self)
             for key in keys

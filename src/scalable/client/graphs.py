@@ -1,7 +1,7 @@
-"""Raw graphs of calls: checked, reduced to the nodes that are needed, and given unique keys.
+"""Raw graphs of calls: checks, selection of the needed nodes, and unique keys.
 
-A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names. The
-meaning of names within arguments is the same as for ``dask.get``.
+A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names.
+Names within arguments have the same meaning as for ``dask.get``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dask.utils import funcname, is_namedtuple_instance
 
 from scalable.errors import ClusterError
 
-#: Length of the longest text that is copied into the calls that take it; a longer one is a node.
+#: Longest text, in characters, that is copied into each call that takes the text. A longer text
+#: becomes a node of its own.
 SHORT: Final = 1000
 LISTED_NAMES: Final = 10
 
@@ -31,16 +32,16 @@ Tags = Mapping[Any, str | None]
 
 @dataclass(frozen=True)
 class PreparedGraph:
-    """The nodes to run, under keys that no other graph has.
+    """The nodes to run, under keys that are unique to this graph.
 
     Attributes
     ----------
     keys
-        Requested keys, in the shape of the requested names.
+        The requested names replaced by their keys, with the same nesting.
     nodes
-        Tag -> key -> node; the tag None is for nodes that any worker may run.
+        Tag -> key -> node. The tag None holds the nodes that any worker may run.
     key_of
-        Name of a node -> its key, for the nodes that are run.
+        Node name -> key, for the nodes that are run.
     """
 
     keys: Any
@@ -48,18 +49,18 @@ class PreparedGraph:
     key_of: Mapping[Any, str]
 
     def annotated(self, annotations: Mapping[str | None, dict[str, Any]]) -> HighLevelGraph:
-        """Return the graph for Dask, where the nodes of a tag have the annotations of that tag."""
+        """Return the graph for Dask; each node gets the annotations given for the node's tag."""
         layers = {
             f"tag {tag}" if tag is not None else "no tag": MaterializedLayer(
                 nodes, annotations=annotations[tag]
             )
             for tag, nodes in self.nodes.items()
         }
-        # Layers are not stages: nodes of one tag may come before and after those of another.
+        # Layers are not stages: nodes of two tags may depend on each other in both directions.
         return HighLevelGraph(layers, dependencies={name: set() for name in layers})
 
     def actors(self, actors: Any) -> Any:
-        """Return Dask's ``actors`` argument: a truth value for all nodes, or keys for names."""
+        """Return Dask's ``actors`` argument with names replaced by keys; keep None and bools."""
         if actors is None or isinstance(actors, bool):
             return actors
         names = [n for n in actors if actors[n]] if isinstance(actors, Mapping) else list(actors)
@@ -82,14 +83,14 @@ def prepare(
     ----------
     graph
         Name -> ``(func, arg, ...)``, value, or name of another node. A name stands for the result
-        of its node as an argument, in a nested call, and in lists, tuples and sets of these, but
-        not in dicts. A text that does not equal the name of a node is a value.
+        of its node as an argument, also within nested calls, lists, tuples and sets, but not
+        within dicts. A text that equals no node name is a value.
     keys
         Name of a node, or a (nested) list of names.
     tag
         Tag of all nodes.
     tags
-        Name -> tag, for nodes whose tag differs; None lets any worker run a node.
+        Node name -> tag, for nodes with another tag than ``tag``; None lets any worker run a node.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def _is_future(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    """Return whether a value is copied into the calls that take it, rather than being a node."""
+    """Return whether a value is copied into each call that takes it instead of being a node."""
     return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
 
 
@@ -178,7 +179,7 @@ def _names_in(value: Any, names: Any) -> Iterator[Any]:
 
 
 def _target_of(name: Any, graph: Graph) -> Any:
-    """Return the name of the node that a name stands for, through all its other names."""
+    """Return the name of the call or value that a name leads to through any chain of names."""
     while _is_name(graph[name], graph):
         name = graph[name]
     return name
@@ -219,7 +220,7 @@ def _refuse_cycles(needs: Mapping[Any, Iterable[Any]]) -> None:
     for start in needs:
         if start in done:
             continue
-        path = {start: iter(needs[start])}  # in order of the way down
+        path = {start: iter(needs[start])}  # from the start down to the current node
         while path:
             name, others = next(reversed(path.items()))
             other = next((n for n in others if n not in done), None)
@@ -255,7 +256,7 @@ def _needed(wanted: Iterable[Any], takes: Mapping[Any, Iterable[Any]]) -> list[A
 def _tags_of(
     graph: Graph, run: list[Any], takes: Mapping[Any, Iterable[Any]], tag: str | None, tags: Tags
 ) -> dict[Any, str | None]:
-    """Return the tag of each node; a value has the tag of the node that needs it."""
+    """Return node name -> tag; a value without a tag gets the tag of a node that takes it."""
     tag_of = {name: tags.get(name, tag) for name in run}
     for name in run:
         for other in takes[name]:
@@ -276,16 +277,16 @@ def _node(key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
 
 
 def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
-    """Replace the names within a value; return a node where a worker has to do it.
+    """Return a value with its names replaced, or a Dask node that replaces them on a worker.
 
-    Without ``stands`` neither names nor nested calls are replaced, as within dicts.
+    With ``stands=None``, used within dicts, names and nested calls stay as they are.
     """
     if stands is not None and _is_call(value):
         return Task(None, value[0], *(_bound(part, stands) for part in value[1:]))
     if stands is not None and _is_name(value, stands):
         return stands[value]
     if _is_future(value):
-        return TaskRef(value.key)  # without the client that it belongs to
+        return TaskRef(value.key)  # a reference that does not hold the future's client
     if type(value) is dict:
         items = _bound(list(value.items()), None)
         return Task(None, dict, items) if isinstance(items, GraphNode) else value
@@ -295,7 +296,7 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
 
 
 def _gathered(value: Any, parts: list[Any]) -> Any:
-    """Return a container of the type of ``value`` with other parts."""
+    """Return a container of the type of ``value`` that holds ``parts`` instead."""
     if all(ours is theirs for ours, theirs in zip(parts, value, strict=True)):
         return value
     make = type(value)._make if is_namedtuple_instance(value) else type(value)

@@ -1,4 +1,4 @@
-"""Tags of a cluster, and the slots of the largest worker of each tag."""
+"""Tags of a cluster, and the number of slots of the largest worker of each tag."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scalable.protocol.operations import CONTROLLER
 
 @dataclass(frozen=True)
 class KnownSlots:
-    """Slots by tag.
+    """Tags of a cluster, and the slots (room for one call each) of their largest workers.
 
     Attributes
     ----------
     slots
-        Tag -> slots of its largest worker.
+        Tag -> number of slots of the largest worker with this tag.
     has_workers
         Whether any worker is connected.
     """
@@ -32,7 +32,7 @@ def ask_known_slots(ask: Callable[..., Any], cluster: Any) -> KnownSlots:
     Parameters
     ----------
     ask
-        Calls an operation of the scheduler, and returns its answer.
+        Function that calls an operation of the scheduler and returns the answer.
     cluster
         The cluster object of the client, or None.
     """

@@ -34,14 +34,15 @@ _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDic
 
 
 class Routing:
-    """The tags that a client knows, and the keywords for Dask that follow from a tag.
+    """The known tags of a cluster, and the Dask keywords that send a call to a tag's workers.
 
     Parameters
     ----------
     can_ask
-        Returns whether the scheduler can be asked: a coroutine must not wait for an answer.
+        Function that returns whether the scheduler can be asked. An asynchronous client cannot
+        ask, because its methods must not wait for an answer.
     ask_slots
-        Asks the scheduler for the tags and their slots.
+        Function that asks the scheduler for the tags and the slots of each tag.
     tasks, labels, tags
         As in :class:`ScalableClient`.
     """
@@ -69,7 +70,10 @@ class Routing:
         task: str | None,
         kwargs: dict[str, Any],
     ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return the tag, the keywords for Dask, and a function that gives the annotations.
+        """Return the tag of a call, its keywords for Dask, and a function for its annotations.
+
+        The function takes the key of the call. It returns a context manager within which Dask
+        attaches the annotations to new tasks.
 
         Parameters
         ----------
@@ -78,12 +82,13 @@ class Routing:
         tag, n, task
             As in :meth:`ScalableClient.submit`.
         kwargs
-            Further keywords of the call; ``resources`` is taken out of them.
+            Further keywords of the call. For a call that is routed by tag, ``resources`` is moved
+            from these keywords to the keywords for Dask.
 
         Raises
         ------
         ClusterError
-            When no pool has the tag, no worker of it can hold ``n`` slots, or the task is unknown
+            When no pool has the tag, no worker of the pool has ``n`` slots, or the task is unknown
             or belongs to another component.
         TypeError
             When the function itself has a parameter named ``tag``, ``n`` or ``task``.
@@ -115,7 +120,7 @@ class Routing:
         return tag, route, notes
 
     def annotations(self, tag: str | None, resources: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the Dask annotations for the calls of a graph that have a tag."""
+        """Return the Dask annotations of all calls in a graph that have this tag."""
         given: dict[str, Any] = {"resources": resources} if resources else {}
         _, route, notes = self.route(None, tag, ONE_SLOT, None, given)
         with notes(None):
@@ -136,12 +141,15 @@ class Routing:
         return tag or known
 
     def _check(self, tag: str, n: int) -> bool | None:
-        """Return whether the tag is known; None where it is but the workers carry no tags.
+        """Return True for a known tag, and False for a tag that the scheduler has to check.
+
+        Return None for a valid tag if no connected worker has any tag: every worker may run the
+        call then.
 
         Raises
         ------
         ClusterError
-            When no pool has the tag, or no worker of it can hold ``n`` slots.
+            When no pool has the tag, or no worker of the pool has ``n`` slots.
         """
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ClusterError(f"n={n!r}: a call takes a positive whole number of slots")

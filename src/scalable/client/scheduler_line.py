@@ -1,4 +1,8 @@
-"""The line between the executors of a client and the scheduler: bundles, slots and the backlog."""
+"""The connection of a client's executors to the scheduler: bundles, slots and waiting calls.
+
+A *bundle* is a batch of calls that is sent as one Dask task. A *slot* is room for one call on a
+worker.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +36,42 @@ class BundleFollower(Protocol):
     """Receiver of the messages about bundles; its methods run in the client's event loop."""
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Handle calls of a bundle that have ended."""
+        """Handle the outcomes of calls that have ended."""
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Handle calls that a worker gives back because it has not begun them."""
+        """Handle calls that a worker gives back before it has begun them."""
 
     def timed_out(self, key: str, number: int) -> None:
-        """Handle a call that ran for longer than its limit."""
+        """Handle a call that ran for longer than its time limit."""
 
     def begun(self, key: str) -> None:
-        """Handle the start notice of a bundle."""
+        """Handle the message that a bundle has begun to run."""
 
     def in_memory(self, key: str) -> None:
-        """Handle the end of a bundle's Dask task."""
+        """Handle the success of a bundle's Dask task."""
 
     def erred(self, key: str, error: BaseException) -> None:
-        """Handle the failure of a bundle as a whole."""
+        """Handle the failure of a bundle's Dask task."""
 
     def lost(self, key: str) -> None:
-        """Handle the loss of a bundle's Dask task."""
+        """Handle a bundle whose Dask task the scheduler no longer knows."""
 
 
 class SlotFollower(Protocol):
     """An object that sends calls when slots become free."""
 
     def wake(self) -> None:
-        """Look for calls to send, soon; called from any thread."""
+        """Schedule a look for calls to send; may be called from any thread."""
 
     def close(self) -> None:
         """Fail all calls that have not ended: the client is closed."""
 
 
 class SchedulerLine:
-    """Connection of the executors of one client to the scheduler.
+    """The connection of one client's executors to the scheduler.
 
-    The line sends bundles and messages, passes the answers to the follower of each bundle, and
-    knows how many slots each tag has.
+    This connection sends bundles and messages, passes each answer to the follower of the answer's
+    bundle, and stores the number of slots of each tag.
 
     Parameters
     ----------
@@ -96,7 +100,7 @@ class SchedulerLine:
 
     @property
     def client_id(self) -> str:
-        """Name under which the scheduler knows the client."""
+        """Id under which the scheduler knows the client."""
         return str(self._client.id)
 
     @property
@@ -105,12 +109,12 @@ class SchedulerLine:
         return bool(in_async_call(self._client.loop))
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call a function in the event loop, soon; from any thread."""
+        """Schedule a function in the client's event loop; may be called from any thread."""
         assert self._client.loop is not None
         self._client.loop.add_callback(function, *args)
 
     def call_later(self, seconds: float, function: Callable[..., Any]) -> None:
-        """Call a function in the event loop, after some seconds; from the event loop only."""
+        """Schedule a function after some seconds; may be called in the client's event loop only."""
         assert self._client.loop is not None
         self._client.loop.call_later(seconds, function)
 
@@ -122,18 +126,18 @@ class SchedulerLine:
         return self._slots is not None
 
     def follow_slots(self, follower: SlotFollower) -> None:
-        """Wake an object whenever the slots change, and close it with the client."""
+        """Register an object to wake when slot counts change, and to close with the client."""
         self._slot_followers.add(follower)
 
     def set_slots(self, slots: dict[str, int]) -> None:
-        """Store the slots of each tag, as the scheduler counts them."""
+        """Store the number of slots of each tag as counted by the scheduler; wake all followers."""
         logger.debug("slots of the connected workers by tag: %s", slots)
         self._slots = slots
         for follower in list(self._slot_followers):
             follower.wake()
 
     def slots_of(self, tag: str) -> int:
-        """Return the slots of the connected workers of a tag, or of all workers for ``""``."""
+        """Return the number of slots of all workers with a tag, or of all workers for ``""``."""
         return (self._slots or {}).get(tag, 0)
 
     def report_backlog(self, executor: str, tag: str, task: str, slots: int) -> None:
@@ -146,7 +150,7 @@ class SchedulerLine:
         tag, task
             Tag and task name of the calls.
         slots
-            Number of slots.
+            Number of slots that the waiting calls need.
         """
         if self._client.status == "running":
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
@@ -161,7 +165,7 @@ class SchedulerLine:
 
     @property
     def bundles(self) -> int:
-        """Number of bundles that are followed."""
+        """Number of bundles that were sent and not forgotten (:meth:`forget_bundle`)."""
         return len(self._followers)
 
     def submit_bundle(
@@ -182,49 +186,50 @@ class SchedulerLine:
         follower
             Receiver of the messages about the bundle.
         call
-            Function and arguments.
+            Function and its arguments.
         annotations, resources
             Dask's annotations and resources of the task.
         """
         self._followers[key] = follower
         function, *args = call
         with annotate(**annotations):
-            # Not the method of a subclass: the calls of a bundle are routed already.
+            # Not ``self._client.submit``, which would route the bundle by tag a second time.
             return Client.submit(
                 self._client, function, *args, key=key, pure=False, resources=resources
             )
 
     def forget_bundle(self, key: str) -> None:
-        """Stop following a bundle."""
+        """Stop passing on the messages about a bundle."""
         self._followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
-        """End a running call.
+        """Ask the scheduler to end a call.
 
         Parameters
         ----------
         key
             Key of the Dask task.
         number
-            Position of the call in its bundle; None where the task is not a bundle.
+            Position of the call in its bundle; None if the task is not a bundle; ``EVERY`` to take
+            back a bundle that has not begun.
         """
         logger.debug("the scheduler is asked to interrupt %s (call %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
     async def fetch(self, future: Future[Any]) -> Any:
-        """Fetch the result of a future of the client, in its event loop."""
+        """Return the result of one of the client's futures; await it in the client's event loop."""
         (result,) = await gather(self._client, [future], direct=self._is_near())
         return result
 
     def upload(self, value: Any) -> Future[Any]:
-        """Upload an object to the cluster; the future stands for it in arguments."""
+        """Upload an object to the cluster, and return a future to pass to calls in its place."""
         (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
         return future  # type: ignore[no-any-return]
 
     def _is_near(self) -> bool | None:
-        """Return True where the workers can be reached directly; None where Dask is to decide.
+        """Return True if the workers can be reached directly, or None to let Dask decide.
 
-        Direct connections are certain only where all of the cluster listens on this machine alone.
+        Direct connections are certain only if the scheduler listens on the loopback address.
         """
         address = getattr(self._client.scheduler, "address", "")
         return True if "://127." in address else None
@@ -235,21 +240,21 @@ class SchedulerLine:
     # News of Dask tasks, from the client --------------------------------------------------------
 
     def followed(self) -> list[str]:
-        """Return the keys of the bundles that are followed."""
+        """Return the keys of the bundles that were sent and not forgotten."""
         return list(self._followers)
 
     def task_in_memory(self, key: Any) -> None:
-        """Pass on that a Dask task has ended well."""
+        """Tell the follower of a bundle that the bundle's Dask task has succeeded."""
         if key in self._followers:
             self._followers[key].in_memory(key)
 
     def task_erred(self, key: Any, error: BaseException) -> None:
-        """Pass on that a Dask task has failed."""
+        """Tell the follower of a bundle that the bundle's Dask task has failed."""
         if key in self._followers:
             self._followers[key].erred(key, error)
 
     def task_lost(self, key: Any) -> None:
-        """Pass on that the scheduler no longer knows a Dask task."""
+        """Tell the follower of a bundle that the scheduler no longer knows its Dask task."""
         if key not in self._followers:
             return
         logger.debug("bundle %s is unknown to the scheduler", key)
@@ -262,7 +267,7 @@ class SchedulerLine:
             self._followers[key].erred(key, error)
 
     def _passed_on(self, event: str) -> Callable[..., None]:
-        """Return a handler that passes a message on to the follower of its bundle."""
+        """Return a handler that passes a message to the follower of the message's bundle."""
 
         def handle(key: str, **message: Any) -> None:
             follower = self._followers.get(key)
@@ -271,7 +276,7 @@ class SchedulerLine:
             try:
                 getattr(follower, event)(key, **message)
             except Exception as error:
-                # The calls would never end otherwise: nothing more is heard of them.
+                # Otherwise the calls would never end: no further message about them arrives.
                 follower.erred(key, error)
                 raise
 
@@ -279,7 +284,7 @@ class SchedulerLine:
 
 
 def _print(key: str, text: str, **_: Any) -> None:
-    """Show the output of a call."""
+    """Print text that a call has printed on its worker."""
     del key
     sys.stdout.write(text)
     sys.stdout.flush()

@@ -1,4 +1,7 @@
-"""The worker manager that lives in the same process as the scheduler."""
+"""The worker manager that lives in the same process as the scheduler.
+
+A *unit* is one job, process or object that brings one worker or a group of workers.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,28 @@ from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.managers import Managers
 from scalable.spec import Starting
 
-#: Id of this manager.
+#: Id of the embedded manager.
 EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """A manager, and the scheduler's side of its cluster, in the user's process.
+    """The worker manager of a cluster in the user's process, with the cluster's wanted counts.
 
     Parameters
     ----------
     provider
-        Name of the provider that starts its workers.
+        Name of the provider that starts the workers.
     starting
-        Time and price of starting one of its workers.
+        Time and price of starting one worker.
     start_timeout
-        Seconds that a started unit may take until its workers are connected.
+        Seconds within which the workers of a started unit have to connect.
 
     Attributes
     ----------
     incarnation
-        Short text that is part of the names of its units.
+        Short random text that is part of the name of each unit.
     demand, managers
-        Wanted counts and attached managers of the cluster.
+        Wanted numbers of workers, and the managers that are attached to the cluster.
     inventory, reconciler
         Units of the manager, and the loop that starts and stops them.
     entries
@@ -65,7 +68,7 @@ class EmbeddedManager:
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
         self.inventory = self.reconciler.inventory
-        # Attached from the beginning, and for as long as it lives.
+        # The embedded manager is attached from the beginning and never detaches.
         own = Attachment(
             EMBEDDED,
             self.incarnation,
@@ -81,7 +84,7 @@ class EmbeddedManager:
             listener(event)
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Add pools; they start empty."""
+        """Add pools without workers."""
         for pool in pools:
             self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
@@ -92,7 +95,7 @@ class EmbeddedManager:
         Parameters
         ----------
         scheduler
-            The cluster's scheduler. It gets a controller unless it has one.
+            The cluster's scheduler. A :class:`Controller` is added unless the scheduler has one.
         comm
             Dask's ``rpc`` object for the scheduler.
         security
@@ -112,16 +115,16 @@ class EmbeddedManager:
     def want(
         self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
     ) -> None:
-        """Set the counts of pools; the units are requested a moment later.
+        """Set the wanted numbers of workers of pools; units are requested a moment later.
 
         Parameters
         ----------
         counts
-            Tag -> absolute count.
+            Tag -> absolute number of workers.
         controller
             The cluster's controller; None before the cluster is started.
         source, reason
-            ``plan``, ``manual`` or ``decision``, and why, for the record.
+            Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
 
         Raises
         ------
@@ -143,12 +146,12 @@ class EmbeddedManager:
             controller.on_change()
 
     def decided(self, decision: ScaleDecision) -> dict[str, int]:
-        """Return tag -> count that a decision leads to."""
+        """Return tag -> wanted number of workers after a scaler's decision."""
         pools = self.inventory.status()
         return self.demand.decided(decision, {tag: pools[tag] for tag in pools if tag != UNTAGGED})
 
     def discard(self, asked: Iterable[UnitName]) -> None:
-        """Stop wanting these units, or those that brought these workers."""
+        """Remove units from the wanted ones, given names of units or names of their workers."""
         names = set(asked)
         wanted = self.inventory.wanted.spec
         units = self.inventory.existing()
@@ -164,12 +167,12 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Reconcile now instead of at the next tick.
+        """Start missing units and stop unwanted units now, not at the reconciler's next tick.
 
         Raises
         ------
         ProviderError
-            When a place refuses a unit permanently.
+            When the batch system or machine refuses a unit permanently.
         """
         await self.reconciler.align()
         await self.entries.started()

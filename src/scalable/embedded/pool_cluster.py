@@ -1,4 +1,8 @@
-"""A cluster of pools: one scheduler, workers of different shape, and a reconciler."""
+"""`PoolCluster`: one Dask scheduler with several pools of tagged workers.
+
+A *unit* is one job, process or object that brings one worker or a group of workers. The
+*reconciler* is a loop that starts missing units and stops units that are no longer wanted.
+"""
 
 from __future__ import annotations
 
@@ -38,26 +42,28 @@ if TYPE_CHECKING:
 class PoolCluster(ManagedSpecCluster):
     """Pools of tagged workers on one scheduler.
 
-    It has the surface of Dask's ``SpecCluster``, whose docstring's examples run on it. A lost
-    worker is replaced, a crash loop ends and is reported, and scaling down loses no result and
-    re-runs no call.
+    The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
+    ``SpecCluster`` also run on a ``PoolCluster``. A lost worker is replaced. A crash loop is
+    stopped and reported. Scaling down loses no result and repeats no call.
 
     Parameters
     ----------
     workers
-        Name -> entry ``{"cls": ..., "options": {...}, "group": [...]}``.
+        Unit name -> entry ``{"cls": ..., "options": {...}, "group": [...]}``, as in
+        ``SpecCluster``.
     scheduler
-        Entry of the scheduler. By default ours, on loopback, with TLS credentials of its own.
+        Entry of the scheduler, as in ``SpecCluster``. The default is a ``PoolScheduler`` on the
+        loopback interface with its own TLS credentials.
     worker
         Entry of the workers that ``scale(n)`` adds.
     asynchronous
-        Whether it is used with ``await`` inside a running event loop.
+        Whether the cluster is used with ``await`` inside a running event loop.
     security
-        Credentials. By default they are created for this cluster and kept in memory.
+        TLS credentials. By default, new credentials are created and kept in memory.
     name
         Name of the cluster, for people.
     start_timeout
-        Seconds that a started unit may take until its workers are connected.
+        Seconds within which the workers of a started unit have to connect.
     **kwargs
         Further parameters of ``SpecCluster``.
 
@@ -70,7 +76,7 @@ class PoolCluster(ManagedSpecCluster):
 
     scheduler: Any
     scheduler_comm: Any
-    #: Provider of its workers, shown by status; empty where its user gives the workers.
+    #: Name of the provider of the workers, shown by status; empty if the user defines the workers.
     provider_name = ""
     #: Time and price of starting a worker.
     starting = Starting(startup_s=1.0, billed_least_s=0.0)
@@ -103,11 +109,11 @@ class PoolCluster(ManagedSpecCluster):
             **kwargs,
         )
 
-    # SpecCluster keeps its own dictionaries; ours are those of the manager.
+    # SpecCluster keeps dictionaries of its own. Here the manager's inventory replaces them.
 
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
-        """Name -> entry of every unit that is wanted; after a change, await the cluster."""
+        """Unit name -> entry, for every wanted unit. After a change, await the cluster."""
         return self.inventory.wanted.spec
 
     @worker_spec.setter
@@ -115,13 +121,13 @@ class PoolCluster(ManagedSpecCluster):
         self.inventory.wanted.spec = dict(entries)
 
     def existing_units(self) -> dict[UnitName, Any]:
-        """Return name -> object of each unit that exists, or a record of the unit."""
+        """Return unit name -> the unit's Python object, or its record if there is no object."""
         objects = self.manager.entries.objects
         return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> counts, and the reason of a degraded pool; without the pool that has no tag."""
+        """Tag -> worker counts, with a reason if the pool is degraded; no untagged pool."""
         return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
 
     # Pools --------------------------------------------------------------------------------------
@@ -136,20 +142,22 @@ class PoolCluster(ManagedSpecCluster):
         walltime_s: float | None = None,
         task_s: float = 0.0,
     ) -> None:
-        """Add a pool; it starts empty.
+        """Add a pool without workers.
 
         Parameters
         ----------
         tag
-            Name by which calls are routed: the Dask resource that its workers offer.
+            Tag of the pool: the name of the Dask resource that its workers offer.
         template
-            Entry of the worker specification that each of its units gets.
+            Entry, as in ``worker_spec``, of each unit of the pool.
         slots
-            Number of calls that one worker runs at once, and the amount of the resource.
+            Number of calls that one worker runs at once, which is also the amount of the Dask
+            resource that the worker offers.
         launcher
-            Launcher of its units; by default the template's class is called in this process.
+            Object that starts the pool's units. By default, the template's class is called in this
+            process.
         walltime_s
-            Seconds after which the place ends a unit, or None.
+            Seconds after which the batch system ends a unit; None for no limit.
         task_s
             Expected running time of the pool's longest call in seconds; 0 to measure it.
         """
@@ -160,7 +168,7 @@ class PoolCluster(ManagedSpecCluster):
         self.add_pools([pool])
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Add pools; they start empty."""
+        """Add pools without workers."""
         self.manager.add_pools(pools)
 
     def scale(  # type: ignore[override]
@@ -170,13 +178,13 @@ class PoolCluster(ManagedSpecCluster):
         memory: str | None = None,
         cores: int | None = None,
     ) -> Any:
-        """Set the number of wanted workers; return before any starts or ends.
+        """Set the wanted number of workers, and return before any worker starts or ends.
 
         Parameters
         ----------
         n
-            A count for the pool without a tag (or the only pool), a tag, or a mapping of tags to
-            counts. Counts are absolute; pools that are not named stay as they are.
+            Number of workers of the untagged pool (or of the only pool); or a tag; or a mapping of
+            tags to numbers. Numbers are absolute. Pools that are not named stay as they are.
         count
             Number of workers of the tag ``n``.
         memory, cores
@@ -198,16 +206,16 @@ class PoolCluster(ManagedSpecCluster):
     def want(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> None:
-        """Set the counts of pools, with the source and the reason for the record.
+        """Set the wanted numbers of workers, and record the source and the reason of the change.
 
-        Pools that follow their load (:meth:`adapt`) stop doing so.
+        Pools that adapt to their load (:meth:`adapt`) stop adapting.
 
         Parameters
         ----------
         counts
-            Tag -> absolute count.
+            Tag -> absolute number of workers.
         source
-            ``plan``, ``manual`` or ``decision``.
+            Origin of the numbers: ``plan``, ``manual`` or ``decision``.
         reason
             Reason in words.
 
@@ -219,10 +227,10 @@ class PoolCluster(ManagedSpecCluster):
         self.manager.want(counts, self.controller, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Carry out the decision of a scaler; pools that it does not name stay as they are.
+        """Apply the decision of a scaler; pools that the decision does not name stay as they are.
 
-        Additions and removals are relative to the counts that are wanted now. Like :meth:`scale`
-        it returns before workers come or go.
+        Additions and removals are relative to the numbers of workers that are wanted now. The
+        method returns before any worker starts or ends.
 
         Parameters
         ----------
@@ -240,14 +248,14 @@ class PoolCluster(ManagedSpecCluster):
 
     @property
     def dashboard_link(self) -> str:
-        """Link to the live page, with the token that opens it; empty where there is none."""
+        """URL of the cluster's live page with its access token; empty if there is no live page."""
         if isinstance(self.scheduler, GuardedHttp):
             return self.scheduler.live_page
         return str(super().dashboard_link)
 
     @property
     def controller(self) -> Controller | None:
-        """The controller beside the scheduler; None before the cluster is started."""
+        """The scheduler plugin that controls the pools; None before the cluster is started."""
         return controller_of(self.scheduler)
 
     def _only_pool(self) -> str:
@@ -266,11 +274,11 @@ class PoolCluster(ManagedSpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """Whether a pool has a template for further units."""
+        """Whether any pool has a template for further units."""
         return any(pool.template is not None for pool in self.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
-        """Empty and end these units, or those that brought these workers."""
+        """Retire and end units, given names of units or names of their workers."""
         self.manager.discard(workers)
         await self.corrected()
 
@@ -283,31 +291,31 @@ class PoolCluster(ManagedSpecCluster):
         enabled: bool = True,
         **options: Any,
     ) -> PoolAdaptive | None:
-        """Let a pool follow its load, as ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
+        """Adapt a pool to its load: ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
-        The pool grows while the time that more workers save is worth their cost, and gives idle
-        workers back; busy workers are never taken. New bounds replace the earlier ones. With
-        ``enabled=False``, or when it is scaled by hand, the pool stops following its load and
-        keeps the count that it has, or was given.
+        The pool grows as long as the time that more workers save is worth their cost. Idle workers
+        are given back; busy workers never are. A further call replaces the bounds.
+        ``enabled=False`` stops the adapting and keeps the present number of workers;
+        :meth:`scale` stops the adapting and sets the given number.
 
         Parameters
         ----------
         *bounds
-            Tag, which may be left out where there is only one pool; then ``minimum`` and
-            ``maximum``.
+            Tag, ``minimum`` and ``maximum``, in this order. The tag may be left out if there is
+            only one pool.
         minimum, maximum
-            Bounds of the count, both included; ``maximum`` None means no upper bound.
+            Smallest and largest number of workers; ``maximum=None`` means no upper bound.
         tag
             Tag of the pool.
         enabled
-            Whether the pool follows its load.
+            False to stop adapting the pool.
         **options
             ``interval`` and ``policy``, see :class:`scalable.scheduler.adaptation.PoolAdaptive`.
 
         Returns
         -------
         PoolAdaptive or None
-            The pool's follower, with its last decision.
+            Object that adapts the pool, with its last decision; None with ``enabled=False``.
 
         Raises
         ------
@@ -331,12 +339,12 @@ class PoolCluster(ManagedSpecCluster):
         return adaptive
 
     def align(self) -> Any:
-        """Reconcile now instead of at the next tick.
+        """Start missing units and stop unwanted units now, not at the reconciler's next tick.
 
         Raises
         ------
         ProviderError
-            When a place refuses a unit permanently.
+            When the batch system or machine refuses a unit permanently.
         """
         return self.sync(self.correct_now)
 
@@ -357,11 +365,11 @@ class PoolCluster(ManagedSpecCluster):
         return aligned().__await__()
 
     async def bring_in_line(self) -> None:
-        """Request the units that are due, and stop those that are no longer wanted."""
+        """Request missing units, and stop units that are no longer wanted."""
         await self.manager.align()
 
     def workers_changed(self) -> None:
-        """Reconcile at once: a worker joined or left the scheduler."""
+        """Wake the reconciler because a worker joined or left the scheduler."""
         self.manager.reconciler.wake()
 
     async def _close(self) -> None:
@@ -370,20 +378,23 @@ class PoolCluster(ManagedSpecCluster):
         await super()._close()
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
-        """Call the listener, in the event loop, with each event of a unit or pool."""
+        """Register a function to call, in the event loop, with each event of a unit or pool."""
         self.manager.listeners.append(listener)
 
     def on_scaling(self, listener: ScalingListener) -> None:
-        """Call the listener with (tag, before, after, reason, source) when a count changes."""
+        """Register a function to call when a wanted number of workers changes.
+
+        The arguments are ``(tag, before, after, reason, source)``.
+        """
         self.demand.listeners.append(listener)
 
     @classmethod
     def from_name(  # type: ignore[override]
         cls, name: str, loop: Any = None, asynchronous: bool = False
     ) -> AttachedCluster:
-        """Connect to a cluster that runs, by its name, ``provider/name``, id or access file.
+        """Connect to a running cluster by name, ``provider/name``, id or path of an access file.
 
-        On what it returns ``close()`` only disconnects; ``delete()`` ends the cluster.
+        ``close()`` of the returned object only disconnects; ``delete()`` ends the cluster.
         """
         from scalable.client.attached import AttachedCluster
 

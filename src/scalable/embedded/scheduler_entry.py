@@ -1,4 +1,4 @@
-"""The entry of a cluster's scheduler, and its credentials."""
+"""The ``SpecCluster`` entry of a cluster's scheduler, and the cluster's TLS credentials."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Complete the entry of a scheduler, with credentials of its own unless some are given.
+    """Return a complete scheduler entry, with new TLS credentials unless some are given.
 
     Parameters
     ----------
     scheduler
-        Entry as in ``SpecCluster``; None for our scheduler, on loopback.
+        Entry as in ``SpecCluster``; None for a ``PoolScheduler`` on the loopback interface.
     security
         Credentials that the caller gave, or None.
 

@@ -1,4 +1,4 @@
-"""The site of the manager in this process."""
+"""The `ManagerSite` (addresses and directories) of the manager in the user's process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from scalable.manager.site import ManagerSite
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
-    """Return the site of the manager in this process.
+    """Return the site of the manager in the user's process.
 
     Parameters
     ----------
     cluster
-        The cluster; its scheduler runs.
+        The cluster, whose scheduler has to be running.
     log_dir
         Directory for the workers' output, or None.
 
     Returns
     -------
     ManagerSite
-        Site whose directory does not exist yet. It is not among those of detached clusters: it
-        has no record, and the search for leftovers must not find it.
+        Site whose directory does not exist yet. The directory is not next to the directories of
+        detached clusters, because the search for leftover clusters must not find it.
     """
     return ManagerSite(
         cluster_id=cluster.incarnation,

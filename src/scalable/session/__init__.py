@@ -1,8 +1,8 @@
 """Sessions: the one place where manifest, plan, cluster, client and run record meet.
 
-``request`` checks and plans what a manifest asks of a target, without loading the engine;
-``session`` runs it; ``detached`` starts clusters that outlive the process; ``threads`` describes
-pools on this machine without a manifest.
+``request`` checks a manifest and plans a run; ``session`` runs a workflow on a cluster;
+``detached`` starts clusters that outlive the process; ``local_pools`` describes pools on this
+machine without a manifest. ``request`` imports no Dask.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Counts of workers that a running session is asked for, checked against its manifest."""
+"""Checks of the numbers of workers that a user or a scaler asks of a running session."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ logger = logging.getLogger("scalable.session")
 
 
 def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str, int]:
-    """Return counts whose tags are known and whose values are whole numbers >= 0.
+    """Check that all tags are known and all counts are whole numbers >= 0; return the counts.
 
     Raises
     ------
     ClusterError
-        When one is not.
+        When a tag is unknown or a count is not a whole number >= 0.
     """
     _check_tags(spec, counts)
     for tag, count in counts.items():
@@ -33,7 +33,7 @@ def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str,
 
 
 def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
-    """Log a warning where the total of all pools exceeds the one that the manifest gives."""
+    """Log a warning if all pools together have more workers than the manifest's total."""
     total, after = written_total(spec), sum(counts.values())
     if total is not None and after > total[1]:
         logger.warning("a total of %d workers exceeds the manifest's %s %d", after, *total)
@@ -42,21 +42,21 @@ def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
 def decided_counts(
     spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
 ) -> tuple[dict[str, int], str]:
-    """Return the counts that a scaler's decision comes to within the manifest's bounds.
+    """Return the numbers of workers after a scaler's decision, within the manifest's bounds.
 
     Parameters
     ----------
     spec
-        The request.
+        What the manifest asks of its target.
     wanted
-        Tag -> workers that are wanted now.
+        Tag -> number of workers that are wanted now.
     decision
         The scaler's decision.
 
     Returns
     -------
     dict
-        Tag -> workers, of the pools that the decision names.
+        Tag -> number of workers, for the pools that the decision names.
     str
         Reason, for the record.
 

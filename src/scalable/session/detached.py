@@ -1,4 +1,4 @@
-"""Clusters that outlive the process which asks for them, and managers that feed them."""
+"""Detached clusters, which outlive the process that starts them, and their worker managers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> Clus
     Parameters
     ----------
     request
-        The request.
+        The manifest with its chosen target.
     plan
-        Counts that the cluster starts with.
+        Numbers of workers that the cluster starts with.
     options
-        Choices that stand beside the manifest.
+        Settings that are not in the manifest, such as the cluster's name.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> Clus
 
 
 def requested_managers(request: Request, options: DetachOptions) -> Mapping[str, ManagerRequest]:
-    """Return the managers that a detached cluster would have, by id; nothing is started.
+    """Return id -> worker manager of a detached cluster; nothing is started.
 
     Raises
     ------
@@ -82,16 +82,16 @@ def requested_managers(request: Request, options: DetachOptions) -> Mapping[str,
 def use_or_create(
     request: Request, plan: Plan, name: str | None, timeout_s: float
 ) -> tuple[ClusterDirectory, bool]:
-    """Find the running cluster of a name, or create it, and wait until it is ready.
+    """Return the running cluster with a name, or create the cluster; wait until it is ready.
 
     Parameters
     ----------
     request
-        The request.
+        The manifest with its chosen target.
     plan
-        Counts that a new cluster starts with.
+        Numbers of workers that a new cluster starts with.
     name
-        Name of the cluster; None for one made of the project and the target.
+        Name of the cluster; None for a name made from the project and the target.
     timeout_s
         Seconds to wait for the first worker of each pool.
 
@@ -100,7 +100,7 @@ def use_or_create(
     ClusterDirectory
         The cluster.
     bool
-        Whether it was created here.
+        Whether this function created the cluster.
     """
     name = name or default_name(request.spec)
     existing = running_cluster(name)
@@ -113,7 +113,7 @@ def use_or_create(
                 raise
         else:
             logger.debug("created cluster %r (%s)", name, made.id)
-            # Loading the engine takes as long as starting a worker: both at once.
+            # Importing Dask takes as long as starting a worker: do both at once.
             threading.Thread(target=_load_engine, daemon=True).start()
             wait_until_ready(made, timeout_s=timeout_s)
             return made, True
@@ -125,18 +125,18 @@ def use_or_create(
 def manage(
     request: Request, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
 ) -> int:
-    """Provision workers of the request's target for a running cluster, until told to leave.
+    """Run a manager that starts workers on the request's target for a running cluster.
 
     Parameters
     ----------
     request
-        The request.
+        The manifest with its chosen target.
     cluster
         Name of the cluster, or path of its access file.
     manager
         Id of this manager within the cluster.
     limits
-        Tag -> maximum number of its workers.
+        Tag -> maximum number of workers that this manager starts.
     priority
         Rank among the cluster's managers; lower numbers are filled first.
 

@@ -1,4 +1,4 @@
-"""The end of sessions that a script leaves open, and of calls that it does not wait for."""
+"""Closing of sessions that a script leaves open, and a warning about unfinished calls."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _open: set[weakref.WeakMethod[Close]] = set()
 
 
 def closed_at_exit(close: Close) -> None:
-    """Close a session when the interpreter exits; the session itself may go before."""
+    """Register a session to close at the interpreter's exit; hold only a weak reference to it."""
     _open.add(weakref.WeakMethod(close, _open.discard))
 
 
 def no_longer_closed_at_exit(close: Close) -> None:
-    """Undo :func:`closed_at_exit`; harmless where it was not called."""
+    """Undo :func:`closed_at_exit`; do nothing for a session that is not registered."""
     _open.discard(weakref.WeakMethod(close))
 
 
 def warn_of_unfinished(client: ScalableClient) -> None:
-    """Log a warning about calls that the end of their session cancels."""
+    """Log a warning if the end of a session cancels unfinished calls."""
     unfinished = sum(state.status == "pending" for state in list(client.futures.values()))
     if unfinished:
         logger.warning(
@@ -43,7 +43,7 @@ def warn_of_unfinished(client: ScalableClient) -> None:
 
 @atexit.register
 def _close_open_sessions() -> None:
-    """End sessions that the script left open, before Dask closes their event loop."""
+    """Close the sessions that the script left open, before Dask closes their event loops."""
     error = getattr(sys, "last_value", None)
     for reference in list(_open):
         close = reference()

@@ -25,10 +25,10 @@ def local_request(
     threads_per_worker: int,
     project: str,
 ) -> Request:
-    """Return the request that a manifest of these pools would make.
+    """Return the :class:`Request` that a manifest with these pools would give.
 
-    Pools that are mere counts need none of the manifest's checks: their request is made directly,
-    and neither pydantic nor an option model is loaded. Everything else is checked as a manifest.
+    If every pool is a plain number of workers, the request is built directly, without importing
+    pydantic or the providers' option models. Otherwise the pools are checked like a manifest.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def local_request(
     Raises
     ------
     ManifestError
-        With every fault.
+        When the pools have errors; the exception lists all of them.
     """
     data = {
         "version": 1,

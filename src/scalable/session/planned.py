@@ -1,4 +1,4 @@
-"""The part of a session that needs no cluster: its request, checked and planned."""
+"""The part of a session that needs no cluster: checks and plans."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from scalable.spec import DeploymentSpec, Plan, ValidationReport
 
 
 class Planned:
-    """A request as the user of a session sees it.
+    """The methods of a session that check and plan, and need no cluster.
 
     Parameters
     ----------
     request
-        The request.
+        The manifest with its chosen target.
     """
 
     def __init__(self, request: Request) -> None:
@@ -22,7 +22,7 @@ class Planned:
 
     @property
     def spec(self) -> DeploymentSpec:
-        """Deployment that the provider receives."""
+        """`DeploymentSpec`: the workers that the provider is asked for."""
         return self._request.spec
 
     @property
@@ -31,23 +31,23 @@ class Planned:
         return self._request.target
 
     def validate(self) -> ValidationReport:
-        """Check the request offline: counts against bounds, then the checks of the provider."""
+        """Check offline: numbers of workers against bounds, then the provider's own checks."""
         return self._request.validate()
 
     def check(self) -> ValidationReport:
-        """Check the request against the present state of the place; nothing is started.
+        """Check against the live state of the target, such as its batch system; start nothing.
 
         Raises
         ------
         NotImplementedError
             When the provider has no live check.
         ProviderError
-            When the place does not answer.
+            When the target does not answer.
         """
         return self._request.check()
 
     def scripts(self) -> Mapping[str, str]:
-        """Return the script that starts one worker, by tag.
+        """Return tag -> script that starts one worker.
 
         Raises
         ------
@@ -70,16 +70,17 @@ class Planned:
         Parameters
         ----------
         dry_run
-            Write and contact nothing. Planning never does: it only reads.
+            Without effect: planning only reads, and never writes or contacts anything.
         objective
             ``"minimize cost"``: the smallest number of workers that meets the deadline;
             ``"minimize time"``: the largest number that still shortens the run; ``"balance"``: a
             number between the two. None: the counts that the manifest asks for.
         policy
             ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
-            without; ``"manual"``: the counts that the manifest asks for.
+            without headroom; ``"manual"``: the counts that the manifest asks for.
         deadline
-            Length of the run, in seconds or such as ``"2h"``; by default the target's walltime.
+            Longest duration of the run, in seconds or as text such as ``"2h"``; by default the
+            target's walltime.
         budget
             Maximum cost of the run, in the currency of the target's prices.
 

@@ -1,6 +1,6 @@
-"""The request that a manifest makes of one of its targets: checked and planned, not started.
+"""`Request`: one target of a manifest, which can be checked and planned but not started.
 
-The session, the lifecycle of clusters and the engine are not loaded for it.
+This module imports neither the session, nor the lifecycle of clusters, nor Dask.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Request:
     resolved
         The manifest, resolved for the target.
     manifest
-        The manifest with all its targets; None for one that has no other target.
+        The manifest with all its targets; None if the manifest has only this target.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Request:
         Raises
         ------
         ManifestError
-            With every fault of the file, or the targets to choose from.
+            When the file has errors (all are listed) or no target is chosen (all are listed).
         """
         from scalable.manifest import Manifest, choose_target, read_targets
 
@@ -75,7 +75,7 @@ class Request:
 
     @property
     def spec(self) -> DeploymentSpec:
-        """The provider-neutral form of the request."""
+        """`DeploymentSpec`: the workers to ask for, in a form that all providers understand."""
         return self.resolved.spec
 
     @property
@@ -93,7 +93,7 @@ class Request:
         return self._manifest
 
     def validate(self) -> ValidationReport:
-        """Check the request offline: counts against bounds, then the checks of the provider."""
+        """Check offline: numbers of workers against bounds, then the provider's own checks."""
         from scalable.planning import conflicts, notices
 
         report = ValidationReport()
@@ -120,14 +120,14 @@ class Request:
         ]
 
     def check(self) -> ValidationReport:
-        """Check the request against the present state of the place; nothing is started.
+        """Check against the live state of the target, such as its batch system; start nothing.
 
         Raises
         ------
         NotImplementedError
             When the provider has no live check.
         ProviderError
-            When the place does not answer.
+            When the target does not answer.
         """
         if not hasattr(self.provider, "check"):
             raise NotImplementedError(
@@ -139,7 +139,7 @@ class Request:
         return report
 
     def scripts(self) -> Mapping[str, str]:
-        """Return the script that starts one worker, by tag.
+        """Return tag -> script that starts one worker.
 
         Raises
         ------
@@ -163,7 +163,7 @@ class Request:
     ) -> Plan:
         """Predict the run from the manifest and from earlier runs of the project.
 
-        Parameters and errors are those of :meth:`scalable.ScalableSession.plan`.
+        For parameters and errors see :meth:`scalable.ScalableSession.plan`.
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
@@ -182,12 +182,12 @@ class Request:
         return plan
 
     def require_valid(self) -> ValidationReport:
-        """Return the findings of :meth:`validate`, which are warnings only.
+        """Return the report of :meth:`validate` if it contains no errors.
 
         Raises
         ------
         ManifestError
-            When there are errors among them.
+            When the report contains errors.
         """
         report = self.validate()
         if not report.ok:
@@ -204,7 +204,7 @@ class Request:
         Raises
         ------
         NotImplementedError
-            When it only validates and plans.
+            When the provider only validates and plans.
         """
         if not getattr(self.provider, "builds_clusters", True):
             raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""The session: cluster, client and run record of one request, from the user's side."""
+"""`ScalableSession`: the cluster, the client and the run record of one workflow."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ logger = logging.getLogger("scalable.session")
 
 
 class ScalableSession(Planned):
-    """A workflow on one target of a manifest: its plan, its cluster, its client, its record.
+    """A workflow on one target of a manifest: plan, cluster, client and run record.
 
-    Make one with :meth:`from_yaml` or :meth:`local`. As a context manager it yields the client, and
-    ends everything that it started.
+    Create a session with :meth:`from_yaml`, :meth:`local` or :meth:`attach`. As a context manager,
+    a session yields its client, and at the end closes everything that the session started.
 
     Parameters
     ----------
     request
-        The request.
+        The manifest with its chosen target.
 
     Examples
     --------
@@ -65,20 +65,20 @@ class ScalableSession(Planned):
     def from_yaml(
         cls, path: str | os.PathLike[str] | None = None, target: str | None = None
     ) -> Self:
-        """Open a session on a manifest.
+        """Return a session for a manifest; nothing is started yet.
 
         Parameters
         ----------
         path
-            YAML or TOML file; by default SCALABLE_MANIFEST, then ``scalable.yaml``.
+            YAML or TOML file; by default the variable SCALABLE_MANIFEST, then ``scalable.yaml``.
         target
-            Name of the target; by default SCALABLE_TARGET, then the target in whose batch system
-            this process is a job, then ``local``, then the only one.
+            Name of the target. The default is the first that exists: the variable SCALABLE_TARGET,
+            the target in whose batch system this process is a job, ``local``, the only target.
 
         Raises
         ------
         ManifestError
-            With every fault of the file, or the targets to choose from.
+            When the file has errors (all are listed) or no target is chosen (all are listed).
         """
         return cls(Request.read(path, target))
 
@@ -91,7 +91,7 @@ class ScalableSession(Planned):
         threads_per_worker: int = 1,
         project: str = "local",
     ) -> Self:
-        """Open a session on this machine without a manifest.
+        """Return a session on this machine without a manifest; nothing is started yet.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class ScalableSession(Planned):
         Raises
         ------
         ManifestError
-            With every fault of the pools.
+            When the pools have errors; the exception lists all of them.
         """
         from scalable.session.local_pools import local_request
 
@@ -174,19 +174,19 @@ class ScalableSession(Planned):
         name: str | None = None,
         timeout_s: float = 600.0,
     ) -> ScalableClient:
-        """Build the cluster, bring its pools to the plan's counts, and connect.
+        """Start the cluster with the plan's numbers of workers, and return a connected client.
 
         Parameters
         ----------
         plan
-            Counts of workers; by default those of :meth:`plan`. The pools of a running session are
-            changed to them.
+            Numbers of workers; by default the result of :meth:`plan`. If the session already runs,
+            its pools are scaled to the numbers of the given plan.
         detach
             Start scheduler and workers in processes of their own. They keep running after this
-            process ends, until :meth:`delete`, ``scalable down``, or the idle timeout. A cluster
-            of that name that is already running is brought to the plan's counts.
+            process ends, until :meth:`delete`, ``scalable down``, or the idle timeout. If a cluster
+            with this name already runs, it is scaled to the plan's numbers of workers.
         name
-            Name of a detached cluster; by default made of the project and the target.
+            Name of a detached cluster; by default made from the names of project and target.
         timeout_s
             Seconds to wait for the first worker of each pool of a detached cluster.
 
@@ -210,7 +210,7 @@ class ScalableSession(Planned):
         return self._start_here(plan)
 
     def _start_here(self, plan: Plan | None) -> ScalableClient:
-        """Start a cluster that lives in this process."""
+        """Start a cluster whose scheduler runs in this process."""
         request = self._request
         warnings = request.require_valid().warnings
         request.require_clusters()
@@ -257,7 +257,7 @@ class ScalableSession(Planned):
     def create(self, plan: Plan, options: DetachOptions) -> ClusterDirectory:
         """Start a detached cluster, and return before it is ready.
 
-        Parameters and errors are those of :func:`scalable.session.detached.create_cluster`.
+        For parameters and errors see :func:`scalable.session.detached.create_cluster`.
         """
         from scalable.session.detached import create_cluster
 
@@ -266,9 +266,9 @@ class ScalableSession(Planned):
     def manage(
         self, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
     ) -> int:
-        """Provision workers of this target for a running cluster, until told to leave.
+        """Run a manager that starts workers on this target for a running cluster.
 
-        Parameters and errors are those of :func:`scalable.session.detached.manage`.
+        For parameters and errors see :func:`scalable.session.detached.manage`.
         """
         from scalable.session.detached import manage
 
@@ -323,18 +323,18 @@ class ScalableSession(Planned):
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Every change of a wanted count, oldest first; also after the end."""
+        """Every change of a wanted number of workers, oldest first; kept after the session ends."""
         return [] if self._scaled is None else list(self._scaled.scaling_history)
 
     def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
-        """Set how many workers of a tag are wanted; the other pools stay as they are.
+        """Set the wanted number of workers of a tag; the other pools stay as they are.
 
         Parameters
         ----------
         tag
-            The pool, or a mapping of tags to counts.
+            Tag of the pool, or a mapping of tags to numbers of workers.
         n
-            Absolute count; 0 empties the pool.
+            Absolute number of workers; 0 ends all workers of the pool.
 
         Raises
         ------
@@ -350,10 +350,11 @@ class ScalableSession(Planned):
         deployment.scale(ScalePlan(counts, resources), source="manual")
 
     def apply(self, decision: ScaleDecision) -> None:
-        """Carry out a scaler's decision, on the pools that it names alone.
+        """Apply a scaler's decision; pools that the decision does not name stay as they are.
 
-        Its changes are relative to the counts wanted now. The manifest's bounds limit them: those
-        of a component's ``workers``, and the target's for all pools together.
+        The changes are relative to the numbers of workers that are wanted now. The manifest limits
+        the new numbers: by the ``workers`` of each component, and by the target's bounds for all
+        pools together.
 
         Parameters
         ----------
@@ -363,7 +364,7 @@ class ScalableSession(Planned):
         Raises
         ------
         ClusterError
-            When it names a component that the manifest does not have; nothing changes then.
+            When the decision names a component that the manifest does not have; nothing changes.
         """
         from scalable.session.counts import decided_counts
 
@@ -398,7 +399,7 @@ class ScalableSession(Planned):
         kind
             Kind of result: ``"file"``, ``"table"``, ``"plot"``, ...
         **metadata
-            Further facts about it, as JSON values.
+            Further facts about the result, as JSON values.
         """
         if self._record is not None:
             self._record.artifact(path, name=name, kind=kind, metadata=metadata)
@@ -408,7 +409,10 @@ class ScalableSession(Planned):
     # Ending -------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End workers, scheduler and record. Closing twice is harmless."""
+        """End client, workers, scheduler and run record; only disconnect from a detached cluster.
+
+        Closing twice is harmless.
+        """
         self._close(None)
 
     def _close(self, error: BaseException | None) -> None:
@@ -420,7 +424,7 @@ class ScalableSession(Planned):
         self._attached = None
         if error is None and client is not None:
             warn_of_unfinished(client)
-        # Each is ended even if another fails: the client first, the record last.
+        # Each part is closed even if another part fails: first the client, last the record.
         with ExitStack() as ending:
             if self._record is not None:
                 ending.callback(self._record.close, error)

@@ -1,4 +1,4 @@
-"""Calls that wait in the client to be run."""
+"""Calls that wait in the client until they are sent to a worker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ValueOrError = tuple[Any, BaseException | None]
 
 
 class PendingCalls(Protocol):
-    """Calls that wait, each known by a number of its own (an index, or any other object)."""
+    """Waiting calls. A *number* (an index, or a future) identifies each call."""
 
     #: Whether the client wants the measurements of each call.
     profile: bool
 
     def __len__(self) -> int:
-        """Return the number of calls that wait."""
+        """Return the number of waiting calls."""
 
     def take(self, count: int) -> list[Any]:
-        """Remove at most ``count`` calls, and return their numbers."""
+        """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
 
     def function(self, number: Any) -> Callable[..., Any]:
         """Return the function of a call."""
@@ -33,42 +33,42 @@ class PendingCalls(Protocol):
     def calls(
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
-        """Return the calls to send: their numbers, and :data:`scalable.protocol.bundles.Calls`.
+        """Return the calls to send, as numbers and as :data:`scalable.protocol.bundles.Calls`.
 
-        A call whose function cannot be pickled is settled with the error, and left out.
+        A call whose function cannot be pickled fails with the error and is left out.
 
         Parameters
         ----------
         numbers
             Numbers of the calls.
         index
-            Returns the index of a function among the functions of the bundle.
+            Function that returns the index of a call's function in the bundle's list of functions.
         """
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[ValueOrError]) -> None:
-        """Store the outcomes of calls; calls that are settled already stay as they are."""
+        """Store the results or errors of calls; skip calls that already have one."""
 
     def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
-        """Store the results of calls that are not settled yet."""
+        """Store the results of calls that have no result or error yet."""
 
     def measured(self, numbers: Sequence[Any], measures: Sequence[Measures]) -> None:
-        """Store the measurements of calls, before they are settled."""
+        """Store the measurements of calls, before the results of the calls are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
-        """Have calls wait again, before all others."""
+        """Put calls back at the front of the waiting calls."""
 
     def lost(self, number: Any) -> int:
-        """Count the loss of a worker that ran a call, and return the losses of that call."""
+        """Count a worker that was lost while it ran a call; return the call's count."""
 
     def suspects(self, number: Any) -> bool:
-        """Return whether a worker was lost that may have been running a call."""
+        """Return whether :meth:`lost` has counted a lost worker for a call."""
 
     def is_over(self, number: Any) -> bool:
-        """Return whether a call is settled or nobody waits for it."""
+        """Return whether a call has a result or error, or nobody waits for it any more."""
 
 
 class SingleCalls:
-    """Calls with a future each.
+    """Waiting calls that have one future each; the future is the call's number.
 
     Parameters
     ----------
@@ -86,11 +86,11 @@ class SingleCalls:
         return len(self._waiting)
 
     def add(self, future: CallFuture) -> None:
-        """Add a call."""
+        """Add a call at the end of the waiting calls."""
         self._waiting.append(future)
 
     def take(self, count: int) -> list[CallFuture]:
-        """Remove at most ``count`` calls, and return their futures; cancelled ones are dropped."""
+        """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []
         while self._waiting and len(taken) < count:
             future = self._waiting.popleft()
@@ -99,7 +99,7 @@ class SingleCalls:
         return taken
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
-        """Return the function of a call, or one that does nothing where it was just cancelled."""
+        """Return the function of a call, or an empty function if the call has been cancelled."""
         return (number.call or _CANCELLED)[0]
 
     def calls(
@@ -123,14 +123,14 @@ class SingleCalls:
         return sent, (indexes if any(indexes) else None, args, kwargs if any(kwargs) else None)
 
     def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[ValueOrError]) -> None:
-        """End futures with results or errors."""
+        """Set the results or errors of futures."""
         settle(
             self._condition,
             [(f, value, error) for f, (value, error) in zip(numbers, outcomes, strict=True)],
         )
 
     def settle_values(self, numbers: Sequence[CallFuture], values: Sequence[Any]) -> None:
-        """End futures with their results."""
+        """Set the results of futures."""
         settle(self._condition, zip(numbers, values, repeat(None)))
 
     def measured(self, numbers: Sequence[CallFuture], measures: Sequence[Measures]) -> None:
@@ -139,34 +139,34 @@ class SingleCalls:
             future.measures = each
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
-        """Have calls wait again, before all others."""
+        """Put calls back at the front of the waiting calls."""
         self._waiting.extendleft(f for f in reversed(numbers) if not f.done())
 
     def lost(self, number: CallFuture) -> int:
-        """Count the loss of a worker that ran a call."""
+        """Count a worker that was lost while it ran a call; return the call's count."""
         number.losses += 1
         return number.losses
 
     def suspects(self, number: CallFuture) -> bool:
-        """Return whether a loss was counted."""
+        """Return whether :meth:`lost` has counted a lost worker for a call."""
         return number.losses > 0
 
     def is_over(self, number: CallFuture) -> bool:
-        """Return whether the future of a call has ended."""
+        """Return whether the future of a call is done."""
         return number.done()
 
     def cancel_all(self) -> None:
-        """Cancel the calls that wait, also those that are put back meanwhile."""
+        """Cancel all waiting calls, including calls that are put back meanwhile."""
         while True:
             try:
                 future = self._waiting.popleft()
-            except IndexError:  # the dispatcher takes calls, too
+            except IndexError:  # none is left; the dispatcher may have taken the last call
                 return
             future.cancel()
 
 
 def _do_nothing() -> None:
-    """Stand in for the function of a call that was cancelled."""
+    """Do nothing; this function replaces the function of a cancelled call."""
 
 
 _CANCELLED: Any = (_do_nothing, (), {})

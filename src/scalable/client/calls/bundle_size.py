@@ -1,4 +1,4 @@
-"""The number of calls in a bundle, and of bundles on their way."""
+"""The size of bundles: how many calls are sent together as one Dask task."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ BUNDLE_S = 0.05
 LARGEST_BUNDLE = 4096
 #: Largest number of bytes of a bundle, which is one message.
 LARGEST_BYTES = 16_000_000
-#: Number of bundles for each slot that wait or run: the next one is at the worker when one ends.
+#: Number of unfinished bundles for each slot: while one bundle runs, the next bundle already waits
+#: at the worker.
 AHEAD = 2
 
 
 class BundleSizing:
-    """Measures the duration and size of calls, and derives the number of calls in a bundle.
+    """Measurements of the duration and size of calls, which set the number of calls in a bundle.
 
     Attributes
     ----------
@@ -27,17 +28,17 @@ class BundleSizing:
         self._bytes_per_call = 0.0
 
     def sent(self, calls: int, nbytes: int) -> None:
-        """Store the size of a bundle that is sent.
+        """Record the size of a bundle that is sent.
 
         Parameters
         ----------
         calls, nbytes
-            Number of calls and of bytes.
+            Number of calls in the bundle, and the size of the bundle in bytes.
         """
         self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
 
     def observe(self, calls: int, seconds: float) -> None:
-        """Store the duration of calls that have ended.
+        """Record the duration of calls that have ended.
 
         Parameters
         ----------
@@ -49,7 +50,7 @@ class BundleSizing:
             self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
 
     def at_least(self, seconds: float) -> None:
-        """Store the time for which a call has been running."""
+        """Raise the mean duration to the time for which a call has already been running."""
         self.mean_s = max(self.mean_s or 0.0, seconds)
 
     def size(self, backlog: int, slots: int) -> int:

@@ -11,14 +11,14 @@ from scalable.client.calls.futures import CallFuture, settle
 
 
 class DependentCalls:
-    """Begins calls once the calls among their arguments have ended.
+    """Calls that wait until the futures among their arguments are done.
 
     Parameters
     ----------
     condition
         Condition that the futures of the executor share.
     begin
-        Puts a call whose arguments are complete into the backlog.
+        Function that puts a call with complete arguments into the backlog (the calls to send).
     """
 
     def __init__(self, condition: threading.Condition, begin: Callable[[CallFuture], None]) -> None:
@@ -27,11 +27,11 @@ class DependentCalls:
 
     @property
     def idle(self) -> bool:
-        """Whether no call waits for others."""
+        """Whether no call waits for the result of another call."""
         return all(future.done() for future in list(self._waiting))
 
     def add(self, future: CallFuture) -> None:
-        """Begin a call, at once or when the calls among its arguments have ended."""
+        """Begin a call, either at once or when all futures among its arguments are done."""
         _, args, kwargs = future.call or (None, (), {})
         needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
         if not needed:

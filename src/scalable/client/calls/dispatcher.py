@@ -1,4 +1,8 @@
-"""The dispatcher: keeps the backlog of an executor in the client, and sends it in bundles."""
+"""`Dispatcher`: sends the calls of one executor in bundles.
+
+A *bundle* is a batch of calls that is sent as one Dask task. The *backlog* holds the calls that
+still wait in the client. A *slot* is room for one call on a worker.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds at least between two reports of the backlog to the scheduler.
+#: Shortest time in seconds between two reports of the backlog to the scheduler.
 REPORT_BACKLOG_S = 0.5
-#: Number of calls of a bundle whose functions decide the bundle's name.
+#: Number of calls at the start of a bundle whose function names decide the bundle's task name.
 NAMED = 8
 
 
 class Dispatcher:
-    """Sends calls to the slots of one tag.
+    """The sender of one executor's calls to the workers of one tag.
 
     :meth:`wake` and :meth:`offer` may be called from any thread; everything else runs in the
     client's event loop.
@@ -37,7 +41,7 @@ class Dispatcher:
     Parameters
     ----------
     line
-        Line to the scheduler.
+        The client's connection to the scheduler.
     options
         Options of the calls.
     """
@@ -59,7 +63,7 @@ class Dispatcher:
     # For any thread -----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Look for calls to send, soon."""
+        """Schedule a look for calls to send; if the dispatcher is closed, fail them."""
         if self.closed:
             self.close()  # for calls that were added in the same moment
         elif not self._awake:
@@ -67,7 +71,7 @@ class Dispatcher:
             self._line.call_soon(self._dispatch)
 
     def offer(self, pending: PendingCalls) -> None:
-        """Add pending calls to the backlog."""
+        """Add pending calls to the backlog, and schedule their sending."""
         self.backlog.append(pending)
         self.wake()
 
@@ -79,25 +83,25 @@ class Dispatcher:
         return self._in_flight.idle and not self._waiting()
 
     def cancel(self, pending: PendingCalls, number: Any) -> None:
-        """End a call that was sent.
+        """Cancel a call that was sent, even if it is running.
 
         Parameters
         ----------
         pending, number
-            Pending calls and the number of the call among them.
+            The :class:`PendingCalls` with the call, and the number of the call within it.
         """
         self._in_flight.cancel(pending, number)
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Take back cancelled calls that were sent and have not begun."""
+        """Take back the bundles of cancelled calls that no worker has begun."""
         self._in_flight.withdraw_calls_of(pending)
 
     def cancel_all(self) -> None:
-        """End every call that was sent."""
+        """Cancel every call that was sent and has not ended."""
         self._in_flight.cancel_all()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Fail every call that waits or runs."""
+        """Stop sending, and fail every waiting or running call with the error."""
         self.closed = True
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
@@ -106,7 +110,7 @@ class Dispatcher:
             pending.settle(numbers, [(None, error)] * len(numbers))
 
     def _dispatch(self) -> None:
-        # First: a call that is added from here on wakes the dispatcher again.
+        # Reset this first, so that a call that is added from now on wakes the dispatcher again.
         self._awake = False
         self._fill()
         self._in_flight.withdraw()
@@ -119,7 +123,7 @@ class Dispatcher:
         return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
 
     def _report_backlog(self) -> None:
-        """Tell the scheduler how many slots the backlog takes: adaptive pools follow it."""
+        """Tell the scheduler how many slots the backlog needs; adaptive pools use this number."""
         self._will_report = False
         waiting = self._waiting()
         if waiting != self._reported:
@@ -128,7 +132,7 @@ class Dispatcher:
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
 
     def _fill(self) -> None:
-        """Send as many bundles as may be on their way."""
+        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no call waits."""
         slots = self._in_flight.slots
         while len(self._in_flight) < AHEAD * slots:
             pending = self._first()
@@ -142,7 +146,7 @@ class Dispatcher:
                 self._send(pending, others)
 
     def _first(self) -> PendingCalls | None:
-        """Return the pending calls whose turn it is, or None where no call waits."""
+        """Return the first group of pending calls that is not empty, or None if no call waits."""
         while self.backlog:
             pending = self.backlog[0]
             if len(pending):

@@ -23,21 +23,21 @@ from scalable.protocol.lending import made_calls, slot_lent
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds between two checks whether calls still run, for a thread that shuts an executor down.
+#: Seconds between two checks whether calls still run, while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
 
 
 class PoolExecutor(MultiprocessingVerbs, Executor):
-    """Runs calls on the workers of one tag; made by :meth:`ScalableClient.pool`.
+    """An executor for the workers of one tag, returned by :meth:`ScalableClient.pool`.
 
-    A ``concurrent.futures.Executor`` that also has the methods of ``multiprocessing.Pool``. Calls
-    travel in bundles whose size follows the duration of calls, so that short calls cost little;
-    long ones go one by one.
+    The class is a ``concurrent.futures.Executor`` with the methods of ``multiprocessing.Pool``.
+    Short calls are sent together in *bundles* (one Dask task each), which makes them cheap. Long
+    calls are sent one by one.
 
     Parameters
     ----------
     line
-        Line to the scheduler.
+        The client's connection to the scheduler.
     dispatcher
         Dispatcher that sends the calls.
     """
@@ -55,17 +55,17 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     # As in concurrent.futures -------------------------------------------------------------------
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a call.
+        """Run a function on a worker, and return the future of its result.
 
         Returns
         -------
         CallFuture
-            A ``concurrent.futures.Future``. Cancelling it also ends a call that runs.
+            A ``concurrent.futures.Future``. Cancelling the future also interrupts a running call.
 
         Raises
         ------
         RuntimeError
-            When the executor was shut down.
+            When the executor was shut down or the client was closed.
         """
         self._check_open()
         args = self._uploads.replaced(args)
@@ -82,17 +82,17 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         timeout: float | None = None,
         chunksize: int = 1,
     ) -> Iterator[Any]:
-        """Iterate over the results of a function on the elements of iterables, in their order.
+        """Return an iterator over the results of a function, in the order of the arguments.
 
         Parameters
         ----------
         fn, *iterables
-            Function, and the iterables that give its arguments; the shortest iterable ends it.
-            They are read at once.
+            Function, and one iterable for each of its arguments. The shortest iterable sets the
+            number of calls. The iterables are read completely before the first call.
         timeout
-            Seconds from now within which each result has to arrive; TimeoutError otherwise.
+            Seconds after which the iterator raises TimeoutError if it still waits for a result.
         chunksize
-            Ignored: the size of bundles follows the duration of calls.
+            Ignored: the executor chooses the size of bundles from the duration of calls.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -115,7 +115,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls.
+        """Stop accepting calls.
 
         Parameters
         ----------
@@ -141,17 +141,17 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     # As in multiprocessing, beside the verbs ----------------------------------------------------
 
     def close(self) -> None:
-        """Take no more calls; those that were submitted go on."""
+        """Stop accepting calls; submitted calls still run."""
         self.shutdown(wait=False)
 
     def join(self) -> None:
-        """Wait for the calls that were submitted, after :meth:`close`."""
+        """Wait for the submitted calls; raise ValueError unless :meth:`close` was called before."""
         if not self._is_shut_down:
             raise ValueError("the executor still takes calls: call close() before join()")
         self.shutdown()
 
     def terminate(self) -> None:
-        """Take no more calls, and end those that wait and those that run."""
+        """Stop accepting calls, and cancel waiting and running calls."""
         self.shutdown(wait=False, cancel_futures=True)
         self._line.call_soon(self._dispatcher.cancel_all)
 
@@ -159,7 +159,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the calls that were submitted; an interrupted block does not wait."""
+        """Wait for the submitted calls; after an interrupt such as Ctrl-C, cancel them instead."""
         if kind is None or issubclass(kind, Exception):
             self.shutdown()
         else:
@@ -178,8 +178,8 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
             raise RuntimeError("cannot schedule new futures: the client is closed")
 
     def _upload(self, value: Any) -> Any:
-        # Callbacks run in the event loop, which cannot wait, and without a worker there is no place
-        # to upload to: the value travels with its call then.
+        # The event loop (which runs callbacks) cannot wait for an upload, and without a worker
+        # there is no place to upload to. The value is then sent within its call.
         at_once = self._line.in_event_loop or not self._line.slots_of("")
         return value if at_once else self._line.upload(value)
 
@@ -193,7 +193,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         self._line.call_soon(self._dispatcher.cancel, self._single, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
-        # Calls that wait for others first: from there they go to the dispatcher.
+        # Dependent calls are checked first, because they go to the dispatcher later.
         if self._dependent.idle and self._dispatcher.idle:
             over.set()
         else:

@@ -1,4 +1,4 @@
-"""Futures of the calls of an executor: light ``concurrent.futures.Future`` objects."""
+"""Futures of an executor's calls: light ``concurrent.futures.Future`` objects."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _this_thread = threading.local()
 class CallFuture(Future[Any]):
     """The future of one call.
 
-    All futures of an executor share one condition: a lock and a list of waiters for each would take
-    longer to make than most calls take to run, and more memory than their arguments.
+    All futures of an executor share one condition. A condition for each future would take longer
+    to create than most calls take to run, and more memory than the arguments of most calls.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class CallFuture(Future[Any]):
         call: tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]] | None = None,
         on_cancel: Callable[[CallFuture], None] | None = None,
     ) -> None:
-        # Instead of Future.__init__, which makes a condition.
+        # Future.__init__ is not called, because it creates a condition.
         self._condition = condition
         self._state = PENDING
         self._result: Any = None
@@ -96,7 +96,7 @@ class CallFuture(Future[Any]):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                # In short sleeps: an interrupt reaches a call only while it is awake.
+                # Sleep only briefly: an interrupt reaches a call only while its thread is awake.
                 self._condition.wait(
                     INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
                 )
@@ -164,7 +164,7 @@ class CallFuture(Future[Any]):
     # Ending -------------------------------------------------------------------------------------
 
     def cancel(self) -> bool:
-        """Cancel the call, also while it runs. Return False where it has ended."""
+        """Cancel the call, even if it is running; return False if it has a result or error."""
         with self._condition:
             if self._state in _OVER:
                 return self._state != FINISHED
@@ -180,7 +180,7 @@ class CallFuture(Future[Any]):
         return True
 
     def begin(self) -> bool:
-        """Mark the call as running. Return False where it was cancelled."""
+        """Mark the call as running; return False if the call is not pending any more."""
         with self._condition:
             if self._state != PENDING:
                 return False
@@ -192,7 +192,7 @@ def settle(
     condition: threading.Condition,
     outcomes: Iterable[tuple[CallFuture, Any, BaseException | None]],
 ) -> None:
-    """End futures of one executor, all at once.
+    """Set the results or errors of several futures of one executor, all under one lock.
 
     Parameters
     ----------
@@ -220,8 +220,8 @@ def settle(
 def _run_callbacks(ended: Iterable[CallFuture]) -> None:
     """Run the callbacks of futures.
 
-    Futures that end within a callback wait for their turn: a recursion would be as deep as the
-    chain of calls that depend on each other.
+    If a callback ends further futures, their callbacks run later in the same loop. Running them
+    recursively would nest as deeply as the longest chain of dependent calls.
     """
     if getattr(_this_thread, "ended", None) is not None:
         _this_thread.ended.extend(ended)

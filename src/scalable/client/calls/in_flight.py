@@ -1,4 +1,7 @@
-"""The bundles of one executor that were sent and have not ended."""
+"""The bundles of one executor that were sent and have not ended.
+
+A *bundle* is a batch of calls that is sent as one Dask task.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,23 @@ logger = logging.getLogger("scalable.client")
 
 
 class BundlesInFlight:
-    """Handles the messages about bundles. All methods run in the client's event loop.
+    """The sent bundles of one executor, and the handlers of messages about the bundles.
+
+    All methods run in the client's event loop.
 
     Parameters
     ----------
     line
-        Line to the scheduler.
+        The client's connection to the scheduler.
     options
         Options of the calls.
     sizing
         Measurements that decide the size of bundles.
     put_back
-        Puts calls back into the backlog, given the pending calls and their numbers.
+        Function that puts calls back into the backlog; its arguments are a
+        :class:`PendingCalls` and the numbers of the calls.
     dispatch
-        Sends more bundles where there is room.
+        Function that sends more bundles if slots are free.
     """
 
     def __init__(
@@ -53,17 +59,17 @@ class BundlesInFlight:
         self._line, self._options, self._sizing = line, options, sizing
         self._put_back, self._dispatch = put_back, dispatch
         self._bundles: dict[str, SentBundle] = {}
-        #: Bundles whose calls are all settled, and whose Dask tasks have not ended.
+        #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
         self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
 
     def __len__(self) -> int:
-        """Return the number of bundles whose calls are not all settled."""
+        """Return the number of bundles with a call that has no outcome yet."""
         return len(self._bundles)
 
     @property
     def idle(self) -> bool:
-        """Whether no bundle is left, ending ones included."""
+        """Whether all bundles and their Dask tasks have ended."""
         return not self._bundles and not self._ending
 
     @property
@@ -95,25 +101,25 @@ class BundlesInFlight:
     # Messages of workers ------------------------------------------------------------------------
 
     def begun(self, key: str) -> None:
-        """Handle the start notice of a bundle."""
+        """Handle the message that a bundle has begun to run."""
         if key in self._bundles:
             logger.debug("bundle %s has begun", key)
             self._bundles[key].begun = True
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Settle the calls of a bundle that have ended.
+        """Store the outcomes of calls that a worker has run.
 
         Parameters
         ----------
         key
             Key of the bundle.
         outcomes
-            Positions, values, kinds and measurements, pickled.
+            Pickled tuple: positions of the calls in the bundle, values, kinds, and measurements.
         busy_s
             Seconds that the worker has spent on these calls.
         over
-            Whether the bundle has ended with them.
+            Whether these are the last calls of the bundle.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -169,15 +175,15 @@ class BundlesInFlight:
         )
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Put calls back into the backlog that a worker gives back.
+        """Put calls that a worker gives back into the backlog again.
 
         Parameters
         ----------
         key
             Key of the bundle.
         numbers
-            Positions of the calls that the bundle has not begun; ``EVERY`` where the whole bundle
-            had not begun when it was asked back.
+            Positions of the calls that the worker has not begun; ``EVERY`` if the worker had not
+            begun the bundle at all.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -194,14 +200,14 @@ class BundlesInFlight:
         self._dispatch()
 
     def timed_out(self, key: str, number: int) -> None:
-        """Fail a call that ran for longer than its limit.
+        """Fail a call that ran for longer than its time limit.
 
         Parameters
         ----------
         key
             Key of the bundle.
         number
-            Position of the call.
+            Position of the call in the bundle.
         """
         bundle = self._bundles.get(key)
         if bundle is None or number not in bundle.open:
@@ -215,7 +221,7 @@ class BundlesInFlight:
             self._end(bundle)
 
     def _release_unended(self, key: str) -> None:
-        """Release a bundle whose call does not end: it would run again on another worker."""
+        """Release the bundle of a call that does not end, so that Dask does not run it again."""
         bundle = self._ending.get(key) or self._bundles.get(key)
         if bundle is not None and not bundle.over:
             self._release(key)
@@ -223,7 +229,7 @@ class BundlesInFlight:
     # News of Dask tasks -------------------------------------------------------------------------
 
     def in_memory(self, key: str) -> None:
-        """Handle the end of a bundle's task: results that the worker kept can be fetched."""
+        """Handle the success of a bundle's Dask task: fetch the results that the worker kept."""
         bundle = self._bundles.get(key)
         if bundle is None or not bundle.kept:
             self._release(key)
@@ -246,7 +252,7 @@ class BundlesInFlight:
         self._release(bundle.key)
 
     def erred(self, key: str, error: BaseException) -> None:
-        """Handle the failure of a bundle as a whole, or the loss of its worker."""
+        """Handle a bundle whose Dask task has failed or whose worker was lost."""
         bundle = self._bundles.get(key)
         if bundle is None:
             self._release(key)
@@ -265,19 +271,19 @@ class BundlesInFlight:
         self._release(key)
 
     def lost(self, key: str) -> None:
-        """Run the calls again whose results were kept by a worker that is lost."""
+        """Run calls again whose results were kept on a lost worker."""
         if key in self._bundles and self._bundles[key].kept:
             self._release(key)
 
     # Cancelling ---------------------------------------------------------------------------------
 
     def cancel(self, pending: PendingCalls, number: Any) -> None:
-        """End a call that was sent.
+        """Cancel a call that was sent, even if it is running.
 
         Parameters
         ----------
         pending, number
-            Pending calls and the number of the call among them.
+            The :class:`PendingCalls` with the call, and the number of the call within it.
         """
         for bundle in self._bundles.values():
             if bundle.pending is pending and number in bundle.numbers:
@@ -288,18 +294,18 @@ class BundlesInFlight:
         logger.debug("call %d of bundle %s is cancelled", position, bundle.key)
         bundle.open.discard(position)
         self._line.interrupt(bundle.key, position)
-        if not bundle.open:  # whether it runs or waits at its worker
+        if not bundle.open:  # no matter whether the bundle runs or waits at its worker
             self._release(bundle.key)
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Take back the bundles of cancelled calls that wait at their workers."""
+        """Take back the bundles of cancelled calls that no worker has begun."""
         for bundle in self._bundles.values():
             if bundle.pending is pending and not bundle.begun:
                 logger.debug("bundle %s is asked back: its calls are cancelled", bundle.key)
                 self._line.interrupt(bundle.key, EVERY)
 
     def cancel_all(self) -> None:
-        """End every call that was sent."""
+        """Cancel every call that was sent and has not ended."""
         for bundle in list(self._bundles.values()):
             for position in sorted(bundle.open):
                 number = bundle.numbers[position]
@@ -309,7 +315,7 @@ class BundlesInFlight:
                     self.cancel(bundle.pending, number)
 
     def close(self, error: BaseException) -> None:
-        """Fail every call that was sent."""
+        """Fail every call that was sent and has not ended."""
         for bundle in list(self._bundles.values()):
             bundle.fail(list(bundle.open), error)
             self._bundles.pop(bundle.key, None)
@@ -321,7 +327,7 @@ class BundlesInFlight:
         self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
 
     def _end(self, bundle: SentBundle) -> None:
-        """Make room for other bundles; calls without an outcome wait again."""
+        """Stop counting a bundle as running; put its calls without an outcome back."""
         self._bundles.pop(bundle.key, None)
         self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or without a message
@@ -330,7 +336,7 @@ class BundlesInFlight:
         self._dispatch()
 
     def _release(self, key: str) -> None:
-        """Release the Dask task of a bundle, which the scheduler knows to have ended."""
+        """Release the Dask task of a bundle, and stop tracking the bundle."""
         bundle = self._ending.pop(key, None) or self._bundles.get(key)
         if bundle is None:
             return

@@ -1,9 +1,9 @@
-"""Decision about the calls of a bundle whose worker was lost.
+"""Decision which calls to run again after the worker of their bundle was lost.
 
-A bundle that is lost may have waited at its worker, and the client may not have been told of the
-calls that ended last. So the calls of a lost bundle that may have been running are suspected: each
-of them is sent again as a bundle of its own, and the scheduler is told before it begins. The call
-that ends its workers is known from then on.
+When a worker is lost, the client does not know which call of the bundle was running: the bundle may
+not have begun, and messages about ended calls may be missing. Every call that may have been running
+becomes a *suspect*. Each suspect is sent again in a bundle of its own, and the worker reports the
+start of this bundle before it runs the call. In this way a call that kills its workers is found.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from distributed.scheduler import KilledWorker
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.protocol.bundles import TELL_S
 
-#: Number of lost workers after which their call is given up, as Dask does.
+#: Number of lost workers after which a call is given up; Dask does the same.
 LOSSES = 3
 #: Largest number of calls of one lost bundle that are suspected.
 MOST_SUSPECTS = 256
 
 
 def judge_loss(bundle: SentBundle, error: KilledWorker, call_s: float) -> list[int]:
-    """Return the positions of the calls of a lost bundle to run again; give up the others.
+    """Return the positions of the calls to run again; fail calls that lost ``LOSSES`` workers.
 
     Parameters
     ----------

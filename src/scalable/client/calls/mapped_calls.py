@@ -1,4 +1,4 @@
-"""Calls of one function on many arguments."""
+"""Waiting calls of one function with many arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MISSING: Any = object()
 
 
 class MappedCalls:
-    """Pending calls of one function, without a future for each call: one list has all results.
+    """Waiting calls of one function. One list holds all results instead of a future for each call.
 
     Parameters
     ----------
@@ -28,14 +28,14 @@ class MappedCalls:
     arguments
         Positional arguments of each call.
     ordered
-        Whether outcomes are handed out in the order of the arguments, rather than of their arrival.
+        True to return outcomes in the order of the arguments; False to return them as they arrive.
 
     Attributes
     ----------
     cancelled
-        Whether nobody waits for the calls that are left.
+        Whether nobody waits for the unfinished calls any more.
     on_end
-        Function that is called when all calls are settled, or None.
+        Function that is called when all calls have a result or error, or None.
     """
 
     profile = False
@@ -64,7 +64,7 @@ class MappedCalls:
         return 0 if self.cancelled else len(self._arguments) - self._begun + len(self._again)
 
     def take(self, count: int) -> list[int]:
-        """Remove at most ``count`` calls, and return their numbers."""
+        """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
         if self.cancelled:
             return []
         taken = [self._again.popleft() for _ in range(min(count, len(self._again)))]
@@ -90,10 +90,10 @@ class MappedCalls:
         return list(numbers), (None, [self._arguments[number] for number in numbers], None)
 
     def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
-        """Drop measurements: nobody can ask for them."""
+        """Ignore measurements: without futures, a user cannot ask for them."""
 
     def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
-        """Store the results of calls that are not settled yet."""
+        """Store the results of calls that have no result or error yet."""
         results = self._results
         with self._condition:
             for number, value in zip(numbers, values, strict=True):
@@ -103,7 +103,7 @@ class MappedCalls:
             self.on_end()
 
     def settle(self, numbers: Sequence[int], outcomes: Sequence[ValueOrError]) -> None:
-        """Store the outcomes of calls; calls that are settled already stay as they are."""
+        """Store the results or errors of calls; skip calls that already have one."""
         settled = []
         with self._condition:
             for number, (value, error) in zip(numbers, outcomes, strict=True):
@@ -119,7 +119,7 @@ class MappedCalls:
             self.on_end()
 
     def _count_settled(self, numbers: Sequence[int]) -> bool:
-        """Wake those who wait, and return whether all calls are settled; under the condition."""
+        """Wake waiting threads, and return whether all calls have ended; needs the held lock."""
         self._left -= len(numbers)
         if self._arrived is not None:
             self._arrived.extend(numbers)
@@ -127,27 +127,27 @@ class MappedCalls:
         return self._left == 0
 
     def put_back(self, numbers: Sequence[int]) -> None:
-        """Have calls wait again, before all others."""
+        """Put calls back at the front of the waiting calls."""
         self._again.extendleft(n for n in reversed(numbers) if not self.is_over(n))
 
     def lost(self, number: int) -> int:
-        """Count the loss of a worker that ran a call."""
+        """Count a worker that was lost while it ran a call; return the call's count."""
         self._losses[number] = self._losses.get(number, 0) + 1
         return self._losses[number]
 
     def suspects(self, number: int) -> bool:
-        """Return whether a loss was counted."""
+        """Return whether :meth:`lost` has counted a lost worker for a call."""
         return number in self._losses
 
     def is_over(self, number: int) -> bool:
-        """Return whether a call is settled or nobody waits for it."""
+        """Return whether a call has a result or error, or nobody waits for it any more."""
         return self.cancelled or self._is_settled(number)
 
     def _is_settled(self, number: int) -> bool:
         return self._results[number] is not _MISSING or number in self._errors
 
     def cancel(self) -> None:
-        """Drop the calls that are left."""
+        """Drop all unfinished calls."""
         with self._condition:
             self.cancelled = True
             self._condition.notify_all()
@@ -160,7 +160,7 @@ class MappedCalls:
         Parameters
         ----------
         time_left
-            Returns the seconds for which to wait from now, or None for no limit.
+            Function that returns the remaining seconds to wait, or None for no limit.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class MappedCalls:
         results = self._results
         for position in range(len(self._arguments)):
             number = position
-            # Without the lock where the result is there already.
+            # A result that has already arrived is read without the lock.
             if self._arrived is not None or results[position] is _MISSING:
                 with slot_lent():
                     number = self._await(position, time_left)
@@ -203,7 +203,7 @@ class MappedCalls:
                 )
 
     def collect(self) -> list[Any]:
-        """Return all results of settled calls, or raise the error of the first failed call."""
+        """Return the list of all results, or raise the error of the first failed call."""
         if self._errors:
             raise self._errors[min(self._errors)]
         return self._results

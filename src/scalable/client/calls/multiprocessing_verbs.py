@@ -17,7 +17,7 @@ ErrorCallback = Callable[[BaseException], Any]
 class MultiprocessingVerbs(ABC):
     """Methods with the names and arguments of ``multiprocessing.Pool``.
 
-    ``chunksize`` has no effect in all of them: the size of bundles follows the duration of calls.
+    ``chunksize`` has no effect: the size of bundles follows from the measured duration of calls.
     """
 
     @abstractmethod
@@ -32,11 +32,11 @@ class MultiprocessingVerbs(ABC):
 
     @abstractmethod
     def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[ValueOrError]:
-        """Iterate over the outcomes of mapped calls; calls that are left are cancelled."""
+        """Iterate over the outcomes of mapped calls; cancel unfinished calls at the end."""
 
     @abstractmethod
     def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
-        """Run a function on many tuples of arguments; the future has the list of results."""
+        """Run a function on many tuples of arguments; return the future of the list of results."""
 
     def apply(
         self,
@@ -68,7 +68,7 @@ class MultiprocessingVerbs(ABC):
         callback: Callback | None = None,
         error_callback: ErrorCallback | None = None,
     ) -> CallFuture:
-        """Return a future of the list of results of a function on each element."""
+        """Return a future of the list of a function's results, one for each element."""
         return self.starmap_async(
             fn, ((item,) for item in iterable), chunksize, callback, error_callback
         )
@@ -79,7 +79,7 @@ class MultiprocessingVerbs(ABC):
         iterable: Iterable[Iterable[Any]],
         chunksize: int | None = None,
     ) -> list[Any]:
-        """Return the list of results of a function on each tuple of arguments."""
+        """Return the list of a function's results, one for each tuple of arguments."""
         return _result_of(self.starmap_async(fn, iterable, chunksize))  # type: ignore[no-any-return]
 
     def starmap_async(
@@ -90,7 +90,7 @@ class MultiprocessingVerbs(ABC):
         callback: Callback | None = None,
         error_callback: ErrorCallback | None = None,
     ) -> CallFuture:
-        """Return a future of the results of :meth:`starmap`.
+        """Return a future of the list that :meth:`starmap` would return.
 
         Cancelling the future cancels the calls that have not begun.
         """
@@ -117,7 +117,7 @@ class MultiprocessingVerbs(ABC):
 
 
 class _Results(Iterator[Any]):
-    """Results one by one; an error is raised in its place and does not end the iterator."""
+    """Iterator over results. It raises the error of a failed call, and can be continued."""
 
     def __init__(self, outcomes: Iterator[ValueOrError]) -> None:
         self._outcomes = outcomes
@@ -130,7 +130,7 @@ class _Results(Iterator[Any]):
 
 
 def _result_of(future: CallFuture) -> Any:
-    """Wait for the result; an interrupted wait cancels the calls, whose future nobody else has."""
+    """Wait for the result of a future; cancel the calls if the wait is interrupted."""
     try:
         return future.result()
     finally:

@@ -17,7 +17,7 @@ def loaded(kind: int, value: Any) -> ValueOrError:
     kind
         ``PLAIN``, ``PICKLED`` or ``ERROR`` of :mod:`scalable.protocol.bundles`.
     value
-        Value itself, or pickled value or error.
+        The value itself, the pickled value, or the pickled error.
     """
     if kind == ERROR:
         return None, load_error(value)

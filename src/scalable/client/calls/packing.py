@@ -19,7 +19,7 @@ class PackedCalls:
     Attributes
     ----------
     numbers
-        Numbers of the calls among the pending ones.
+        Numbers of the calls in their :class:`PendingCalls`.
     functions
         Digest and bytes of each function.
     payload
@@ -35,16 +35,16 @@ class PackedCalls:
 
 
 def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack calls into one bundle; into one for each call where they cannot be packed together.
+    """Pack calls into one bundle, or into one bundle each if they cannot be pickled together.
 
-    A call that cannot be pickled is settled with the error.
+    A call that cannot be pickled fails with the error.
 
     Parameters
     ----------
     pending
         Pending calls.
     numbers
-        Numbers of the calls among them.
+        Numbers of the calls to pack, within ``pending``.
     """
     functions: dict[tuple[bytes, bytes], int] = {}
     known: dict[int, int] = {}

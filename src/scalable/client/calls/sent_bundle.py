@@ -21,13 +21,13 @@ class SentBundle:
     pending
         Pending calls from which the calls of the bundle were taken.
     numbers
-        Numbers of the calls among the pending ones.
+        Numbers of the calls within ``pending``.
     open
         Positions of the calls whose outcome is not known.
     heard_at
         Time of the latest message about the bundle, in seconds of the monotonic clock.
     suspected
-        Whether the scheduler is told when the bundle begins.
+        Whether the bundle's call may have killed a worker; its start is then reported first.
     begun
         Whether the bundle is known to have begun.
     withdrawn
@@ -35,7 +35,7 @@ class SentBundle:
     over
         Whether all calls of the bundle have been run.
     kept
-        Positions of the calls whose results wait at the worker.
+        Positions of the calls whose results stay on the worker until they are fetched.
     """
 
     key: str
@@ -55,7 +55,7 @@ class SentBundle:
         return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
 
     def fail(self, positions: list[int], error: BaseException) -> None:
-        """Settle calls with an error.
+        """Let calls of the bundle fail with an error.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Large arguments of calls: uploaded once, beside the bundles instead of within them."""
+"""Large arguments of calls, which are uploaded once instead of sent within each bundle."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from distributed import Future
 from scalable.protocol.messages import LARGE
 
 _SMALL = frozenset({type(None), bool, int, float, complex, Future})
-#: Types of objects that are uploaded once only, as they cannot change.
+#: Immutable types: an object of these types is uploaded only once.
 _UNCHANGING = (bytes, str)
-#: Number of the latest unchanging objects that are kept.
+#: Number of uploaded immutable objects that are remembered.
 REMEMBERED = 4
 
 
 class Uploads:
-    """Replaces large arguments by references.
+    """Replacement of large arguments by references to uploaded objects.
 
     Parameters
     ----------
     send
-        Uploads an object, and returns its reference; or the object itself where it cannot be
-        uploaded now.
+        Function that uploads an object and returns a reference, or returns the object itself if it
+        cannot be uploaded now.
     """
 
     def __init__(self, send: Callable[[Any], Any]) -> None:
         self._send = send
-        # Object and reference by id; the object is kept so that no other one gets its id.
+        # id -> (object, reference). The object is kept so that no other object gets its id.
         self._sent: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
 
     def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the arguments of one call, large ones replaced."""
+        """Return the arguments of one call, with large arguments replaced by references."""
         return tuple([self.reference(v) if _is_large(v) else v for v in values])
 
     def reference(self, value: Any) -> Any:
-        """Return the reference of a large value, which is uploaded unless it has been already."""
+        """Return the reference of a large value; upload the value unless it is remembered."""
         if not isinstance(value, _UNCHANGING):
             return self._send(value)
         known = self._sent.get(id(value))
@@ -53,7 +53,7 @@ class Uploads:
         return known[1]
 
     def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the arguments of many calls, large ones replaced; each object is uploaded once."""
+        """Return the arguments of many calls with large ones replaced; upload each object once."""
         if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
             return rows
         sent: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Decision which bundles to take back: those that wait behind others while a slot is free.
+"""Decision which waiting bundles to take back from busy workers while other slots are free.
 
 The worker of a bundle is chosen when the bundle is sent, from the expected duration of calls. Where
 calls take longer, bundles wait at some workers while other workers have nothing to do.
@@ -14,12 +14,13 @@ from scalable.client.calls.sent_bundle import SentBundle
 #: Seconds for which a slot has to be free before a bundle is taken back for it: a slot is also free
 #: for a moment between two bundles.
 FREE_S = 0.025
-#: Limit of that time in seconds. It doubles each time, as another client may use the free slot.
+#: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
+#: be in use by another client.
 LONGEST_S = 5.0
 
 
 class Withdrawals:
-    """Finds bundles to take back for free slots."""
+    """The choice of bundles to take back for free slots."""
 
     def __init__(self) -> None:
         self._free_since: float | None = None
