@@ -49,7 +49,7 @@ class AttachedDeployment:
 
     @property
     def run_path(self) -> Path | None:
-        """Directory of the cluster's run record, or None where it has none."""
+        """Directory of the cluster's run record; None without one."""
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
 

@@ -38,7 +38,7 @@ class DetachOptions:
     name
         Name of the cluster; None for ``project-target``.
     idle_timeout_s, time_to_live_s
-        Idle timeout and time to live in seconds; None for the values of the target.
+        Idle timeout and time to live in seconds; None for the target's values.
     workers
         Whether managers (programs that start and end workers) are started, not only the scheduler.
     processes

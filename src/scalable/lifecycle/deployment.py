@@ -197,7 +197,7 @@ class Deployment:
 
 
 def embedded_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
-    """Return the record of a cluster that lives in this process."""
+    """Return the record of a cluster whose scheduler runs in this process."""
     record = cluster_record(spec, plan)
     name = f"{record.name}-{record.id[:6]}"
     return dataclasses.replace(record, name=name, stage="made", embedded=True)

@@ -66,7 +66,7 @@ def log_files(
     ClusterError
         When no pool or worker has that name.
     FileNotFoundError
-        When the cluster is gone.
+        When the cluster's directory was removed.
     """
     record = directory.record()
     services = [LogFile(p.stem, None, p) for p in sorted(directory.logs_dir.glob(f"*{_SUFFIX}"))]

@@ -39,11 +39,11 @@ from scalable.spec import DeploymentSpec, names
 logger = logging.getLogger("scalable.lifecycle")
 
 ADDRESS_TIMEOUT_S = 120.0
-#: Short, so that a scheduler that is gone is noticed soon.
+#: Short, so that the end of a scheduler is noticed soon.
 CONNECT_TIMEOUT_S = 10.0
 ADDRESS_POLL_S = 0.02
 ATTACH_TIMEOUT_S = 60.0
-#: A scheduler that has not answered for this time is gone: Dask's schedulers do not come back.
+#: Seconds without an answer after which the scheduler counts as ended: it would not come back.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -151,7 +151,7 @@ class ManagerProcess:
         Raises
         ------
         ClusterError
-            When the scheduler refuses the manager, or is gone.
+            When the scheduler refuses the manager, or has not answered for 20 s.
         """
         config = self.config
         arguments = self._security.get_connection_args("client")
@@ -334,7 +334,7 @@ def attach_manager(
     home = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = home.scheduler() if home.path.is_dir() else None
     if known is None:
-        # The cluster lives on another machine: the manager's files are found by the cluster's id.
+        # The cluster is on another machine: keep the manager's files under the cluster's id.
         home = ClusterDirectory(settings.state_dir() / "guests" / access.id)
     directory = home.manager_directory(manager)
     log_to_stderr()

@@ -90,7 +90,7 @@ def announce_run(path: Path | None) -> None:
     """Tell the path of a run to the ``scalable run`` that started this process, if any."""
     listing = os.environ.get(settings.RUN_LIST)
     if listing and path is not None:
-        # That process may be gone by now; then nobody reads the list.
+        # That process may have ended by now; then nobody reads the list.
         with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
             file.write(f"{path}\n")
 

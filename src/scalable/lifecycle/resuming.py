@@ -29,7 +29,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         return None
     record = directory.record()
     if record.stage == "creating" and is_alive(record.creator) is False:
-        # The process that began to make it is gone; what was made may be in use.
+        # The creator of the cluster has ended; a scheduler that runs may be in use.
         if not services.is_running(directory, services.SCHEDULER):
             end(directory.id)
             return None
@@ -70,7 +70,7 @@ def resume(name: str) -> list[str]:
     Raises
     ------
     ClusterError
-        When no cluster has that name, or its scheduler is gone.
+        When no cluster has that name, or its scheduler has ended or does not answer.
     """
     directory = find(name)
     status = status_of(directory, time.time())

@@ -73,7 +73,7 @@ def _start(
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
     log.touch(mode=0o600)
-    # The variables of an outer `scalable run` or cluster are not meant for the program.
+    # The program must not inherit variables of an enclosing `scalable run` or cluster.
     outer = (settings.RUN_TARGET, settings.RUN_LIST, settings.CLUSTER)
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     try:

@@ -14,7 +14,7 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 def encoded(spec: DeploymentSpec) -> str | None:
-    """Return the JSON form of a spec, or None where its options have no JSON form.
+    """Return the JSON form of a spec, or None if its options have no JSON form.
 
     Options of a provider without an option model may be any objects. In that case
     :func:`stored_spec` reads the manifest instead.

@@ -146,7 +146,7 @@ class ClusterDirectory:
         Raises
         ------
         FileNotFoundError
-            When it is gone.
+            When the record does not exist (any more).
         ClusterError
             When the file cannot be used.
         """
@@ -199,7 +199,7 @@ class ClusterDirectory:
         manifest_yaml
             The manifest as it is resolved for the manager's target, for people.
         spec
-            JSON form of the manager's deployment spec; None where it has none.
+            JSON form of the manager's deployment spec; None if the spec has no JSON form.
         """
         parent = private_directory(self.manager_directory(manager))
         write_private(parent / MANIFEST, manifest_yaml)
@@ -207,7 +207,7 @@ class ClusterDirectory:
             write_private(parent / SPEC, spec)
 
     def manifest_path(self, manager: str | None = None) -> Path:
-        """Return the path of the resolved manifest, of the cluster or of one of its managers."""
+        """Return the path of the resolved manifest of the cluster, or of one of its managers."""
         return self._home(manager) / MANIFEST
 
     def spec_text(self, manager: str | None = None) -> str | None:

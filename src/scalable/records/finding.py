@@ -62,7 +62,7 @@ def find(name: str) -> ClusterDirectory:
     if len(meant) == 1:
         return meant[0]
     if not meant and unread:
-        # The cluster may be running and its record unreadable: it must not pass for gone.
+        # The cluster may be running and its record unreadable: it must not be reported as ended.
         raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"

@@ -19,7 +19,7 @@ class Sight:
     Attributes
     ----------
     alive
-        Whether the process is alive; None where that is unknown.
+        Whether the process is alive; None if that is unknown.
     another
         Whether its process id belongs to another process now, or its host was restarted.
     """

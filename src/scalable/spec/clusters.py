@@ -76,7 +76,7 @@ class ClusterRecord:
     services
         Kind of its scheduler and managers: ``process``, or the name of the provider that runs them.
     dashboard_address
-        Address of the live page, or None for none.
+        Address of the live page; None without a live page.
     """
 
     id: str

@@ -33,7 +33,7 @@ class WorkerRange:
 
     @property
     def fixed(self) -> int | None:
-        """The one count that the range allows, or None where it allows several."""
+        """The only count that the range allows; None if it allows several counts."""
         return self.minimum if self.minimum == self.maximum else None
 
 

@@ -96,7 +96,7 @@ class DeploymentSpec:
 
     @cached_property
     def walltime_s(self) -> float | None:
-        """The walltime of the target in seconds, or None where it has none."""
+        """The walltime of the target in seconds; None without one."""
         return walltime_of(self.options)
 
     def resources(self, tag: str) -> ResourceRequest:

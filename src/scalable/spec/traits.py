@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 class Starting:
     """Assumed time and price of starting a worker, used until starts have been measured.
 
-    The defaults are those of a cloud, which charges from the boot on.
+    The defaults suit a cloud, which charges for a machine from its boot on.
 
     Attributes
     ----------
@@ -39,7 +39,8 @@ class Traits:
     shares_files
         Whether workers see the file system of the user's machine.
     asks_first
-        Whether `up` asks for a confirmation, because of a queue or of money.
+        Whether ``scalable up`` asks for a confirmation, because starting workers takes a place in a
+        queue or costs money.
     counts_startup
         Whether starting a worker takes long enough to appear in plans.
     starting

@@ -136,7 +136,7 @@ class ForkServerProcess:
         return pid, ours
 
     def reap(self, pid: int) -> int | None:
-        """Return the exit code of a worker that has ended; None if the server is gone."""
+        """Return the exit code of a worker that has ended; None if the server has ended."""
         with self._lock, suppress(ForkServerError):
             code: int | None = self._ask({REAP: pid}, CODE)
             return code

@@ -190,7 +190,7 @@ class LocalProvider:
         return delete(cluster_id)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Set the sizes of the pools to those of the plan."""
+        """Set the sizes of the pools to the plan's counts."""
         cluster.scale(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:

@@ -133,5 +133,5 @@ async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
 
 
 def _is_ours(element: Element) -> bool:
-    """Return whether this process runs in the job, as a scheduler that ends its own cluster."""
+    """Return whether this process runs in the job: a scheduler may end its own cluster."""
     return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"

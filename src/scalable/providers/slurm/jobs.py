@@ -123,7 +123,8 @@ class Jobs:
 
     def _config(self, component: ComponentSpec) -> WorkerConfig:
         site = self._site
-        # An image with its own Python has its own modules and gets only those of the workflow.
+        # An image with its own Python has its own modules; of this machine's it gets only the
+        # workflow's.
         alone = component.image is not None and component.runtime != "host"
         return WorkerConfig(
             scheduler=site.scheduler,
