@@ -1,4 +1,7 @@
-"""Relay between clients and the workers of their bundles, beside the scheduler."""
+"""Scheduler plug-in that passes messages between clients and the workers of their bundles.
+
+A bundle is a batch of calls that a client sends as one Dask task.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds within which changes of the slots are told to clients as one.
+#: Seconds for which changes of the numbers of slots are collected before clients get them.
 TELL_AFTER_S = 0.02
 
 
 def _is_true(record: logging.LogRecord) -> bool:
-    """Return False for a record of a failed bundle: its client sends the calls again."""
+    """Return False for the log record of a failed bundle, whose client sends the calls again."""
     given = record.args if isinstance(record.args, tuple) else ()
     about_bundle = bool(given) and "-bundle-" in str(given[0])
     return not (about_bundle and "marked as failed because" in str(record.msg))
@@ -48,9 +51,10 @@ logging.getLogger("distributed.scheduler").addFilter(_is_true)
 
 
 class BundleRelay(SchedulerPlugin, Listener):
-    """Messages between clients and the workers of their bundles, and the slots of each tag.
+    """Passes messages about bundles, and sends clients the number of slots of each tag.
 
-    Calls of a bundle are sent again by their client, so Dask neither steals nor repeats a bundle.
+    A slot is room for one call on a worker. Clients send the calls of a lost bundle again, so Dask
+    must neither steal nor repeat a bundle.
     """
 
     name = BUNDLES
@@ -62,11 +66,11 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Start with a scheduler that was not made with a relay."""
+        """Install the relay when Dask starts it as a plug-in of another scheduler class."""
         self.install(scheduler)
 
     def install(self, scheduler: Scheduler) -> None:
-        """Offer the operations for clients and workers, and listen to the scheduler's ledger."""
+        """Register handlers for messages of clients and workers, and listen to the ledger."""
         seams.check()
         self._scheduler = scheduler
         Ledger.of(scheduler).listen(self)
@@ -78,7 +82,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         offer(scheduler, {Handler.BUNDLE_BEGUN: self.begun, Handler.FOLLOW_SLOTS: self.follow})
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Announce the relay: a scheduler that restarts drops its metadata."""
+        """Set the metadata by which clients find the relay; a restart drops the metadata."""
         scheduler.set_metadata(keys=[self.name], value=True)
 
     def _forwarder(self, operation: str) -> Any:
@@ -89,14 +93,14 @@ class BundleRelay(SchedulerPlugin, Listener):
         return forward
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
-        """Store the number of slots that the waiting calls of a client's executor take."""
+        """Store how many slots the calls need that wait in one executor of a client."""
         if slots and client in self._scheduler.clients:
             self._backlogs[client, executor] = (tag, task, slots)
         else:
             self._backlogs.pop((client, executor), None)
 
     def backlog(self, tag: str) -> dict[str, int]:
-        """Return the slots that the calls waiting in clients take, by task name."""
+        """Return task name -> number of slots needed by calls of a tag that wait in clients."""
         waiting: Counter[str] = Counter()
         for of_tag, task, calls in self._backlogs.values():
             if of_tag == tag:
@@ -104,11 +108,14 @@ class BundleRelay(SchedulerPlugin, Listener):
         return waiting
 
     def begun(self, key: str, client: str) -> None:
-        """Tell a client that a worker is about to start its bundle."""
+        """Tell a client that a worker is about to start one of its bundles."""
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
-        """Pass a client's wish to end a call to its worker, unless another client waits for it."""
+        """Pass a client's request to end a call to the call's worker.
+
+        Ignored if another client waits for the task too, or if the task is unknown.
+        """
         task = self._scheduler.tasks.get(key)
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
             logger.debug("call %s of %s is not interrupted: unknown or shared", key, client)
@@ -119,12 +126,12 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_worker(self._scheduler, task.processing_on.address, message)
 
     def follow(self, client: str) -> dict[str, int]:
-        """Return the slots of each tag, and tell the client each change from now on."""
+        """Return tag -> number of slots, and send the client each change from now on."""
         self._followers.add(client)
         return self._slots()
 
     def _slots(self) -> dict[str, int]:
-        """Return the slots of the running workers by tag; the tag of untagged slots is empty."""
+        """Return tag -> number of slots of the running workers; ``""`` -> number of threads."""
         slots: Counter[str] = Counter()
         for worker in self._scheduler.running:
             slots[""] += worker.nthreads
@@ -133,7 +140,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         return dict(slots)
 
     def _tell_soon(self) -> None:
-        """Tell the slots once for all workers that come or go within a moment."""
+        """Send the numbers of slots soon, once for all workers that come or go until then."""
         if self._followers and not self._telling:
             self._telling = True
             self._scheduler.loop.call_later(TELL_AFTER_S, self._tell)
@@ -145,10 +152,11 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
     def submitted(self, calls: list[Call]) -> None:
-        """Have Dask neither repeat bundles whole nor steal them.
+        """Make Dask neither repeat nor steal the bundles among these calls.
 
-        The client of a lost bundle knows which calls had ended, and withdraws waiting calls while
-        a slot is free: withdrawn calls must not begin in another worker.
+        The client of a lost bundle knows which of its calls have ended, and sends only the others
+        again. A client may also take back calls that have not begun. These calls must not begin on
+        another worker.
         """
         for call in calls:
             if call.bundle is not None:
@@ -156,20 +164,20 @@ class BundleRelay(SchedulerPlugin, Listener):
                 never_steal(call.task)
 
     def ended(self, end: EndedCall) -> None:
-        """Have Dask not repeat a bundle whose result is lost with its worker."""
+        """Make Dask not repeat a bundle if its result is lost with its worker."""
         if end.succeeded and end.call.bundle is not None:
             never_compute_again(end.call.task)
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
-        """Tell clients the slots of a worker that connected."""
+        """Send clients the new numbers of slots, after a worker has connected."""
         self._tell_soon()
 
     async def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Tell clients that the slots of a worker are gone."""
+        """Send clients the new numbers of slots, after a worker has left."""
         self._tell_soon()
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:  # noqa: ARG002
-        """Forget the backlogs of a client that is gone, and tell it nothing more."""
+        """Drop the backlogs of a client that has disconnected, and send it no more changes."""
         self._followers.discard(client)
         for key in [key for key in self._backlogs if key[0] == client]:
             del self._backlogs[key]

@@ -1,4 +1,4 @@
-"""Profiles of calls: times and memory of each call, kept until the scheduler forgets the call."""
+"""Profiles: the times and memory of each ended call, kept until the scheduler forgets the call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scalable.scheduler.ledger import Call, EndedCall, Listener
 
 
 class Profiles(Listener):
-    """Profiles of the calls that have ended, for the clients that hold their futures.
+    """Keeps the profiles of ended calls, for clients that still hold the calls' futures.
 
     Parameters
     ----------
     scheduler
-        Scheduler whose calls these are.
+        Scheduler of the calls.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -29,18 +29,21 @@ class Profiles(Listener):
         offer(scheduler, {Handler.PROFILE: self.profile})
 
     def restarted(self, scheduler: Scheduler) -> None:
-        """Announce that profiles are kept: a scheduler that starts drops its metadata."""
+        """Drop all profiles, and set again the metadata that a starting scheduler has dropped.
+
+        The metadata tells clients that the scheduler keeps profiles.
+        """
         self._ready_at.clear()
         self._rows.clear()
         scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def ready(self, call: Call) -> None:
-        """Note when a call became ready; a call that runs again has no profile until it ends."""
+        """Record when a call became ready, and drop its profile from an earlier run."""
         self._ready_at[call.key] = time.time()
         self._rows.pop(call.key, None)
 
     def ended(self, end: EndedCall) -> None:
-        """Keep the profile of a call."""
+        """Store the profile of a call that has ended."""
         call = end.call
         ready_at = self._ready_at.pop(call.key, None)
         began, ended, transfer_s, cpu_s, memory, _ = end.measured

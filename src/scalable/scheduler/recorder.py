@@ -1,7 +1,7 @@
-"""Recorder of a run: writes the rows of its tasks, workers, failures and resources.
+"""The recorder of a run, which writes rows about tasks, workers, failures and resources.
 
-Task rows are encoded by hand and written in batches: the recorder may take 5 % of the scheduler's
-CPU time on tasks that do nothing.
+Task rows are encoded by hand and written in batches, because the recorder must not take more than
+5 % of the scheduler's CPU time, even if the tasks do nothing.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
 RESOURCES_INTERVAL_S = 5.0
-#: Maximum number of tasks that the row of a lost worker lists.
+#: Largest number of tasks that the row about a lost worker lists.
 LISTED_TASKS = 20
-#: Maximum number of pairs of task name and tag whose encoded text is kept.
+#: Largest number of pairs of task name and tag for which the encoded text is cached.
 KEPT_HEADS = 1000
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class RunWriter(Protocol):
-    """Destination of rows: a run directory, or a list in a test."""
+    """Destination of rows, such as the directory of a run."""
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Add rows, each a mapping or a line that is encoded already."""
+        """Add rows to a stream, such as ``tasks``; each is a mapping or an encoded line."""
 
 
 class _Pending:
-    """Task between its submission and its end."""
+    """A task that was submitted and has not ended."""
 
     __slots__ = ("bundled", "head", "ready_at", "running", "silent")
 
@@ -49,12 +49,12 @@ class _Pending:
         self.head = head
         self.ready_at = ready_at
         self.bundled = bundle is not None
-        # A bundle whose calls have rows of their own has none itself.
+        # A bundle (a batch of calls) has no row if its calls have rows of their own.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
 
 class Recorder(Listener):
-    """Rows of a run, made of the events of a scheduler's ledger.
+    """Writes the rows of a run from the events of a scheduler's ledger.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Recorder(Listener):
     run
         Destination of the rows.
     tags
-        Names of the pools: the tag of a task or worker is the one of these among its resources.
+        Tags of the pools. The tag of a task or worker is the one that its resources contain.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
@@ -74,7 +74,7 @@ class Recorder(Listener):
         self._pending: dict[Any, _Pending] = {}
         # Address of a connected worker -> its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
-        # Name of a worker whose manager writes its rows -> whether the last one was written.
+        # Name of a worker about which a manager sends rows -> whether its last row was written.
         self._managed: dict[str, bool] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
@@ -82,7 +82,7 @@ class Recorder(Listener):
             self.worker_added(worker)
 
     def start_flushing(self) -> None:
-        """Write the gathered rows twice a second, in the running event loop."""
+        """Start to write the collected rows twice a second, in the running event loop."""
         self._flushing.start()
 
     def closed(self, scheduler: Scheduler) -> None:  # noqa: ARG002
@@ -90,12 +90,12 @@ class Recorder(Listener):
         self.stop()
 
     def stop(self) -> None:
-        """Write the remaining rows and end."""
+        """Write the remaining rows, and stop writing."""
         self._flushing.stop()
         self.flush()
 
     def flush(self) -> None:
-        """Write the gathered rows of tasks."""
+        """Write the collected rows of tasks."""
         if self._lines:
             lines, self._lines = self._lines, []
             self._run.extend("tasks", lines)
@@ -128,37 +128,40 @@ class Recorder(Listener):
         return _Pending(head, now, call.bundle)
 
     def ready(self, call: Call) -> None:
-        """Note when a call became ready; the time in the scheduler's queue counts as queued."""
+        """Record when a call became ready, unless it went into the scheduler's queue.
+
+        The time that a call spends in that queue is part of the call's ``queued_s``.
+        """
         if call.state == "queued":
             return
         entry = self._pending.get(call.key)
         now = time.time()
-        if entry is None:  # runs again: its result was lost, or a retry was asked for
+        if entry is None:  # it runs again: its result was lost, or a client retries it
             self._pending[call.key] = self._entry(call, now)
         else:
             entry.ready_at = now
             entry.running = entry.silent
 
     def dequeued(self, call: Call) -> None:
-        """Note a call that runs again and was queued."""
+        """Record a call that runs again, when it leaves the scheduler's queue."""
         if call.key not in self._pending:
             self._pending[call.key] = self._entry(call, time.time())
 
     def ended(self, end: EndedCall) -> None:
-        """Record the end of a task, and its failure."""
+        """Record the end of a task, and the failure if it failed."""
         if end.succeeded:
             self._end(end.call, "succeeded", end)
             return
         name, message = end.failure()
-        # The calls of a bundle that is lost with its worker run again in another one.
+        # If a bundle is lost with its worker, its calls run again in another bundle.
         again = name == "KilledWorker" and end.call.bundle is not None
         self._end(end.call, "cancelled" if again else "failed", end)
-        # A task that failed because another one did has no row: the other one has.
+        # A task that failed only because another task failed has no failure row of its own.
         if not again and end.call.task.exception_blame is end.call.task:
             self._failure_row(end, name, message, end.traceback)
 
     def forgotten(self, call: Call) -> None:
-        """Record a task that nobody wants any more as cancelled, unless it has ended."""
+        """Record a forgotten task as cancelled, unless it has ended."""
         self._end(call, "cancelled", None)
 
     def _end(self, call: Call, state: str, end: EndedCall | None) -> None:
@@ -206,7 +209,7 @@ class Recorder(Listener):
         return None if known is None else known[0]
 
     def _mark_running(self) -> None:
-        """Record the tasks that the workers' heartbeats name as running."""
+        """Record as running the tasks that run according to the workers' last heartbeats."""
         now = time.time()
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
@@ -237,7 +240,7 @@ class Recorder(Listener):
     # Workers ------------------------------------------------------------------------------------
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write an event of a manager's units and pools."""
+        """Write the row of an event that a manager sent about a worker or pool."""
         row = dict(event)
         stream = row.pop("stream")
         if stream == "workers":
@@ -245,20 +248,20 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Note whose rows a manager writes, until its worker is gone for both."""
+        """Record that a manager sends the rows of a worker, until all rows of the worker exist."""
         if removed and all(name != worker for name, _ in self._workers.values()):
             self._managed.pop(worker, None)
         else:
             self._managed[worker] = removed
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Record a worker that connected."""
+        """Record that a worker has connected."""
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
         self._worker_row("started", str(worker.name), tag)
 
     def worker_removed(self, address: str) -> None:
-        """Record a worker that left, unless its manager does."""
+        """Record that a worker has left, unless its manager sends a row about that."""
         name, tag = self._workers.pop(address, (address, None))
         removed = self._managed.get(name)
         if removed is None:
@@ -267,7 +270,7 @@ class Recorder(Listener):
             del self._managed[name]
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Record the tasks that a lost worker takes with it."""
+        """Record which tasks must run again because a worker was lost."""
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
         name, _ = self._workers.get(lost.address, (lost.address, None))
@@ -314,18 +317,18 @@ class Recorder(Listener):
 
 @lru_cache(KEPT_HEADS)
 def _middle_of_head(name: str, tag: str | None) -> str:
-    """Return the encoded name and tag of a task."""
+    """Return the part of a task's row that contains its name and tag, encoded."""
     return f',"task_name":{_encode(name)},"tag":{_encode(tag)},'
 
 
-#: Measures of a call that never ran.
+#: Measurements of a call that never ran.
 NOT_MEASURED = Measured()
-#: Counts of a bundle that was taken back, cancelled, or lost with its worker.
+#: Counts for a bundle that was taken back, cancelled, or lost with its worker.
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 
 def _calls(bundle: Mapping[str, Any]) -> str:
-    """Return the counts and durations of a bundle's calls, encoded as the end of its row."""
+    """Return the end of a bundle's row: counts and durations of its calls, encoded."""
     quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
     told = {
         "count": bundle["calls"],
@@ -339,7 +342,7 @@ def _calls(bundle: Mapping[str, Any]) -> str:
 def _call_row(
     entry: _Pending, worker: str, number: int, succeeded: bool, row: Sequence[Any]
 ) -> str:
-    """Return the row of one call of a bundle."""
+    """Return the encoded row of one call in a bundle."""
     began, duration_s, cpu_s, memory = row
     head = entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
     queued = max(0.0, began - entry.ready_at)

@@ -1,7 +1,7 @@
-"""Workload of the pools: counts of their calls, kept while the calls change state.
+"""The workload of each pool: how many calls wait or run, updated with each event of the ledger.
 
-A task model learns the durations and memory of the calls that end. The cost of a look at a pool
-grows with the number of its workers, not with the number of its calls.
+A task model learns the durations and memory of the calls that end. Because the counts are kept up
+to date, the cost of reading a pool's workload grows with its workers, not with its calls.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 
-#: Minimum time between two forecasts of coming calls, as a multiple of the time that a forecast
-#: takes and in seconds: forecasts must not keep the scheduler from its work.
+#: Two lower limits of the time between forecasts of coming calls: a multiple of the time that a
+#: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
 LOOK_SHARE, LOOK_INTERVAL_S = 50.0, 1.0
 
 
 class _Counted(NamedTuple):
-    """Call that has not ended, with the slots that it takes of each pool."""
+    """A call that has not ended: its kind, and pairs of a tag and the slots that it takes."""
 
     kind: Kind
     slots: tuple[tuple[str, int], ...]
 
 
 class Workload(Listener):
-    """Counts of a scheduler's calls by pool, kind and state.
+    """Counts a scheduler's calls by pool, kind and state.
 
     A call that takes several slots of its worker counts once for each slot.
 
     Parameters
     ----------
     scheduler
-        Scheduler whose calls these are.
+        Scheduler of the calls.
     model
         Task model that learns from the calls that end.
 
     Attributes
     ----------
     ready_calls
-        Tag -> kind -> number of calls that run or could run.
+        Tag -> kind -> number of calls that run, or wait only for a worker.
     submitted_calls
-        Tag -> number of calls so far, including ended ones.
+        Tag -> number of calls that were ever submitted.
     """
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
@@ -72,7 +72,7 @@ class Workload(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def waiting(self, call: Call) -> None:
-        """Count a call that is to run as submitted, and as blocked until it is ready."""
+        """Count a call as submitted, and as blocked until it is ready."""
         self._leave(call.key)
         self._block(call)
         calls = 1 if call.bundle is None else call.bundle["calls"]
@@ -80,22 +80,22 @@ class Workload(Listener):
             self.submitted_calls[tag] += slots * calls
 
     def ready(self, call: Call) -> None:
-        """Count a call as ready, by the size of its inputs."""
+        """Count a call as ready; the size of its input is part of its kind."""
         self._leave(call.key)
         self._count(call)
 
     def ended(self, end: EndedCall) -> None:
-        """Learn from a call that succeeded, and count it no more."""
+        """Stop counting a call; the task model learns from it if it succeeded."""
         counted = self._leave(end.call.key)
         if end.succeeded and counted is not None:
             self._learn(counted.kind, end)
 
     def left(self, call: Call) -> None:
-        """Count a call no more."""
+        """Stop counting a call."""
         self._leave(call.key)
 
     def forgotten(self, call: Call) -> None:
-        """Count a call no more."""
+        """Stop counting a call."""
         self._leave(call.key)
 
     def _block(self, call: Call) -> None:
@@ -131,14 +131,14 @@ class Workload(Listener):
 
     @property
     def graph(self) -> bool:
-        """Whether a call waits for others."""
+        """Whether any call waits for the result of another call."""
         return bool(self._blocked)
 
     def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
         """Yield the calls that run on a worker, each with its running time in seconds.
 
-        Workers name the running calls with each heartbeat. Between heartbeats, calls that were
-        sent to the worker are taken to run in its free threads.
+        Workers report their running calls with each heartbeat. Further calls that were sent to the
+        worker are assumed to run, as many as the worker has free threads.
         """
         since = max(0.0, time.time() - worker.last_seen)
         named = [t for t in worker.executing if t.processing_on is worker]
@@ -153,18 +153,18 @@ class Workload(Listener):
                     yield call, since / 2
 
     def in_clients(self, tag: str) -> Counter[Kind]:
-        """Return the slots of calls that wait in the backlogs of clients' executors, by kind."""
+        """Return kind -> number of slots for calls of a tag that still wait in clients."""
         relay = getattr(self.scheduler, "relay", None)
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def coming(self, slots: Mapping[str, Any]) -> Coming:
-        """Forecast when the calls that wait for others will be ready.
+        """Return a forecast of when the calls that wait for other calls will be ready.
 
         Parameters
         ----------
         slots
-            Component -> :class:`scalable.scaling.readiness.Slots`.
+            Tag -> :class:`scalable.scaling.readiness.Slots`.
         """
         if not self._blocked:
             return {}
