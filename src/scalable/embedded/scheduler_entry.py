@@ -10,6 +10,7 @@ from distributed.utils import import_term
 
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.guarded_http import guarded
+from scalable.protocol.private_node import private_class
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 
@@ -50,4 +51,6 @@ def secured_entry(
         if security is not None and security.require_encryption:
             options["security"] = security
             options.setdefault("protocol", "tls://")
+    if isinstance(cls, type):
+        cls = private_class(cls)
     return {**entry, "cls": cls, "options": options}, security

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from scalable import settings
 from scalable.embedded.manager import EMBEDDED
 from scalable.embedded.pool_cluster import PoolCluster
 from scalable.manager.site import ManagerSite
+from scalable.protocol.private_directory import search_path
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
@@ -35,5 +35,5 @@ def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
         security=cluster.security,
         directory=settings.state_dir() / "embedded" / cluster.incarnation,
         log_dir=log_dir,
-        sys_path=tuple(entry or str(Path.cwd()) for entry in sys.path),
+        sys_path=search_path(),
     )

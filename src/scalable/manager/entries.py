@@ -20,6 +20,7 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.guarded_http import guarded
+from scalable.protocol.private_node import private_class
 
 logger = logging.getLogger("scalable.manager")
 
@@ -84,6 +85,7 @@ class EntryLauncher:
         elif cls is Nanny:
             # The worker of a Nanny runs in another process, with Dask's own HTTP server.
             options.setdefault("dashboard_address", f"{LOOPBACK}:0")
+            cls = private_class(cls)
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:

@@ -12,6 +12,7 @@ from distributed.scheduler import TaskState, WorkerState
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.placement import TagPlacement
@@ -20,7 +21,7 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(GuardedHttp, Scheduler):
+class PoolScheduler(GuardedHttp, PrivateNode, Scheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It does not remove workers that send no heartbeats. Dask would remove them after

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ import dask
 from distributed import Security
 
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.private_directory import make_private
 
 logger = logging.getLogger("scalable.worker")
 
@@ -141,7 +141,7 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
             "it is refused because other users can read it; set its mode to 600"
         )
     # Removed from the environment: calls and their children must not use the same directory.
-    scratch = os.environ.pop(SCRATCH, "") or tempfile.mkdtemp(prefix="scalable-")
+    scratch = os.environ.pop(SCRATCH, "") or str(make_private("scalable"))
     own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
     values = json.loads(text) | own
     return WorkerConfig(**values)

@@ -17,11 +17,12 @@ from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
+from scalable.protocol.private_node import PrivateNode
 from scalable.worker.bundles import interrupt
 from scalable.worker.slots import SlotLender
 
 
-class PoolWorker(GuardedHttp, Worker):
+class PoolWorker(GuardedHttp, PrivateNode, Worker):
     """A worker of a pool. The CPU seconds of a call are those of its thread.
 
     Parameters

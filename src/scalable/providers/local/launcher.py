@@ -23,7 +23,7 @@ from scalable.containers import (
     render_command,
     render_removal,
 )
-from scalable.errors import ProviderError
+from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.site import ManagerSite
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
@@ -141,7 +141,7 @@ class ProcessLauncher:
             log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             container = _container(options["container"], name, scratch)
             program = self._program(name, options, scratch, container)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ClusterError) as error:
             remove_scratch("" if scratch is None else str(scratch))
             raise ProviderError(
                 f"worker {name} cannot be started: {error}", transient=is_transient(error)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from contextlib import suppress
 from pathlib import Path
+
+from scalable.protocol.private_directory import default_parent, make_private
 
 
 def file_name(name: str) -> str:
@@ -25,7 +26,7 @@ def make_scratch(cluster_id: str, name: str) -> Path:
         Name of the worker.
     """
     # Workers share no parent directory, because another user could create that one first.
-    return Path(tempfile.mkdtemp(prefix=f"scalable-{cluster_id}-{file_name(name)}-"))
+    return make_private(f"scalable-{cluster_id}-{file_name(name)}")
 
 
 def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
@@ -41,7 +42,7 @@ def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
     # mkdtemp appends eight characters; another worker's name may begin with this one.
     rest = "*" if name is None else f"{file_name(name)}-????????"
     found = []
-    for path in Path(tempfile.gettempdir()).glob(f"scalable-{cluster_id}-{rest}"):
+    for path in default_parent().glob(f"scalable-{cluster_id}-{rest}"):
         with suppress(FileNotFoundError):
             status = path.lstat()
             if status.st_uid == os.geteuid() and path.is_dir() and not path.is_symlink():

@@ -1,0 +1,236 @@
+"""Directories of server nodes that no other user can enter, replace or prepare.
+
+Dask puts the local directory of a scheduler, worker or nanny first on ``sys.path``. By default it
+is below ``/tmp/dask-scratch-space``, a name that any user of the machine can take beforehand, and
+then put modules there that the processes of another user import.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+import time
+import weakref
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from scalable.errors import ClusterError
+
+#: Seconds after which an unlocked directory is taken for one whose process was killed.
+STALE_S = 60.0
+_PREFIX = "scalable-node"
+#: Part of the path of every local directory of Dask.
+_SCRATCH_SPACE = "dask-scratch-space"
+_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_FULL_RANGE = 2**32 - 1
+
+
+def default_parent() -> Path:
+    """Return Dask's ``temporary-directory``, or else Python's (``TMPDIR``)."""
+    import dask
+
+    return Path(dask.config.get("temporary-directory") or tempfile.gettempdir()).expanduser()
+
+
+def scratch_parent(given: str | os.PathLike[str] | None = None) -> Path:
+    """Return the directory in which scratch directories are made, after a check.
+
+    Parameters
+    ----------
+    given
+        The directory; by default that of :func:`default_parent`.
+
+    Raises
+    ------
+    ClusterError
+        If another user could replace what is made in it.
+    """
+    parent = Path(given or default_parent())
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parent = parent.resolve()
+    for directory in (parent, *parent.parents):
+        reason = _replaceable(directory.stat())
+        if reason is not None:
+            below = "" if directory == parent else f", which holds {parent},"
+            raise ClusterError(
+                f"scratch directory {directory}{below} {reason}: another user could replace the "
+                "files of workers and schedulers in it, and run code as this user",
+                hint="set TMPDIR, or temporary-directory in Dask's configuration, to a directory "
+                "of your own with mode 700",
+            )
+    return parent
+
+
+def _replaceable(status: os.stat_result) -> str | None:
+    """Return why others could rename what is in a directory; None if they cannot.
+
+    A group that may write is trusted: directories of projects are shared on purpose.
+    """
+    trusted = status.st_uid in (0, os.geteuid()) or _unmapped(status.st_uid)
+    if status.st_mode & _WRITABLE_BY_OTHERS and not trusted:
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        return f"can be changed by every user (mode {stat.S_IMODE(status.st_mode):o})"
+    return None
+
+
+@cache
+def _in_user_namespace() -> bool:
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:
+        return False
+    return [line.split() for line in lines] != [["0", "0", str(_FULL_RANGE)]]
+
+
+def _unmapped(uid: int) -> bool:
+    """Return whether an owner is not known here: in a container root may have no number."""
+    if not _in_user_namespace():
+        return False
+    try:
+        return uid == int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> Path:
+    """Make a directory with an unforeseeable name, which only its owner may enter.
+
+    Parameters
+    ----------
+    prefix
+        First part of its name.
+    parent
+        Directory to make it in, as in :func:`scratch_parent`.
+
+    Raises
+    ------
+    ClusterError
+        If another user could replace it.
+    """
+    path = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=scratch_parent(parent)))
+    check_private(path)
+    return path
+
+
+def check_private(path: str | os.PathLike[str]) -> None:
+    """Check that a directory belongs to this user, who alone may change it.
+
+    Raises
+    ------
+    ClusterError
+        If it belongs to another user, others may write in it, or it is no directory.
+    """
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        reason = "is not a directory"
+    elif status.st_uid != os.geteuid() and not _unmapped(status.st_uid):
+        reason = f"belongs to another user (uid {status.st_uid})"
+    elif status.st_mode & _WRITABLE_BY_OTHERS:
+        reason = f"can be changed by other users (mode {stat.S_IMODE(status.st_mode):o})"
+    else:
+        return
+    raise ClusterError(
+        f"scratch directory {path} {reason}: it is not used",
+        hint="remove it, or name a directory of your own with mode 700",
+    )
+
+
+class PrivateDirectory:
+    """A private directory that is locked while it is used, and removed at the end.
+
+    Those that a killed process of this user left on this machine are removed by the next process.
+
+    Parameters
+    ----------
+    parent
+        Directory to make it in, as in :func:`scratch_parent`.
+
+    Attributes
+    ----------
+    path
+        Path of the directory.
+    """
+
+    def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
+        self.path = make_private(_prefix(), parent)
+        self._lock = _lock(self.path)
+        self._finalizer = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+        _remove_stale_once(self.path.parent)
+
+    def release(self) -> None:
+        """Remove the directory, and what is in it from ``sys.path``."""
+        self._finalizer()
+
+
+def search_path() -> tuple[str, ...]:
+    """Return ``sys.path`` for other processes: without the local directories of server nodes.
+
+    Those are removed with their node, and their names are free for others then.
+    """
+    entries = [entry or str(Path.cwd()) for entry in sys.path]
+    return tuple(entry for entry in entries if _SCRATCH_SPACE not in entry)
+
+
+def _prefix() -> str:
+    # A file system that machines share: those of another machine look unlocked here.
+    return f"{_PREFIX}-{re.sub(r'[^A-Za-z0-9]', '_', socket.gethostname())}"
+
+
+def _remove(path: Path, lock: int | None, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the process that uses it
+    # Left on the search path, a name that is free again would be another user's to take.
+    below = f"{path}{os.sep}"
+    sys.path[:] = [entry for entry in sys.path if not f"{entry}{os.sep}".startswith(below)]
+    shutil.rmtree(path, ignore_errors=True)
+    if lock is not None:
+        os.close(lock)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a directory for as long as this process lives; None if it is locked, or cannot be."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@cache
+def _remove_stale_once(parent: Path) -> None:
+    remove_stale(parent)
+
+
+def remove_stale(parent: Path) -> list[Path]:
+    """Remove the directories that killed processes of this user left on this machine.
+
+    Returns
+    -------
+    list of Path
+        Directories that were removed.
+    """
+    removed = []
+    for path in parent.glob(f"{_prefix()}-????????"):
+        with suppress(OSError, ClusterError):
+            check_private(path)
+            if time.time() - path.lstat().st_mtime < STALE_S:
+                continue  # it may have been made, and not locked yet
+            lock = _lock(path)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+                removed.append(path)
+    return removed

@@ -1,0 +1,66 @@
+"""Server nodes whose local directory is private, for our classes and for those of others."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+
+import dask
+from distributed.core import Server
+
+from scalable.protocol.private_directory import PrivateDirectory
+
+
+class PrivateNode:
+    """A server node whose local directory belongs to this user alone.
+
+    A ``local_directory`` that is given is the directory in which the node's own is made.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        directory = PrivateDirectory(kwargs.pop("local_directory", None))
+        self._private_directory = directory
+        try:
+            with ExitStack() as stack:
+                if _takes_directory(type(self)):
+                    kwargs["local_directory"] = str(directory.path)
+                else:
+                    place = {"temporary-directory": str(directory.path)}
+                    stack.enter_context(dask.config.set(place))
+                super().__init__(*args, **kwargs)
+        except BaseException:
+            directory.release()
+            raise
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        """Close the node, and remove its directory."""
+        try:
+            return await super().close(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._private_directory.release()
+
+
+@cache
+def private_class(cls: type) -> type:
+    """Return a class of Dask's nodes, or a subclass of it whose directory is private."""
+    if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
+        return cls
+    return type(cls.__name__, (PrivateNode, cls), {"__module__": cls.__module__})
+
+
+@cache
+def _takes_directory(cls: type) -> bool:
+    """Return whether the constructors of a class hand ``local_directory`` on."""
+    for each in cls.__mro__:
+        if each is PrivateNode or "__init__" not in vars(each):
+            continue
+        parameters = inspect.signature(vars(each)["__init__"]).parameters
+        if "local_directory" in parameters:
+            return True
+        # SchedulerState is beside Server, not above it.
+        ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if ends and issubclass(each, Server):
+            return False
+    return False
