@@ -172,10 +172,12 @@ def test_the_scratch_space_is_gone_after_the_end(telemetry, monkeypatch):
     assert not Path(scratch).parents[1].exists()
 
 
-def test_a_pool_without_workers_makes_no_directory(monkeypatch, tmp_path):
+def test_a_pool_without_workers_makes_no_directory_for_them(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with ScalableSession.local({"a": 0}, processes=True):
-        assert not list(tmp_path.glob("scalable-*"))
+        (scheduler,) = tmp_path.glob("scalable-*")
+        assert scheduler.name.startswith("scalable-node-")
+    assert not list(tmp_path.glob("scalable-*"))
 
 
 def test_ending_workers_while_they_start_fails_no_call(eventually):

@@ -10,6 +10,7 @@ from distributed.utils import import_term
 
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.guarded_http import guarded
+from scalable.protocol.private_directory import scratch_parent
 from scalable.protocol.private_node import private_class
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
@@ -44,13 +45,13 @@ def secured_entry(
         security = given
     ours = isinstance(cls, type) and issubclass(cls, Scheduler)
     if ours:
-        cls = guarded(cls)
+        # Refused here, because Dask wraps the error of a scheduler that does not start.
+        scratch_parent(options.get("local_directory"))
+        cls = private_class(guarded(cls))
     if ours and "security" not in options:
         if security is None and "protocol" not in options:
             security = Security.temporary()
         if security is not None and security.require_encryption:
             options["security"] = security
             options.setdefault("protocol", "tls://")
-    if isinstance(cls, type):
-        cls = private_class(cls)
     return {**entry, "cls": cls, "options": options}, security

@@ -16,7 +16,7 @@ from distributed import Nanny, Worker
 from distributed.core import Status
 from distributed.utils import import_term
 
-from scalable.errors import ProviderError
+from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.guarded_http import guarded
@@ -69,6 +69,9 @@ class EntryLauncher:
                     f"worker {name!r} cannot be created from {shown}: {error}",
                     hint="check the cls and options of its entry in worker_spec",
                 ) from error
+            except ClusterError as error:
+                message = f"worker {name!r} cannot be created: {error}"
+                raise ProviderError(message, hint=error.hint) from error
             logger.debug("worker %s: starting %s", name, type(created).__name__)
             self._objects[name] = created
             self._starts[name] = asyncio.ensure_future(created)
@@ -85,6 +88,7 @@ class EntryLauncher:
         elif cls is Nanny:
             # The worker of a Nanny runs in another process, with Dask's own HTTP server.
             options.setdefault("dashboard_address", f"{LOOPBACK}:0")
+        if isinstance(cls, type):
             cls = private_class(cls)
         return cls(self.scheduler_address, **options)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from contextlib import ExitStack
-from functools import cache
 from typing import Any
 
 import dask
@@ -42,16 +41,15 @@ class PrivateNode:
             self._private_directory.release()
 
 
-@cache
-def private_class(cls: type) -> type:
+def private_class(cls: type[Any]) -> type[Any]:
     """Return a class of Dask's nodes, or a subclass of it whose directory is private."""
     if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
         return cls
-    return type(cls.__name__, (PrivateNode, cls), {"__module__": cls.__module__})
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (PrivateNode, cls), names)
 
 
-@cache
-def _takes_directory(cls: type) -> bool:
+def _takes_directory(cls: type[Any]) -> bool:
     """Return whether the constructors of a class hand ``local_directory`` on."""
     for each in cls.__mro__:
         if each is PrivateNode or "__init__" not in vars(each):
