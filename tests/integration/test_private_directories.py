@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(
 PREPARE = """
 umask 0
 for name in dask-scratch-space dask-scratch-space-0; do mkdir -m 777 "$1/$name"; done
+for name in json colorsys; do echo "raise SystemExit('intruder')" > "$1/$name.py"; done
 """
 #: Replaces each directory of others that it may rename, at any depth, by one with a module of its own.
 SWAP = """
@@ -91,6 +92,18 @@ def assert_all_from_standard_library(files: list[str], count: int) -> None:
         assert Path(file).parent == Path(os.__file__).parent
 
 
+MANIFEST = """
+version: 1
+project: {name: private}
+targets:
+  here: {provider: local, processes: true}
+components:
+  load: {cpus: 1, workers: 1}
+tasks:
+  load: {component: load}
+"""
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_session_imports_nothing_that_another_user_puts_into_the_shared_directory(
     shared_tmp: Path, tmp_path: Path, processes: bool
@@ -151,3 +164,50 @@ def test_nothing_stays_in_the_shared_directory(shared_tmp: Path, tmp_path: Path)
         """,
     )
     assert set(shared_tmp.iterdir()) == before
+
+
+def test_programs_that_start_in_a_shared_directory_import_nothing_from_it(
+    shared_tmp: Path, tmp_path: Path
+) -> None:
+    files = run_victim(
+        shared_tmp,
+        tmp_path,
+        """
+        os.chdir(os.environ["TMPDIR"])
+        from scalable import ScalableSession
+        from scalable.providers.local import fork_server, launcher
+        with ScalableSession.local({"load": 1}, processes=True) as client:
+            print(client.submit(look, tag="load").result())
+        launcher.supported = fork_server.supported = lambda: False
+        with ScalableSession.local({"load": 1}, processes=True) as client:
+            print(client.submit(look, tag="load").result())
+        """,
+    )
+    assert_all_from_standard_library(files, 2)
+
+
+def test_a_detached_cluster_imports_nothing_of_another_user(
+    shared_tmp: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    files = run_victim(
+        shared_tmp,
+        tmp_path,
+        """
+        import scalable
+        os.chdir(os.environ["TMPDIR"])
+        manifest = os.path.join(os.environ["HOME"], "scalable.yaml")
+        verb = [sys.executable, "-P", "-m", "scalable"]
+        quiet = {"check": True, "stdout": subprocess.DEVNULL}
+        subprocess.run([*verb, "up", manifest, "--name", "victim", "--target", "here"], **quiet)
+        try:
+            with scalable.connect("victim") as client:
+                client.submit(int, tag="load").result()
+                attack()
+                print(client.run_on_scheduler(look))
+                print(client.submit(look, tag="load").result())
+        finally:
+            subprocess.run([*verb, "down", "victim", "--yes"], **quiet)
+        """,
+    )
+    assert_all_from_standard_library(files, 2)

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from scalable.protocol.search_path import lasting
+
 #: Directories of the image that no mount may hide.
 SYSTEM_DIRECTORIES = (
     *("/bin", "/etc", "/lib", "/lib64", "/opt", "/sbin", "/var"),
@@ -122,7 +124,7 @@ def read_layout() -> PythonLayout:
         ),
         # sys.path already has the entries of .pth files; its empty entry, the current directory,
         # is left out.
-        search_path=_existing((*sys.path, str(source))),
+        search_path=_existing((*lasting(sys.path), str(source))),
         protected=(*SYSTEM_DIRECTORIES, tempfile.gettempdir(), str(Path.home())),
     )
 

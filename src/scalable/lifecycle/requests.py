@@ -9,7 +9,7 @@ from scalable.errors import ManifestError, PlanError
 from scalable.lifecycle.creation import DetachOptions, ManagerRequest
 from scalable.lifecycle.services import SCHEDULER
 from scalable.manifest import Manifest, ResolvedManifest
-from scalable.protocol import private_directory
+from scalable.protocol import search_path as modules
 from scalable.spec import DeploymentSpec, ManagerSpec
 
 
@@ -74,7 +74,7 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
     ``scalable up`` runs no script: without the manifest's directory, workers would not find the
     modules of the workflow.
     """
-    entries = list(private_directory.search_path())
+    entries = list(modules.search_path())
     if spec.workflow_dir is not None and spec.workflow_dir not in entries:
         entries.insert(0, spec.workflow_dir)
     return tuple(entries)

@@ -19,6 +19,7 @@ from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import read_private, read_tail, write_private
 from scalable.liveness import identify, is_alive
+from scalable.protocol.search_path import interpreter_options
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.directory import SERVICES
@@ -34,14 +35,22 @@ _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
     """Start the scheduler of a cluster."""
-    program = [sys.executable, "-m", "scalable.programs.scheduler", str(directory.path)]
+    program = [*_python(directory), "scalable.programs.scheduler", str(directory.path)]
     _start(directory, SCHEDULER, program, spec)
 
 
 def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
     """Start one of a cluster's managers, the programs that start and end workers."""
-    program = [sys.executable, "-m", "scalable.programs.manager"]
+    program = [*_python(directory), "scalable.programs.manager"]
     _start(directory, manager, [*program, str(directory.path), manager], spec)
+
+
+def _python(directory: ClusterDirectory) -> list[str]:
+    return [sys.executable, *interpreter_options(_working_directory(directory)), "-m"]
+
+
+def _working_directory(directory: ClusterDirectory) -> Path:
+    return Path(directory.record().working_dir or Path.cwd())
 
 
 def service_name(manager: str) -> str:
@@ -60,7 +69,7 @@ def _start(
     log = log_path(directory, service)
     log.parent.mkdir(mode=0o700, exist_ok=True)
     if directory.record().services == "process":
-        note = _start_apart(program, log, Path(directory.record().working_dir or Path.cwd()))
+        note = _start_apart(program, log, _working_directory(directory))
     else:
         jobs = get_provider(spec.provider_name).services(spec)
         jobs.start(directory.path, service, list(program), log)

@@ -22,14 +22,12 @@ from functools import cache
 from pathlib import Path
 
 from scalable.errors import ClusterError
+from scalable.protocol.search_path import is_trusted, is_unmapped
 
 #: Seconds after which an unlocked directory is taken for one whose process was killed.
 STALE_S = 60.0
 _PREFIX = "scalable-node"
-#: Part of the path of every local directory of Dask.
-_SCRATCH_SPACE = "dask-scratch-space"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_FULL_RANGE = 2**32 - 1
 
 
 def default_parent() -> Path:
@@ -73,31 +71,11 @@ def _replaceable(status: os.stat_result) -> str | None:
 
     A group that may write is trusted: directories of projects are shared on purpose.
     """
-    trusted = status.st_uid in (0, os.geteuid()) or _unmapped(status.st_uid)
-    if status.st_mode & _WRITABLE_BY_OTHERS and not trusted:
+    if status.st_mode & _WRITABLE_BY_OTHERS and not is_trusted(status.st_uid):
         return f"belongs to another user (uid {status.st_uid})"
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         return f"can be changed by every user (mode {stat.S_IMODE(status.st_mode):o})"
     return None
-
-
-@cache
-def _in_user_namespace() -> bool:
-    try:
-        lines = Path("/proc/self/uid_map").read_text().splitlines()
-    except OSError:
-        return False
-    return [line.split() for line in lines] != [["0", "0", str(_FULL_RANGE)]]
-
-
-def _unmapped(uid: int) -> bool:
-    """Return whether an owner is not known here: in a container root may have no number."""
-    if not _in_user_namespace():
-        return False
-    try:
-        return uid == int(Path("/proc/sys/kernel/overflowuid").read_text())
-    except (OSError, ValueError):
-        return False
 
 
 def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> Path:
@@ -131,7 +109,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         reason = "is not a directory"
-    elif status.st_uid != os.geteuid() and not _unmapped(status.st_uid):
+    elif status.st_uid != os.geteuid() and not is_unmapped(status.st_uid):
         reason = f"belongs to another user (uid {status.st_uid})"
     elif status.st_mode & _WRITABLE_BY_OTHERS:
         reason = f"can be changed by other users (mode {stat.S_IMODE(status.st_mode):o})"
@@ -168,15 +146,6 @@ class PrivateDirectory:
     def release(self) -> None:
         """Remove the directory, and what is in it from ``sys.path``."""
         self._finalizer()
-
-
-def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` for other processes: without the local directories of server nodes.
-
-    Those are removed with their node, and their names are free for others then.
-    """
-    entries = [entry or str(Path.cwd()) for entry in sys.path]
-    return tuple(entry for entry in entries if _SCRATCH_SPACE not in entry)
 
 
 def _prefix() -> str:

@@ -47,6 +47,7 @@ from scalable.protocol.forking import (
     WorkerStart,
     worker_command,
 )
+from scalable.protocol.search_path import interpreter_options
 
 
 class ForkServer:
@@ -164,7 +165,7 @@ def take_on(start: WorkerStart) -> None:
     os.environ.update(start.environment)
     os.umask(start.umask)
     os.chdir(start.directory)
-    if not sys.flags.safe_path:
+    if not sys.flags.safe_path and not interpreter_options(start.directory):
         sys.path.insert(0, start.directory)
     program = sys.modules[worker_command("", ())[-1]].__file__ or ""
     sys.argv = [program, *start.arguments]

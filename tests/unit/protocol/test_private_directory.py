@@ -18,8 +18,8 @@ from scalable.protocol.private_directory import (
     make_private,
     remove_stale,
     scratch_parent,
-    search_path,
 )
+from scalable.protocol.search_path import interpreter_options, search_path
 
 LEAVE = """
 import os, sys
@@ -127,3 +127,15 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path, monkeypatch):
     assert remove_stale(tmp_path) == []
     directory.release()
     assert not directory.path.exists()
+
+
+def test_the_working_directory_is_on_the_search_path_unless_every_user_may_change_it(tmp_path):
+    assert interpreter_options(tmp_path) == ()
+    tmp_path.chmod(0o1777)
+    assert interpreter_options(tmp_path) == ("-P",)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_the_working_directory_of_another_user_is_not_on_the_search_path(tmp_path):
+    os.chown(tmp_path, 65534, 65534)
+    assert interpreter_options(tmp_path) == ("-P",)

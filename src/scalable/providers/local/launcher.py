@@ -27,6 +27,7 @@ from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.site import ManagerSite
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
+from scalable.protocol.search_path import interpreter_options
 from scalable.providers.local.fork_server import (
     ForkServerError,
     ForkServerProcess,
@@ -255,8 +256,9 @@ class ProcessLauncher:
     def _execute(
         self, program: WorkerProgram, environment: Mapping[str, str], output: IO[bytes]
     ) -> WorkerProcess:
+        options = interpreter_options(Path.cwd())
         child = subprocess.Popen(
-            command_line(program.container, ("-m", WORKER_MODULE, *program.arguments)),
+            command_line(program.container, (*options, "-m", WORKER_MODULE, *program.arguments)),
             stdin=subprocess.DEVNULL if program.config is None else subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
 from scalable.manager.site import config_path
+from scalable.protocol.search_path import search_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.render import batch_script
@@ -77,7 +77,7 @@ class SlurmProvider:
                 name=pool_name("ID", spec.target_name, tag),
                 config=config_path(directory, tag),
                 directory=_directory(spec),
-                script_dir=sys.path[0],
+                script_dir=search_path()[0],
             )
             template = job_template(request, prefix=f"{tag}-ID-", logs=logs)
             scripts[tag] = batch_script(template)

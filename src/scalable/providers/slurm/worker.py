@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.containers import ContainerRequest, render_batch, request_for
+from scalable.protocol.search_path import interpreter_options
 from scalable.providers.slurm.render import UNIT, JobTemplate
 from scalable.spec import ComponentSpec
 
@@ -84,7 +85,14 @@ def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate
 def worker_command(request: JobRequest) -> str:
     """Return the shell text that starts a worker, with :data:`UNIT` in place of its name."""
     config = str(request.config)
-    program = ["-m", "scalable.worker.program", config, UNIT, *request.preload]
+    program = [
+        *interpreter_options(Path.cwd()),
+        "-m",
+        "scalable.worker.program",
+        config,
+        UNIT,
+        *request.preload,
+    ]
     container = container_of(request)
     if container is None:
         return f"exec {shlex.join([sys.executable, *program])}"
