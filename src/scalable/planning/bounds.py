@@ -1,6 +1,7 @@
 """Bounds within which a plan chooses its worker counts. No I/O.
 
-The bounds are used only if the plan has an objective: minimize time, minimize cost, or balance.
+An objective is minimize time, minimize cost, or balance. A plan without an objective uses the
+counts of the manifest instead of choosing counts within bounds.
 """
 
 from __future__ import annotations

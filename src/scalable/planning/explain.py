@@ -74,7 +74,7 @@ def _binding(given: Explanation) -> str:
 
 
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
-    """Return the limit without which the run would be shorter, as text."""
+    """Return the limit that keeps the run from being shorter, as text."""
     spec, problem = given.spec, given.problem
     total = total_of(spec)
     network, time_s = problem.predicted, problem.time_s(workers)

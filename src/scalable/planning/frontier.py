@@ -266,9 +266,10 @@ def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
 
 
 def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
-    """Yield (slope, step); steps lie on the lower convex hull of time over cost.
+    """Yield (slope, step) for each step.
 
-    The slope is the time saved per cost in the segment of the hull that contains the step.
+    The slope is the time saved per cost in the segment of the lower convex hull (of time over cost)
+    that covers the step.
     """
     segments: list[tuple[float, float, list[_Step]]] = []
     for step in steps:

@@ -56,8 +56,8 @@ class _Load:
 class AdaptiveScaler:
     """Scaler that computes worker counts from numbers of calls and workers; it needs no cluster.
 
-    The load of a tag is its number of pending calls divided by its number of active workers. The
-    worker count changes only if the load is above ``scale_up_threshold`` or below
+    The load of a tag is its number of pending calls divided by its number of active workers. Within
+    the bounds, the worker count changes only if the load is above ``scale_up_threshold`` or below
     ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If running
     times are known, the new count finishes the pending calls in about 5 s instead, or in the time
     of the longest call if that is more. A second evaluation with the decided counts and the same

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 #: Maximum number of groups into which similar arrival times of workers (or of work) are merged.
-#: More groups would not change a decision.
+#: This number is precise enough for a decision.
 GROUPS = 8
 
 

@@ -1,6 +1,6 @@
 """Reading of recorded runs: a whole record, or new rows while the run continues.
 
-If the writer crashes, at most the last line of each file is lost.
+If the writer crashes, a file may end with an incomplete line, which is skipped.
 """
 
 from __future__ import annotations
