@@ -25,7 +25,7 @@ class UnitState(Enum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What a place reports about one unit.
+    """The report of a place about one unit.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a provider needs to know about a cluster and a manager to start workers for them."""
+"""The facts about a cluster and a manager that a provider needs to start workers for them."""
 
 from __future__ import annotations
 

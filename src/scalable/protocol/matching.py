@@ -55,9 +55,9 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return how many slots of a worker of a tag a call takes; 0 if the call is for others.
+    """Return how many slots a call takes on a worker of a tag; 0 if it needs other workers.
 
-    For the pool without a tag (an empty tag), a call without resources takes 1 slot.
+    On workers without a tag (``tag`` is empty), a call without resources takes 1 slot.
     """
     asked = resources or {}
     if not tag:

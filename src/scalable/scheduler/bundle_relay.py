@@ -93,7 +93,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         return forward
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
-        """Store how many slots the calls need that wait in one executor of a client."""
+        """Store how many slots are needed by the calls that wait in one executor of a client."""
         if slots and client in self._scheduler.clients:
             self._backlogs[client, executor] = (tag, task, slots)
         else:
