@@ -1,4 +1,4 @@
-"""Numbers of a bundle for the records: its calls, their durations, and their failures."""
+"""Statistics of a bundle for the run's records: calls, durations and failures."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ DESCRIBED = 3
 
 
 class BundleCounts:
-    """Counts the calls of one bundle.
+    """Statistics of the calls of one bundle (a batch of calls that is one Dask task).
 
     Attributes
     ----------
     durations
         Duration of each call in seconds.
     rows
-        Success and measurements of each call, where the calls are recorded one by one.
+        Success and measurements of each call; empty unless calls are recorded one by one.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class BundleCounts:
         self._failures: list[dict[str, str]] = []
 
     def failed(self, error: BaseException) -> None:
-        """Count a call that has failed."""
+        """Count a failed call; describe the error of the first ``DESCRIBED`` failed calls."""
         self._failed += 1
         if len(self._failures) < DESCRIBED:
             self._failures.append(
@@ -42,7 +42,7 @@ class BundleCounts:
             )
 
     def entry(self) -> dict[str, Any]:
-        """Return the entry for the timings of the Dask task; times in seconds."""
+        """Return the statistics as an entry for the Dask task's timings; times are in seconds."""
         ordered = sorted(self.durations)
         return {
             "action": BUNDLE_ACTION,

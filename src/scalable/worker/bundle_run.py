@@ -1,4 +1,7 @@
-"""One bundle while it runs: its calls one after another, with answers while it goes on."""
+"""`BundleRun`: runs the calls of one bundle one after another, and sends outcomes meanwhile.
+
+A *bundle* is a batch of calls that a client sends as one Dask task.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _NOBODY = -1
 
 
 class BundleRun:
-    """One bundle while it runs.
+    """One running bundle.
 
     Parameters
     ----------
@@ -38,7 +41,7 @@ class BundleRun:
     header, references
         As in :func:`scalable.worker.bundles.run_bundle`.
     calls
-        Indexes of their functions, and their arguments as they came.
+        Index of each call's function, and each call's arguments as they were received.
     """
 
     def __init__(
@@ -73,17 +76,17 @@ class BundleRun:
     # In the thread that runs the calls ----------------------------------------------------------
 
     def skip(self, numbers: set[int]) -> None:
-        """Leave out calls for which nobody waits."""
+        """Leave out cancelled calls, given by their positions in the bundle, or by ``EVERY``."""
         self._skipped |= numbers
         if EVERY in numbers:
             self._end = 0
 
     def send_begun(self) -> None:
-        """Tell the client that the bundle begins, without waiting."""
+        """Tell the client that the bundle begins, without waiting for an answer."""
         self._send(op=BEGUN)
 
     def run(self) -> dict[int, Any]:
-        """Run every call that is not given back, and return the values that are kept here."""
+        """Run the calls, and return position -> value for values too large for a message."""
         if self._end > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
         self._sent_at = time.perf_counter()
@@ -96,7 +99,7 @@ class BundleRun:
                     if time.perf_counter() - self._sent_at > TELL_S:
                         self._send_outcomes()
             lines.end()
-            # Before the last message: a client that has all outcomes may read the records.
+            # This comes before the last message: a client with all outcomes may read the records.
             timings_of(self._worker, self.key).append(self._counts.entry())
             self._send_outcomes(over=True)
         finally:
@@ -104,7 +107,7 @@ class BundleRun:
         return self._kept
 
     def _claim(self) -> int | None:
-        """Take the next call that is not given back, and return its position."""
+        """Take the next call, and return its position in the bundle; None if no call is left."""
         with self._lock:
             number = self._next
             if number >= self._end:
@@ -131,7 +134,7 @@ class BundleRun:
                     error = raised
             self._current = _NOBODY
             if number in self._skipped:
-                # An interrupt may be pending, or the call has caught it: the next call gets none.
+                # The interrupt may still be pending; it must not reach the next call.
                 with self._lock:
                     clear_interrupt(self._thread)
         except CallInterrupted as interrupted:
@@ -156,7 +159,7 @@ class BundleRun:
         return self._functions[self._indexes[number] if self._indexes else 0]
 
     def _end_skipped(self, number: int, error: BaseException | None, seconds: float) -> None:
-        """Record a call that was interrupted, if it ran for longer than its limit."""
+        """Record an interrupted call as failed if the call exceeded its time limit."""
         self._interrupting = _NOBODY
         logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
@@ -169,7 +172,7 @@ class BundleRun:
         self._unsent.add_error(number, error)
 
     def _keep_or_add(self, number: int, value: Any) -> None:
-        """Add a value to the outcomes; keep it here where it is too large for a message."""
+        """Add a value to the outcomes; keep a value on the worker if it is too large to send."""
         try:
             if not self._unsent.add_value(number, value):
                 self._kept[number] = value
@@ -187,7 +190,7 @@ class BundleRun:
             self._unsent = UnsentOutcomes()
 
     def _add_peak(self) -> None:
-        """Add the peak of memory to the measurements, once for many calls: reading it is slow."""
+        """Add the worker's peak memory to all unsent measurements; read it once, which is slow."""
         outcomes = self._unsent
         peak = getattr(self._worker, "peak_memory", lambda: None)()
         outcomes.profiles = [(*measured[:3], peak) for measured in outcomes.profiles]
@@ -201,7 +204,7 @@ class BundleRun:
 
     @property
     def _transfer_s(self) -> float:
-        """Seconds for which the arguments of the bundle travelled."""
+        """Seconds that the transfer of the bundle's arguments took."""
         parts = timings_of(self._worker, self.key)
         return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
 
@@ -212,7 +215,7 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def interrupt(self, number: int) -> None:
-        """End one call: it does not begin, or is left at the next bytecode instruction."""
+        """End one call: skip the call if it has not begun, or raise an exception in its thread."""
         with self._lock:
             if self._interrupting == number:
                 return  # the second request for the same call
@@ -237,7 +240,7 @@ class BundleRun:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
 
     def _check(self) -> None:
-        """Give back the calls that have not begun, and end the call that runs for too long."""
+        """Give back calls that have not begun, and interrupt a call that exceeds its time limit."""
         if self._over:
             return
         with self._lock:

@@ -1,4 +1,7 @@
-"""Bundles of a worker: running, waiting, and cancelled."""
+"""Running, waiting and cancelled bundles of a worker.
+
+A *bundle* is a batch of calls that a client sends as one Dask task.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,9 @@ def run_bundle(
     header
         ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None;
         ``profile`` and ``record``: whether the client, or the records, want the measurements of
-        each call; ``confirm``: whether the scheduler is told of the start before the first call;
-        ``process``: process that prints the output of the calls, or "".
+        each call; ``confirm``: whether to report the start to the scheduler, and wait for its
+        answer, before the first call; ``process``: id of the process that prints the output of
+        the calls, or "".
     payload
         Calls as bytes: indexes of their functions (None where all have the first one), positional
         and keyword arguments (None where there are none).
@@ -78,7 +82,7 @@ def run_bundle(
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """End a call, or give back a bundle. Does nothing where the call has ended.
+    """End a call, or give back a waiting bundle; do nothing if the call has ended.
 
     Parameters
     ----------
@@ -90,7 +94,7 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
         Position of the call in its bundle; None where the task is not a bundle; ``EVERY`` to give
         back all calls of a bundle that has not begun.
     client
-        Client that is told of calls that are given back.
+        Id of the client to which a bundle is given back.
     """
     if number is None:
         interrupt_task(worker, key)

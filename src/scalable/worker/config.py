@@ -1,4 +1,4 @@
-"""The configuration of a worker process, and the ways in which it reaches that process."""
+"""The configuration of a worker process, which arrives on standard input or in a file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WorkerConfig:
     nthreads
         Number of calls that the worker runs at once.
     resources
-        Dask resources that the worker offers: its tag.
+        Dask resources that the worker offers: tag -> number of slots.
     memory_limit
         Memory limit in bytes; 0 for no limit.
     host
@@ -54,12 +54,12 @@ class WorkerConfig:
     ports
         Port or range of ports (``"40000:41000"``) to listen on; empty for any.
     hand_over
-        Whether a worker that is told to end first hands its results to other workers.
+        Whether a worker that is told to end first moves its results to other workers.
     manager
         Id of the manager that the worker belongs to; empty for none.
     clear_away
         Directory that the worker removes when its scheduler is gone; empty for none. Only for
-        clusters that nothing else clears away after.
+        clusters whose files nothing else removes.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     """
@@ -98,7 +98,7 @@ def security_fields(security: Security | None) -> dict[str, str]:
 
 
 def serialized_config() -> str:
-    """Return Dask's configuration in this process, for workers; empty if it holds live objects."""
+    """Return this process's Dask configuration as text; empty if it cannot be serialized."""
     try:
         return str(dask.config.serialize(dask.config.config))
     except TypeError as error:
@@ -107,7 +107,7 @@ def serialized_config() -> str:
 
 
 def apply_to_process(config: WorkerConfig) -> None:
-    """Extend the module search path and Dask's configuration of this process."""
+    """Add the configured search path and Dask settings to the settings of this process."""
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
     if config.dask_config:
         dask.config.update(dask.config.global_config, dask.config.deserialize(config.dask_config))

@@ -1,23 +1,26 @@
 """The program of a fork server, with the arguments ``SOCKET OWNER PADDING``.
 
-It loads the modules of a worker once; each worker is then a fork of it, so that none pays for the
-import of ``distributed``. It is a program of its own, and not the ``forkserver`` context of
-multiprocessing, because that imports the user's ``__main__`` into each child (scripts without a
-guard would run again), gives its children no log file, session or lifeline of ours, and may
-be used by the user's script for itself.
+The fork server imports the modules of a worker once. Each worker is then a fork of the server, so
+that no worker spends time on importing ``distributed``.
 
-These rules keep a fork equal to a new process:
+The ``forkserver`` context of multiprocessing is not used. It imports the user's ``__main__`` into
+each child, so that scripts without a guard would run again. It gives its children no log file, no
+process session, and no connection that ends them with their owner. The user's script may also need
+the context for itself.
 
-- The server has one thread whenever it forks, and loads no module that starts threads or reads
-  variables which a component may set. If it cannot, it says so, and workers are started anew.
-- It loads nothing of the user's: neither the working directory nor the script's directory is
-  on its module search path (which is why it is not started with ``python -m``).
-- It never sees a worker's configuration or environment: the worker reads both from a pipe.
-- Exit codes stay with the server until the launcher asks for them, so that the number of a
-  worker and of its process group is not given to others before.
-- It is in a session of its own, out of reach of Ctrl-C, and ends with the process it belongs to
-  (OWNER is a descriptor of that process, ``pidfd_open(2)``). Its workers have the same descriptor,
-  and do not end with the server.
+These rules make a forked worker behave like a newly started process:
+
+- The server has one thread whenever it forks. It loads no module that starts threads or that reads
+  environment variables which a component may set. If the server cannot keep this rule, it reports
+  that, and workers are started in new interpreters.
+- The server loads no module of the user: neither the working directory nor the script's directory
+  is on its module search path (which is why it is not started with ``python -m``).
+- The server never sees a worker's configuration or environment: the worker reads both from a pipe.
+- The server keeps each exit code until the launcher asks for it. Until then, the system gives the
+  id of the worker and of its process group to no other process.
+- The server is in a session of its own, out of reach of Ctrl-C. It ends with the process that owns
+  it (OWNER is a descriptor of that process, ``pidfd_open(2)``). Its workers have the same
+  descriptor, and do not end with the server.
 
 PADDING reserves memory for the command lines of workers, which identify them in the process table.
 """
@@ -51,7 +54,7 @@ from scalable.protocol.search_path import interpreter_options
 
 
 class ForkServer:
-    """Forks workers for one launcher.
+    """The server that forks workers for one launcher.
 
     Parameters
     ----------
@@ -67,7 +70,7 @@ class ForkServer:
 
     def tell(self, answer: dict[str, Any]) -> None:
         """Send a datagram to the launcher."""
-        with suppress(BrokenPipeError, ConnectionResetError):  # its end is seen with the next look
+        with suppress(BrokenPipeError, ConnectionResetError):  # serve() notices the lost launcher
             self._channel.send(json.dumps(answer).encode())
 
     def serve(self) -> bool:
@@ -121,7 +124,7 @@ class ForkServer:
         return False
 
     def _reap(self, pid: int) -> None:
-        """Answer with the exit code of a worker that has ended; None if there is none."""
+        """Wait for the end of a worker, and send its exit code; None if there is no such worker."""
         code = None
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
@@ -130,7 +133,7 @@ class ForkServer:
 
 
 def more_than_one_thread() -> str | None:
-    """Return why this process must not fork; None if it has a single thread."""
+    """Return a reason if this process has several threads and must not fork, else None."""
     known, there = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
     if known == there == 1:
         return None
@@ -138,7 +141,7 @@ def more_than_one_thread() -> str | None:
 
 
 def show_command_line(words: list[str]) -> bool:
-    """Show these words as the command line of this process, if they fit."""
+    """Set this process's command line in the process table; return whether that succeeded."""
     text = b"\0".join(os.fsencode(word) for word in words) + b"\0"
     try:
         # Fields 48 and 49 of proc(5), counted from behind the name, which may contain spaces.
@@ -155,7 +158,7 @@ def show_command_line(words: list[str]) -> bool:
 
 
 def take_on(start: WorkerStart) -> None:
-    """Give this process the properties that a new process would have been given."""
+    """Give this fork the arguments, environment and directory that a new process would have."""
     import multiprocessing
     import tempfile
 
@@ -176,7 +179,7 @@ def take_on(start: WorkerStart) -> None:
 
 
 def run_worker(owner: int) -> None:
-    """Run the worker that this process is, to its end."""
+    """Read the settings of this worker from standard input, and run the worker until it ends."""
     from scalable.worker.config import WorkerConfig
     from scalable.worker.lifeline import Lifeline, read_line, take_standard_input
     from scalable.worker.program import run_from_file, run_with_lifeline

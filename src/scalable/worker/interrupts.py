@@ -34,7 +34,7 @@ def clear_interrupt(thread: int) -> None:
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """Interrupt a call that is a Dask task of its own; do nothing if it has ended."""
+    """Interrupt a call that is a Dask task of its own; do nothing if the call has ended."""
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return
@@ -48,7 +48,7 @@ def interrupt_task(worker: Worker, key: Any) -> None:
 
 
 def give_up(worker: Any, key: Any, shown: str) -> None:
-    """Have the worker replaced: a call that never returns to Python code holds its slot.
+    """Have the worker replaced, because an interrupted call does not end and holds its slot.
 
     Parameters
     ----------

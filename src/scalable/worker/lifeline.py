@@ -64,8 +64,8 @@ class Lifeline:
 def watch_from_outside(pipe: int, scratch: str) -> None:
     """Start a small process that kills this process group when the pipe ends.
 
-    A call that holds the GIL stops every thread of this process, but not the small process. That is
-    detached from this process, so that it is not counted among the children of a call.
+    A call that holds the GIL stops every thread of this process, but not the small process. The
+    small process is detached, so that it is not counted among the children of a call.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class MemoryWatch(threading.Thread):
         self._sampled = 0
 
     def begin(self, *, reset: bool) -> None:
-        """Start to measure the peak of a call; without ``reset`` other calls share the peak."""
+        """Start to measure a call's peak memory; without ``reset``, include earlier peaks."""
         if reset:
             self._sampled = 0
             with suppress(OSError):

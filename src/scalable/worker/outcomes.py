@@ -34,7 +34,7 @@ class UnsentOutcomes:
         self._kinds: dict[int, int] = {}
 
     def add_value(self, number: int, value: Any) -> bool:
-        """Add the result of a call; return False where the value is too large for a message.
+        """Add the result of a call; return False if the value is too large for a message.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class UnsentOutcomes:
         worker
             Name of the worker.
         transfer_s
-            Seconds for which the arguments of the bundle travelled.
+            Seconds that the transfer of the bundle's arguments took.
         """
         numbers: Any = self.numbers
         if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
@@ -84,7 +84,7 @@ class UnsentOutcomes:
 
 
 def function_or_error(digest: bytes, data: bytes) -> Callable[..., Any]:
-    """Load a function; return one that raises the error where it cannot be loaded."""
+    """Load and return a function; if loading fails, return a function that raises the error."""
     try:
         return load_function(digest, data)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises

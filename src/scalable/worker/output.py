@@ -49,7 +49,7 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Lines:
-    """Buffer that passes output on in whole lines.
+    """Buffer that passes the output of calls on in whole lines.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Lines:
         self._left = MOST_CHARACTERS
 
     def write(self, text: str) -> None:
-        """Add output."""
+        """Add text, and pass on the lines that are complete."""
         if self._left <= 0:
             return
         if len(text) > self._left:

@@ -23,7 +23,7 @@ from scalable.worker.slots import SlotLender
 
 
 class PoolWorker(GuardedHttp, PrivateNode, Worker):
-    """A worker of a pool. The CPU seconds of a call are those of its thread.
+    """A worker of a pool, which measures the CPU seconds of the thread of each call.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
-        """Run a call, and send the resources that it used along with its timings."""
+        """Run a call, and add the resources that the call used to its Dask timings."""
         usage = self._begin()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
@@ -49,7 +49,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             with context_meter.add_callback(usage.observe):
                 event = await super().execute(key, stimulus_id=stimulus_id)
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
-            # Left alone it would end the event loop: the worker, and with threads the session.
+            # Unhandled, this error would end the event loop, and with it the worker or the session.
             failure = RuntimeError(f"the call ended with {error!r}")
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
@@ -69,7 +69,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         return None
 
     def _get_client(self, timeout: float | None = None) -> Client:
-        """Return the client for calls that make calls; it routes by tag, as the user's does."""
+        """Return the client with which calls submit nested calls; this client routes by tag."""
         try:
             given = default_client()
         except ValueError:
@@ -92,7 +92,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
 
 class ThreadUsage:
-    """CPU seconds of the thread of one call. The memory of its process belongs to all calls."""
+    """CPU seconds of one call's thread. Memory is not measured: all calls share the process."""
 
     def __init__(self) -> None:
         self._cpu_s: float | None = None

@@ -1,7 +1,10 @@
-"""Modules that a fork server loads, without those that read the environment of a worker.
+"""Import of a worker's modules into the fork server, without numpy.
 
-The assumptions about Dask in this module are not in :mod:`scalable.protocol.dask_seams`: the seams
-of workers import ``distributed``, and the stand-in for numpy has to be in place before that.
+numpy is left out because it reads environment variables that a worker may set differently.
+
+A *seam* is a dependence on Dask's internals. The seams of this module are not in
+:mod:`scalable.protocol.dask_seams`, because the modules there import ``distributed``, and the
+stand-in for numpy has to be in place before that import.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ LARGE_BYTES = 4 * 2**20
 class NumpyLater(ModuleType):
     """Stand-in for numpy while ``distributed`` is loaded.
 
-    Numerical libraries start their threads, and read the variables that set the number of these
-    threads, when they are loaded: a worker has to load them itself. ``distributed.protocol.utils``
-    needs numpy for nothing but the memory of messages.
+    When numerical libraries are loaded, they start threads and read the environment variables that
+    set the number of threads. So each worker has to load these libraries itself.
+    ``distributed.protocol.utils`` needs numpy only for the memory of messages.
 
     Attributes
     ----------

@@ -24,9 +24,10 @@ RETIRE_TIMEOUT_S = 60.0
 class ProcessWorker(PoolWorker):
     """A worker that has a process to itself.
 
-    With one slot, the CPU seconds of a call are those of the whole process and of the children that
-    it waited for; with several slots, those of its thread. Peak memory is the larger of the
-    process's high-water mark and of samples, every 0.2 s, that include its children.
+    On a worker with one slot, the CPU seconds of a call include the whole process and the ended
+    child processes. With several slots, they include only the call's thread. Peak memory is the
+    larger of the process's high-water mark and of samples, every 0.2 s, that include child
+    processes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

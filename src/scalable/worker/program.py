@@ -1,15 +1,15 @@
 """The program of a worker process: ``python -m scalable.worker.program``.
 
-Without arguments it reads one line of JSON from standard input (see :class:`.WorkerConfig`), so
-that credentials never appear in an argument or in the environment. (Python's ssl module reads them
-only from files: Dask writes them to a private directory while it loads them.) Standard input stays
-open as the lifeline: its end means that the parent has ended, and the worker ends with all its
-children.
+Without arguments, the program reads one line of JSON from standard input (see
+:class:`.WorkerConfig`), so that credentials never appear in an argument or in the environment.
+(Python's ssl module reads credentials only from files: Dask writes them to a private directory
+while it loads them.) Standard input stays open: when it ends, the parent has ended, and the worker
+ends with all its children.
 
-With the arguments ``FILE NAME [SCRIPT]`` it reads the configuration from that file, which only its
-owner can read, and the worker lives as long as its scheduler does. This form is for workers on
-other machines and for workers that outlive the process which starts them. The script runs before
-the worker.
+With the arguments ``FILE NAME [SCRIPT]``, the program reads the configuration from ``FILE``, which
+only the file's owner can read, and the worker lives as long as its scheduler. This form is for
+workers on other machines and for workers that outlive the process which starts them. ``SCRIPT``
+runs before the worker starts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Return whether the scheduler of a worker accepts a connection, in several attempts."""
+    """Return whether the worker's scheduler accepts a connection; try ``ATTEMPTS`` times."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     for attempt in range(ATTEMPTS):
@@ -76,7 +76,7 @@ def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
     config
         Settings of the worker.
     lifeline
-        Connection to that process.
+        Connection to the process that owns the worker.
     """
     lifeline.hold(config.local_directory)
     _run(config, serve(config))

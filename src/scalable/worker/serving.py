@@ -1,4 +1,4 @@
-"""The server of a worker in the event loop of its own process, from its start to its end."""
+"""Running of a Dask worker in a process of its own, from start to end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def serve(config: WorkerConfig) -> bool:
 
     def close() -> None:
         if worker.status is not Status.running and not closing:
-            # Dask's worker would still register, and be given work that is lost with it.
+            # A worker that is still starting would register, and receive calls that are then lost.
             remove_scratch(config.local_directory)
             os._exit(0)
         if not closing:

@@ -1,7 +1,8 @@
-"""Lending of the slots of calls that wait for nested calls.
+"""Lending of slots: a call that waits for nested calls lets other calls use its slot.
 
-Dask's ``secede`` releases the thread of such a call, but not its resources: on a pool of one slot,
-a tagged call would wait forever for another call of its tag.
+A *slot* is room for one call on a worker. Dask's ``secede`` releases the thread of a waiting call,
+but not the call's resources: on a pool of one slot, a tagged call would wait forever for another
+call of its tag.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from scalable.protocol.dask_seams.worker import (
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds after which the slot of a call that made others is lent even if no wait was noticed: the
-#: call may wait in another way (``as_completed``, an event).
+#: Seconds after which the slot of a call that submitted other calls is lent even if no wait was
+#: noticed: the call may wait in another way (``as_completed``, an event).
 UNSEEN_WAIT_S = 1.0
 #: Seconds between two checks for a free slot.
 LOOK_S = 0.01
@@ -62,7 +63,7 @@ class SlotLender:
         return key in self._lent
 
     def lend_later(self, key: Any, since: float) -> None:
-        """Lend the slot of a call that made others, if it still runs after a while.
+        """Lend the slot of a call that submitted other calls, if it runs for another second.
 
         Parameters
         ----------
@@ -104,7 +105,7 @@ class SlotLender:
     async def take_back(self, key: Any) -> None:
         """Wait until a call that has stopped waiting has a slot again.
 
-        Such calls get a free slot before calls that have not begun.
+        A call that comes back gets a free slot before calls that have not begun.
 
         Parameters
         ----------
