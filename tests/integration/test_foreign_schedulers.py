@@ -8,7 +8,7 @@ from scalable import ClusterError, ScalableClient
 
 @pytest.fixture(params=[True, False], ids=["processes", "threads"])
 def client(request):
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with (
         LocalCluster(processes=request.param, resources={"a": 1}, **options) as cluster,
         ScalableClient(cluster) as client,

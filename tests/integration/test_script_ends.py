@@ -178,6 +178,7 @@ def test_a_script_without_a_guard_and_its_own_modules(script, tmp_path):
 def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):
     process = script("print('pids', flush=True)\nwith session as client:\n    time.sleep(600)\n")
     pids_from(process)
+    eventually(lambda: list(tmp_path.glob(".scalable/runs/*/run.json")))
     children = eventually(lambda: psutil.Process(process.pid).children())
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -132,12 +133,14 @@ def test_a_failed_start_leaves_nothing_and_shows_why(own_slurm):
 
 
 @pytest.mark.usefixtures("slurm")
-def test_it_overwrites_nothing(tmp_path):
-    (tmp_path / "slurm.conf").write_text("ClusterName=production\n")
-    done = script("start", "--directory", tmp_path)
-    assert done.returncode == 1
-    assert "holds another Slurm" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["slurm.conf"]
+def test_it_overwrites_nothing():
+    with tempfile.TemporaryDirectory() as short:  # a path of sockets has at most 66 characters
+        directory = Path(short)
+        (directory / "slurm.conf").write_text("ClusterName=production\n")
+        done = script("start", "--directory", directory)
+        assert done.returncode == 1
+        assert "holds another Slurm" in done.stderr
+        assert [path.name for path in directory.iterdir()] == ["slurm.conf"]
 
 
 def script(*words):

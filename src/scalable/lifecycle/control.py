@@ -69,7 +69,9 @@ def ask(
 
     try:
         return asyncio.run(asyncio.wait_for(call(), timeout_s))
-    except (OSError, TimeoutError) as error:  # errors of OpenSSL are OSErrors too
+    # Errors of OpenSSL are OSErrors too; tornado raises ValueError when the other side ends during
+    # the handshake.
+    except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{error or 'no answer in time'}",

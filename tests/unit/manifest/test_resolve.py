@@ -394,7 +394,7 @@ def test_a_mapping_starts_where_we_are(models, monkeypatch, tmp_path):
     data = {
         "version": 1,
         "project": {"name": "p"},
-        "targets": {"local": {"provider": "local", "dashboard_address": Path("x")}},
+        "targets": {"local": {"provider": "local", "dashboard_address": Path(":0")}},
         "components": {"a": {}},
     }
     resolved = Manifest.from_mapping(data, models).resolve("local")
