@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from scalable.cli.terminal import harmless
 from scalable.spec import ClusterStatus, PoolStatus, names
 from scalable.units import format_duration, parse_duration
 
@@ -99,7 +100,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Standard input is not a terminal: confirm with --yes.")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(harmless(question), abort=True, err=True)
 
 
 def cluster_data(status: ClusterStatus) -> dict[str, Any]:
@@ -131,7 +132,7 @@ def render_status(status: ClusterStatus) -> str:
     """Return a cluster, its pools and its managers as text."""
     from scalable.report.table import table
 
-    because = f": {status.reason}" if status.reason else ""
+    because = f": {_indented(status.reason)}" if status.reason else ""
     lines = [
         f"Cluster:   {status.name} ({status.id})",
         f"State:     {status.state}{because}",
@@ -156,7 +157,7 @@ def render_status(status: ClusterStatus) -> str:
     for tag, pool in status.pools.items():
         why = pool.reason or pool.waiting
         if why:
-            lines.append(f"  {tag}: {why}")
+            lines.append(f"  {tag}: {_indented(why)}")
     managers = [
         (str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0)))
         for m in status.managers
@@ -194,6 +195,11 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
         elif after != before:
             lines.append(f"  {'+' if after > before else '-'} {tag}: {before} -> {after} workers")
     return lines
+
+
+def _indented(text: str) -> str:
+    """Return a text whose further lines cannot be taken for lines of the status."""
+    return text.replace("\n", "\n    ")
 
 
 def _workers(pools: Mapping[str, PoolStatus]) -> str:

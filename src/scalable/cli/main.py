@@ -16,6 +16,7 @@ import click
 
 from scalable import __version__, settings
 from scalable.cli.output import Failure, Output, open_output
+from scalable.cli.terminal import make_warnings_harmless
 from scalable.errors import ScalableError
 
 #: Verbs in the order of the help; each is a module of ``scalable.cli.commands``.
@@ -108,6 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.pop(settings.RUN_TARGET, None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+    make_warnings_harmless()
     try:
         code = cli.main(given or ["--help"], prog_name="scalable", standalone_mode=False)
     except Exception as error:  # noqa: BLE001 - the last place that can name it to the user

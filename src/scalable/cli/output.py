@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from scalable.cli.terminal import harmless
 from scalable.spec import Diagnostic
 
 if TYPE_CHECKING:
@@ -160,7 +161,10 @@ class Output(ABC):
 
 
 class HumanOutput(Output):
-    """Text for people: results on standard output, everything else on standard error."""
+    """Text for people: results on standard output, everything else on standard error.
+
+    All of it is harmless to a terminal, also in a pipe, which mostly ends in one.
+    """
 
     def show(self, result: Result) -> None:
         """Print the text."""
@@ -168,7 +172,7 @@ class HumanOutput(Output):
 
     def fail(self, failure: Failure) -> None:
         """Print the failure on standard error."""
-        _echo(render_failure(failure), err=True)
+        _write(render_failure(failure), err=True)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Print the text."""
@@ -190,15 +194,15 @@ class JsonOutput(Output):
 
     def show(self, result: Result) -> None:
         """Print the value."""
-        _echo(to_json(result.data))
+        _write(to_json(result.data))
 
     def fail(self, failure: Failure) -> None:
         """Print the failure as a value."""
-        _echo(to_json(failure_data(failure)))
+        _write(to_json(failure_data(failure)))
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Print one JSON value on a line of its own."""
-        _echo(json.dumps(data) + "\n")
+        _write(json.dumps(data) + "\n")
 
     def note(self, text: str) -> None:
         """Show nothing: programs read the value."""
@@ -214,7 +218,7 @@ class QuietOutput(Output):
 
     def fail(self, failure: Failure) -> None:
         """Print the failure on standard error."""
-        _echo(render_failure(failure), err=True)
+        _write(render_failure(failure), err=True)
 
     def note(self, text: str) -> None:
         """Show nothing."""
@@ -226,6 +230,8 @@ class QuietOutput(Output):
 
 class FileOutput(Output):
     """Results in a file, everything else on another output.
+
+    A file holds texts as they are, with the control characters of logs.
 
     Parameters
     ----------
@@ -346,16 +352,24 @@ def failure_data(failure: Failure) -> dict[str, Any]:
 
 
 def render_failure(failure: Failure) -> str:
-    """Return a failure as text: traceback, faults, message and hint, where present."""
+    """Return a failure as text: traceback, faults, message and hint, where present.
+
+    It is harmless to a terminal; the only escape sequences are those that colour ``error:``.
+    """
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
-    lines.append(f"{click.style('error:', fg='red', bold=True)} {failure.message}")
+    told = [harmless(line) for line in lines]
+    told.append(f"{click.style('error:', fg='red', bold=True)} {harmless(failure.message)}")
     if failure.hint and not failure.diagnostics:
-        lines.append(f"  hint: {failure.hint}")
-    return "\n".join(lines) + "\n"
+        told.append(f"  hint: {harmless(failure.hint)}")
+    return "\n".join(told) + "\n"
 
 
 def _echo(text: str, *, err: bool = False) -> None:
+    _write(harmless(text), err=err)
+
+
+def _write(text: str, *, err: bool = False) -> None:
     # click removes colours where the output is not a terminal.
     color = False if os.environ.get("NO_COLOR") else None
     # A closed standard error must not change how the program ends.

@@ -26,7 +26,11 @@ from scalable.cli.output import VERSION, Output, Result
 def command(
     name: str, *, pool: str | None, worker: str | None, follow: bool, output: Output
 ) -> int:
-    """Show the output of workers, including workers that have ended."""
+    r"""Show the output of workers, including workers that have ended.
+
+    Control characters, such as those of colours, are shown as \x1b, so that no output can act on
+    the terminal. --output writes the logs to a file unchanged.
+    """
     from scalable.lifecycle.logs import follow_lines, log_files, read_log
     from scalable.records import find
 
