@@ -143,7 +143,7 @@ def test_a_websocket_opens_with_the_cookie_alone():
         assert opens_websocket(base, f"{cookie.name}={cookie.value}") == 101
 
 
-@pytest.mark.parametrize("address", ["0", ":0", "127.0.0.1:0"])
+@pytest.mark.parametrize("address", ["0", ":0", "127.0.0.1:0", "0,:0"])
 @pytest.mark.parametrize("cls", [PoolScheduler, Scheduler])
 def test_no_scheduler_of_ours_or_of_dask_listens_beyond_loopback_unasked(cls, address):
     options = {"dashboard_address": address, "host": "127.0.0.1", "port": 0, "dashboard": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import secrets
@@ -48,8 +49,8 @@ class _Admitted(web.RequestHandler):
             if name != PARAMETER
             for value in values
         ]
-        # A browser reads a path that begins with two slashes as another host.
-        self.redirect(url_concat("/" + self.request.path.lstrip("/"), rest))
+        # A browser reads a path that begins with two slashes, of either kind, as another host.
+        self.redirect(url_concat("/" + self.request.path.lstrip("/\\"), rest))
 
 
 def cookie_name(token: str) -> str:
@@ -121,9 +122,13 @@ class GuardedHttp:
         """Start the HTTP server with the token check, if an address was given."""
         if not dashboard_address and not self._opens_unasked:
             return
-        self._listens = listen_address(dashboard_address or default_port)
+        given = dashboard_address or default_port
+        # Dask takes several addresses, in a list or behind commas.
+        several = given if isinstance(given, list) else str(given).split(",")
+        addresses = [listen_address(written) for written in several]
+        self._listens = addresses[0]
         super().start_http_server(  # type: ignore[misc]
-            routes, [tuple(self._listens)], default_port, ssl_options
+            routes, [tuple(address) for address in addresses], default_port, ssl_options
         )
         guard(http_application(self), self._http_token)
 
@@ -137,6 +142,7 @@ class GuardedHttp:
         return f"{link}{'&' if '?' in link else '?'}{PARAMETER}={quote(self._http_token)}"
 
 
+@functools.cache
 def guarded(cls: type[Any]) -> type[Any]:
     """Return a subclass of a Dask scheduler or worker class whose HTTP server requires a token.
 
