@@ -75,7 +75,7 @@ def test_status_and_list(invoke, recorded):
     )
     for arguments in (("status", "one"), ("list",)):
         result = invoke(*arguments)
-        assert "one" in result.out
+        assert "degraded" in result.out
         check(result.out, result.err)
     value = json.loads(invoke("status", "one", "--format", "json").out)
     assert (value["target"], value["reason"]) == (EVIL, EVIL)
@@ -102,7 +102,7 @@ def test_an_error_of_up(invoke, project, monkeypatch):
     monkeypatch.setattr(services, "start_scheduler", refuse)
     forms = {"plain": (), "traced": ("--debug",), "quiet": ("--format", "quiet")}
     for name, more in forms.items():
-        result = invoke("up", "--target", "local", "--name", name, *more)
+        result = invoke("up", "--target", "local", "--processes", "--name", name, *more)
         assert result.code == 4
         assert "sbatch: a\\x1b]0;owned" in result.err
         check(result.out, result.err)
