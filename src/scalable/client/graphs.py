@@ -279,7 +279,7 @@ def _node(key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
 def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
     """Return a value with its names replaced, or a Dask node that replaces them on a worker.
 
-    With ``stands=None``, used within dicts, names and nested calls stay as they are.
+    Dicts are processed with ``stands=None``, which leaves names and nested calls unchanged.
     """
     if stands is not None and _is_call(value):
         return Task(None, value[0], *(_bound(part, stands) for part in value[1:]))

@@ -61,7 +61,7 @@ class SlotFollower(Protocol):
     """An object that sends calls when slots become free."""
 
     def wake(self) -> None:
-        """Schedule a look for calls to send; may be called from any thread."""
+        """Have the event loop check soon for calls to send; may be called from any thread."""
 
     def close(self) -> None:
         """Fail all calls that have not ended: the client is closed."""

@@ -144,7 +144,7 @@ def _age_s(path: Path) -> float:
 
 
 def _owner_is_gone(file: Path) -> bool:
-    """Return whether the process that a file names is certainly gone; True without the file."""
+    """Return whether the process named in a file is certainly gone, or the file is missing."""
     try:
         return is_alive(json.loads(read_private(file))) is False
     except FileNotFoundError:

@@ -114,7 +114,8 @@ def made_calls() -> None:
 def _current_call() -> tuple[_Lender, Any, float] | None:
     """Return the worker's lender, and the key and start of the call in this thread.
 
-    The start is in seconds since 1970. None outside a call or if the worker lends no slots.
+    The start is in seconds since 1970. Return None outside a call, and if the worker lends no
+    slots.
     """
     here = current_call()
     if here is None:

@@ -124,7 +124,8 @@ def check_private(path: str | os.PathLike[str]) -> None:
 class PrivateDirectory:
     """A private directory that is locked while it is used, and removed at the end.
 
-    Those that a killed process of this user left on this machine are removed by the next process.
+    If a process is killed, its directory stays; the next process of the same user on the same
+    machine removes it.
 
     Parameters
     ----------

@@ -191,7 +191,7 @@ class PoolScaler:
             self._quiet_since = view.now
 
     def _kept(self, view: PoolView, load: Load) -> int:
-        """Return the number of busy workers and of idle workers to keep for the next calls."""
+        """Return how many workers to keep: the busy ones, and idle ones for the next calls."""
         taken = min(view.idle, -(-load.queued // view.slots))
         if view.graph:
             return view.busy + self._awaited(view, load, taken)

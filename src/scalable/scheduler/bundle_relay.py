@@ -66,7 +66,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Install the relay when Dask starts it as a plug-in of another scheduler class."""
+        """Install the relay in a scheduler of a foreign class; Dask calls this for its plug-ins."""
         self.install(scheduler)
 
     def install(self, scheduler: Scheduler) -> None:

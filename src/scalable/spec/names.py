@@ -22,7 +22,7 @@ _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def is_control(character: str) -> bool:
-    """Return whether a character ends a line, steers a terminal or turns the text around."""
+    """Return whether a character ends a line, controls a terminal or changes the text direction."""
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION
 

@@ -145,7 +145,7 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 
 
 def contains(path: str, *keys: Any) -> Fact:
-    """Return the fact that a mapping or set contains these keys."""
+    """Return a fact that holds if a mapping or set contains these keys."""
 
     def verify(found: Any) -> str | None:
         missing = [key for key in keys if key not in found]
@@ -155,7 +155,7 @@ def contains(path: str, *keys: Any) -> Fact:
 
 
 def is_a(path: str, kind: type[Any]) -> Fact:
-    """Return the fact that an object is an instance of a class."""
+    """Return a fact that holds if an object is an instance of a class."""
 
     def verify(found: Any) -> str | None:
         if isinstance(found, kind):

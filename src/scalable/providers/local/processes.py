@@ -152,7 +152,10 @@ class ForkedChild:
         self.returncode: int | None = None
 
     def keeps_number(self) -> bool:
-        """Return True until :meth:`reap` has been called, provided that the server runs."""
+        """Return whether the process id cannot be given to another process yet.
+
+        This is so until :meth:`reap` is called, as long as the fork server runs.
+        """
         return self.returncode is None and self._server.is_alive()
 
     def reap(self) -> None:
@@ -200,7 +203,7 @@ class WorkerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of a child that was reaped; None where it cannot be known."""
+        """Exit code of a child that was reaped; None before that, or if it cannot be known."""
         return None if self._child is None else self._child.returncode
 
     def has_exited(self) -> bool:
