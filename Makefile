@@ -15,7 +15,7 @@ demo: $(VENV)/.examples
 
 # Tests run side by side, also on few cores: most of them wait for processes, clocks and queues.
 PYTEST := $(BIN)/pytest -o cache_dir=.cache/pytest
-SIDE_BY_SIDE := -n auto --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --dist loadfile --no-loadscope-reorder
 # Files that git does not know, and those that it ignores; caches may be new.
 FILES := git status --porcelain --ignored 2>/dev/null | grep -vE '__pycache__/$$| \.cache/$$' || true
 

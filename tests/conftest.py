@@ -1,13 +1,13 @@
-"""Conditions of all tests: signals, hypothesis, groups for tests side by side, waiting, sessions.
+"""Conditions of all tests: signals, hypothesis, order, waiting, sessions.
 
-Tests run side by side (``make test``): a test that has a cluster of its own runs anywhere; tests
-that share one run in one process, one after the other.
+Tests run side by side (``make test``), those of one file in one process, one after the other.
 """
 
 import contextlib
 import os
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import hypothesis
@@ -19,8 +19,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
-#: Each test of these folders is quick to collect and slow to run; tests elsewhere run by file.
-SPREAD = ("integration", "docs", "cli", "providers")
+#: Folders whose tests take long, the longest first.
+LONG = ("integration", "docs", "cli", "providers")
 
 set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 SLOW_MACHINES = [hypothesis.HealthCheck.too_slow]
@@ -38,48 +38,21 @@ hypothesis.settings.load_profile("quick")
 
 def pytest_xdist_auto_num_workers():
     """Return the number of processes: most tests wait more than they compute."""
-    return min(3 * len(os.sched_getaffinity(0)), 16)
-
-
-def shared_fixtures(item):
-    """Return the fixtures of a test that other tests of its file use too, with their parameters."""
-    parameters = getattr(item, "callspec", None)
-    for name, definitions in item._fixtureinfo.name2fixturedefs.items():
-        own = definitions[-1].baseid.endswith(".py") or name == "slurm"
-        if own and definitions[-1].scope != "function":
-            yield name, str(parameters.params.get(name, "")) if parameters else ""
-
-
-def group_of(item):
-    """Return the name that a test shares with those that must run in the same process."""
-    folder = item.path.relative_to(ROOT / "tests").parts[0]
-    if folder not in SPREAD:
-        return str(item.path)
-    shared = dict(shared_fixtures(item))
-    if not shared:
-        return item.nodeid
-    return " ".join([str(item.path), *filter(None, shared.values())])
+    return min(2 * len(os.sched_getaffinity(0)), 16)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Group the tests for xdist; what takes long comes first, or all would wait for it at the end."""
-    if not hasattr(config, "workerinput"):
-        return
-    sizes = {}
-    for item in items:
-        marked = item.get_closest_marker("xdist_group")
-        if marked is None:
-            item.add_marker(pytest.mark.xdist_group(group_of(item)))
-            marked = item.get_closest_marker("xdist_group")
-        sizes[marked.args[0]] = sizes.get(marked.args[0], 0) + 1
+    """Put first what takes long, or all would wait for it at the end."""
+    if hasattr(config, "workerinput"):
+        sizes = Counter(item.path for item in items)
 
-    def order(item):
-        folder = item.path.relative_to(ROOT / "tests").parts[0]
-        rank = SPREAD.index(folder) if folder in SPREAD else len(SPREAD)
-        return rank, -sizes[item.get_closest_marker("xdist_group").args[0]]
+        def order(item):
+            folder = item.path.relative_to(ROOT / "tests").parts[0]
+            rank = LONG.index(folder) if folder in LONG else len(LONG)
+            return rank, -sizes[item.path], str(item.path)
 
-    items.sort(key=order)
+        items.sort(key=order)
 
 
 # Fixtures -----------------------------------------------------------------------------------------

@@ -55,10 +55,6 @@ runtime = "runc"
 """
 
 
-#: They count the containers of this machine.
-pytestmark = pytest.mark.xdist_group("podman")
-
-
 def not_here():
     if os.geteuid() != 0 or not sys.platform.startswith("linux"):
         return "they need root on Linux"

@@ -72,6 +72,10 @@ def kill(service, name, number=signal.SIGKILL):
     return process
 
 
+def running_workers(name):
+    return {tag: pool["running"] for tag, pool in status(name)["pools"].items()}
+
+
 def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
     shown = up("--name", "one")
     assert "without work" in shown.stderr  # the idle timeout is part of what is shown first
@@ -272,7 +276,7 @@ def test_up_goes_on_with_what_a_killed_one_began(place, tmp_path):
     nothing_is_left(tmp_path)
 
 
-def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(place, tmp_path):
+def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(place, tmp_path, eventually):
     up("--name", "one", "--no-workers")
     with scalable.connect("one") as client:
         lost = client.submit(abs, -1, tag="a")
@@ -288,7 +292,7 @@ def test_a_manager_that_fails_once_it_is_let_in_is_forgotten(place, tmp_path):
     assert "'scheduler' is taken" in refused.stderr
     again = up("--name", "one")  # one without managers gets those of its manifest
     assert "started manager local" in again.stderr
-    assert {t: p["running"] for t, p in status("one")["pools"].items()} == {"a": 2, "b": 1}
+    eventually(lambda: running_workers("one") == {"a": 2, "b": 1})
     program("down", "one", "--yes")
     nothing_is_left(tmp_path)
 
@@ -379,20 +383,20 @@ def test_down_killed_behind_each_step(place, tmp_path, step):
 
 
 def test_idle_clusters_end_by_themselves(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "3s")
+    up("--name", "one", "--idle-timeout", "15s")
     eventually(lambda: processes_of(tmp_path) == [], "the idle cluster to end", timeout=90)
     nothing_is_left(tmp_path)
 
 
 def test_work_and_clients_keep_a_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "4s")
+    up("--name", "one", "--idle-timeout", "15s")
     with scalable.connect("one") as client:
-        assert client.submit(time.sleep, 8, tag="a").result(timeout=60) is None
+        assert client.submit(time.sleep, 20, tag="a").result(timeout=60) is None
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
 
 
 def test_a_time_to_live_ends_even_a_busy_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--ttl", "4s")
+    up("--name", "one", "--ttl", "20s")
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
     nothing_is_left(tmp_path)
 
@@ -610,12 +614,14 @@ def test_a_place_that_does_not_deliver_bursts_to_the_next(place, tmp_path, event
 
 def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path, eventually):
     with ScalableSession.from_yaml("scalable.yaml", "threads"):
+
+        def runs(row):
+            counts = {tag: pool["running"] for tag, pool in row["pools"].items()}
+            return row["embedded"] and (row["state"], counts) == ("running", {"a": 2, "b": 1})
+
         # The status is written in the background.
-        row = eventually(
-            lambda: next((r for r in listed().values() if r["state"] == "running"), None)
-        )
-        assert row["embedded"]
-        assert {t: p["running"] for t, p in row["pools"].items()} == {"a": 2, "b": 1}
+        eventually(lambda: any(map(runs, listed().values())))
+        (row,) = listed().values()
         for refused in (("scale", row["name"], "a=1"), ("down", row["name"], "--yes")):
             done = program(*refused)
             assert done.returncode == 5

@@ -99,6 +99,7 @@ class Jobs:
             # A trial start shows a fault before every job fails. If this machine lacks the
             # runtime, only the nodes can start the container.
             logger.debug("pool %r: starting its container once", tag)
+            private_directory(request.config.parent)  # the container mounts it
             prove(container)
         template = job_template(request, prefix=f"{tag}-{site.incarnation}-", logs=logs)
         self._pools[tag] = JobPool(
