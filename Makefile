@@ -16,6 +16,10 @@ demo: $(VENV)/.examples
 # Tests run side by side, also on few cores: most of them wait for processes, clocks and queues.
 PYTEST := $(BIN)/pytest -o cache_dir=.cache/pytest
 SIDE_BY_SIDE := -n auto --dist loadfile --no-loadscope-reorder
+# Some tests of processes are sensitive to a loaded machine: what failed beside others is named, and
+# has to pass alone.
+ALONE := { echo "again, one after the other: the tests that failed beside others"; \
+	$(PYTEST) -m "not slow" --last-failed --last-failed-no-failures none; }
 # Files that git does not know, and those that it ignores; caches may be new.
 FILES := git status --porcelain --ignored 2>/dev/null | grep -vE '__pycache__/$$| \.cache/$$' || true
 
@@ -25,7 +29,7 @@ test: system-packages $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --config pyproject.toml --cache-dir .cache/import-linter
-	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE)
+	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) || $(ALONE)
 	@{ $(FILES); } | diff $(VENV)/.files-before - \
 	    || { echo "the tests changed files in this directory (above)"; exit 1; }
 

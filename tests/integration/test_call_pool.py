@@ -606,8 +606,9 @@ def test_a_lost_object_fails_the_calls_that_take_it(client, pool):
     futures = [pool.submit(len, sent) for _ in range(3)]
     kill_worker_of(client, sent)
     for future in futures:
-        with pytest.raises(Exception, match="lost"):
-            future.result(timeout=60)
+        # The other worker may have fetched the object before its holder was killed.
+        error = future.exception(timeout=60)
+        assert future.result() == 1000 if error is None else "lost" in str(error)
     wait(blockers, timeout=60)
     assert pool.submit(double, 1).result(timeout=60) == 2
 
