@@ -116,11 +116,13 @@ class SlotLender:
         if not self.settle(key) or task is None:
             return
         self._returning.append(task)
+        add_threads(self._worker, 1)  # its thread is taken until the call goes on
         try:
             while not self._has_turn(task):  # noqa: ASYNC110 - Dask has no event for free resources
                 await asyncio.sleep(LOOK_S)
         finally:
             self._returning.remove(task)
+            add_threads(self._worker, -1)
         logger.debug("%s has a slot again", key)
         if key in self._unseen:
             self.lend_later(key, time.time())

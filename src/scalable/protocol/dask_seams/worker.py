@@ -185,9 +185,14 @@ def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
 def add_threads(worker: Worker, threads: int) -> None:
     """Add to the number of threads that run tasks; a negative number subtracts.
 
-    Relies on ``_max_workers`` of the executor ``default``, which is read when a task is submitted.
+    Relies on ``_max_workers``, ``_work_queue`` and ``_adjust_thread_count`` of the executor
+    ``default``; Dask reads the first when a task is submitted.
     """
-    worker.executors["default"]._max_workers += threads  # type: ignore[attr-defined]  # noqa: SLF001
+    executor: Any = worker.executors["default"]
+    executor._max_workers += threads  # noqa: SLF001
+    if threads > 0 and not executor._work_queue.empty():  # noqa: SLF001
+        # A call that was submitted while every thread was taken would wait for the next submission.
+        executor._adjust_thread_count()  # noqa: SLF001
 
 
 @seams.relies_on(
