@@ -103,13 +103,14 @@ def test_apptainer_becomes_the_job(request_for, stand_ins, start):
 
 
 def odd_request(runtime):
+    line = ODD.replace("\n", "")  # images and paths of two lines are refused
     return ContainerRequest(
         runtime,
-        f"/images/{ODD}.sif",
+        f"/images/{line}.sif",
         "odd",
-        mounts={f"/host/{ODD}": f"/inside/{ODD}"},
+        mounts={f"/host/{line}": f"/inside/{line}"},
         env={"ODD": ODD},
-        workdir=f"/inside/{ODD}",
+        workdir=f"/inside/{line}",
     )
 
 
