@@ -246,7 +246,7 @@ def test_counts_are_sent_and_shown(invoke, monkeypatch, recorded):
 @pytest.mark.parametrize(
     "count", ["model", "model=", "model=-1", "=3", "model=2.5", "model=\u0661"]
 )
-def test_what_is_no_count(count, invoke, recorded):
+def test_invalid_counts_are_refused(count, invoke, recorded):
     recorded()
     result = invoke("scale", "one", "--", count)
     assert result.code == 2
@@ -265,7 +265,7 @@ def test_a_scheduler_that_does_not_answer(invoke, recorded):
     assert "`scalable status one` shows its state" in result.err
 
 
-def test_what_to_paste(invoke, recorded):
+def test_connect_prints_code_to_paste(invoke, recorded):
     recorded()
     result = invoke("connect", "one")
     assert (result.code, result.err) == (0, "")
@@ -306,7 +306,7 @@ def test_an_access_file_is_for_its_owner_alone(invoke, recorded, tmp_path):
         ({"embedded": True}, "lives in process"),
     ],
 )
-def test_what_cannot_be_connected_to(more, message, invoke, recorded):
+def test_connecting_to_an_unreachable_cluster_says_why(more, message, invoke, recorded):
     recorded(**more)
     result = invoke("connect", "one")
     assert (result.code, result.out) == (5, "")

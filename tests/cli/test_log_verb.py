@@ -55,7 +55,7 @@ def test_no_log_yet(invoke, recorded):
         (("--worker", "moon", "--follow"), "worker 'moon' has no log"),
     ],
 )
-def test_what_there_is_not(arguments, message, invoke, written):
+def test_an_unknown_pool_or_worker_is_an_error(arguments, message, invoke, written):
     result = invoke("logs", "one", *arguments)
     assert (result.code, result.out) == (5, "")
     assert message in result.err
@@ -81,7 +81,7 @@ def test_following_for_programs_is_a_value_a_line_and_ends_when_interrupted(writ
     assert process.returncode == 0
 
 
-def test_what_is_followed_can_go_to_a_file(written, spawn, tmp_path, eventually):
+def test_followed_lines_can_go_to_a_file(written, spawn, tmp_path, eventually):
     file = tmp_path / "followed"
     file.write_text("of yesterday\n")
     process = spawn("logs", "one", "--pool", "model", "--follow", "--output", file)

@@ -77,7 +77,7 @@ def test_the_target_may_come_from_the_environment(invoke, project, monkeypatch):
         (["--policy", "reckless"], 3, "safe, aggressive, manual"),
     ],
 )
-def test_what_cannot_be_planned(arguments, code, word, invoke, project):
+def test_invalid_plans_are_refused_and_write_no_file(arguments, code, word, invoke, project):
     result = invoke("plan", *arguments, "--output", "plan.json")
     assert (result.code, result.out) == (code, "")
     assert word in result.err

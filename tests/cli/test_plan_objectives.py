@@ -87,7 +87,7 @@ def test_a_guess_is_called_one(invoke, project):
         (["--front"], 64, "--front needs --objective"),
     ],
 )
-def test_what_cannot_be_served(arguments, code, words, invoke, working):
+def test_unreachable_objectives_are_refused(arguments, code, words, invoke, working):
     result = invoke("plan", "--target", "cluster", *arguments)
     assert result.code == (code if code != 64 else result.code) != 0
     assert result.out == ""

@@ -209,7 +209,7 @@ def test_a_script_that_fails_after_its_session_has_failed_its_run(script, finish
     assert (run.status, run.run["exit_code"]) == ("failed", 3)
 
 
-def test_what_the_session_recorded_stays(script, finish, project):
+def test_the_sessions_own_status_is_kept(script, finish, project):
     script("from record import record\nrecord().close('cancelled')\nraise SystemExit(3)")
     assert finish("run").code == 3
     assert recorded(project)["climate"].status == "cancelled"

@@ -103,7 +103,7 @@ def test_a_recorded_run(tmp_path, invoke, monkeypatch):
         (("--startup", "soon"), 2, "soon"),
     ],
 )
-def test_what_cannot_be_simulated(project, invoke, arguments, code, says):
+def test_invalid_simulations_are_refused(project, invoke, arguments, code, says):
     result = invoke("simulate", *arguments)
     assert result.code == code
     assert says in result.err

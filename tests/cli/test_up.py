@@ -130,7 +130,7 @@ def test_for_programs_there_is_one_value(invoke, manifest, started):
     )
 
 
-def test_what_the_options_say_is_recorded(invoke, manifest, started):
+def test_the_options_are_recorded(invoke, manifest, started):
     manifest("idle_timeout: 5m, time_to_live: 2h")
     assert "Ends:   after 5 m 00 s without work\n        and in any case after 2 h 00 m\n" in (
         invoke("up", "--name", "one").err
@@ -245,7 +245,7 @@ def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeyp
     assert result.err.endswith("has no worker: no such image\n  hint: it\n")
 
 
-def test_who_does_not_want_to_wait_is_told_that_it_goes_on(invoke, manifest, started, monkeypatch):
+def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
@@ -280,7 +280,7 @@ def test_nothing_changes(invoke, manifest, started, orders):
     assert (value["changed"], value["cluster"]["id"]) == (False, ID)
 
 
-def test_what_changes_is_shown_and_done(invoke, manifest, started, orders):
+def test_a_changed_manifest_is_shown_and_applied(invoke, manifest, started, orders):
     put_on_record(managers=LOCAL, status={"pools": {"model": pool(1, 1), "analysis": pool(3, 3)}})
     result = invoke("up", "--name", "one")
     assert (result.code, started) == (0, [])

@@ -62,7 +62,7 @@ def test_quiet_shows_the_faults_on_standard_error(invoke, project):
     assert result.err.startswith(FAULTY_TEXT)
 
 
-def test_what_the_provider_and_the_bounds_say_is_reported_too(invoke, project):
+def test_faults_of_the_provider_and_the_bounds_are_reported(invoke, project):
     file = project / "scalable.yaml"
     text = file.read_text().replace("max_workers: 3", "max_workers: 1")
     file.write_text(text.replace("cpus: 1\n", "cpus: 1\n    preload_script: none.sh\n"))
@@ -99,7 +99,7 @@ def test_an_unknown_target_is_a_fault_that_lists_the_targets(invoke, project):
 
 
 @pytest.mark.parametrize("make", [lambda p: None, lambda p: p.mkdir(), lambda p: p.touch()])
-def test_what_is_no_manifest_is_a_fault(make, invoke, project):
+def test_a_file_that_is_not_a_manifest_is_a_fault(make, invoke, project):
     make(project / "odd.yaml")
     result = invoke("validate", "odd.yaml", "--format", "json")
     value = json.loads(result.out)

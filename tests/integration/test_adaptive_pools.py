@@ -133,7 +133,7 @@ def test_the_maximum_of_the_target_is_shared(eventually):
 @pytest.mark.parametrize(
     "options", [{"interval": 0}, {"interval": math.nan}, {"interval": math.inf}, {"policy": 5}]
 )
-def test_what_no_pool_can_follow_leaves_it_following_as_before(options):
+def test_a_refused_adaptation_changes_nothing(options):
     session = ScalableSession.from_yaml(target="fixed")
     with session:
         before = session.cluster.adapt("a", 0, 2)

@@ -214,7 +214,7 @@ def test_one_failing_call_fails_alone_and_shows_where(pool):
     assert raised.traceback[-1].name == "fail_at_three"
 
 
-def test_what_cannot_travel_fails_its_call_alone(pool):
+def test_an_unpicklable_argument_or_result_fails_its_call_alone(pool):
     futures = [pool.submit(double, 1), pool.submit(double, Unsendable()), pool.submit(double, 2)]
     assert futures[0].result(timeout=60) == 2
     assert futures[2].result(timeout=60) == 4
@@ -262,7 +262,7 @@ def test_a_call_that_ends_its_worker_again_and_again_is_given_up(pool, tmp_path)
 # Cancelling ----------------------------------------------------------------------------------------
 
 
-def test_what_waits_is_cancelled_and_never_runs(pool, tmp_path):
+def test_cancelled_waiting_calls_never_run(pool, tmp_path):
     path = tmp_path / "runs"
     blockers = [pool.submit(nap, 1.0) for _ in range(4)]
     waiting = [pool.submit(note, path, i) for i in range(10)]
@@ -391,7 +391,7 @@ def test_nothing_is_left_behind(client, eventually):
 # Ending early -------------------------------------------------------------------------------------
 
 
-def test_who_is_interrupted_does_not_wait_for_the_calls(client, tmp_path):
+def test_an_interrupt_does_not_wait_for_the_calls(client, tmp_path):
     """A block that is left by Ctrl-C ends what runs, and begins nothing more."""
     path = tmp_path / "runs"
     pool = client.pool(tag="b")
@@ -539,7 +539,7 @@ def test_calls_share_neither_function_nor_arguments(pool):
         (raise_in_a_circle, 0, ValueError),
     ],
 )
-def test_what_cannot_come_or_be_told_fails_alone(pool, function, argument, error):
+def test_a_call_that_fails_to_load_or_to_report_fails_alone(pool, function, argument, error):
     list(pool.map(double, range(2000)))
     futures = [pool.submit(double, i) for i in range(20)]
     bad = pool.submit(function, argument)
@@ -549,7 +549,7 @@ def test_what_cannot_come_or_be_told_fails_alone(pool, function, argument, error
         bad.result(timeout=60)
 
 
-def test_what_has_no_name_runs(pool):
+def test_a_callable_without_a_name_runs(pool):
     assert pool.submit(NoName()).result(timeout=60) == "called"
 
 
@@ -563,7 +563,7 @@ def test_a_long_chain_ends_with_its_first_call(pool):
     assert isinstance(chain[-1].exception(), ValueError)
 
 
-def test_who_waits_hears_of_cancelled_calls(client, pool):
+def test_waiting_threads_see_cancelled_calls(client, pool):
     started = pool.submit(nap, 30)
     after = pool.submit(double, started)
     together = pool.map_async(nap, [0.5])

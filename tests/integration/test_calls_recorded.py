@@ -182,7 +182,7 @@ def test_rows_of_calls_on_request(session, client):
     assert summary["tasks"] == {"succeeded": 399, "failed": 1}
 
 
-def test_what_calls_print_is_shown_on_request(client, capsys, eventually):
+def test_output_of_calls_is_shown_on_request(client, capsys, eventually):
     shown = ""
 
     def everything():

@@ -264,7 +264,7 @@ def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path):
     assert '"failed"' in (session.run_path / "run.json").read_text()
 
 
-def test_what_needs_a_process_is_refused_for_threads(tmp_path):
+def test_options_that_need_a_process_are_refused_for_threads(tmp_path):
     session = ScalableSession.local({"a": {"env": {"X": "1"}}})
     with pytest.raises(ManifestError, match="set processes: true"):
         session.start()

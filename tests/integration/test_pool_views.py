@@ -86,7 +86,7 @@ def test_a_view_says_what_runs_waits_and_comes(cluster, eventually):
         assert (told.views[-1].idle, told.views[-1].graph) == (2, False)
 
 
-def test_what_is_counted_is_what_the_scheduler_has(cluster, eventually):
+def test_the_counts_agree_with_the_scheduler(cluster, eventually):
     """However calls end: done, failed, cancelled, with their worker, or run again."""
     cluster.scale({"a": 2, "b": 1})
     with ScalableClient(cluster) as client:

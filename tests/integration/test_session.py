@@ -497,7 +497,7 @@ def test_counts_that_cannot_hold_are_refused_with_their_place(manifest):
     assert not (manifest.parent / ".scalable").exists()
 
 
-def test_what_has_no_effect_here_or_cannot_work_is_a_warning(manifest):
+def test_options_without_effect_are_warnings(manifest):
     more = "    cpus: 2\n    slots: 3\n    image: a/b\n    memory: 40M\n"
     manifest.write_text(MANIFEST.replace("    cpus: 2\n", more))
     found = {w.dotted_path: w.code for w in ScalableSession.from_yaml().validate().warnings}
@@ -543,7 +543,7 @@ def test_starting_and_closing_twice_is_harmless(manifest):
         (KeyboardInterrupt(), "cancelled"),
     ],
 )
-def test_how_the_block_is_left_is_the_status(manifest, error, status):
+def test_the_status_says_how_the_with_block_ended(manifest, error, status):
     session = ScalableSession.from_yaml()
     with pytest.raises(type(error)), session:
         raise error

@@ -254,7 +254,9 @@ def test_two_clusters_of_one_user_do_not_mix(on_slurm, eventually):
         ({"directives": ("--no-such-option",)}, {}, "no-such-option"),
     ],
 )
-def test_what_slurm_refuses_fails_at_once_in_its_own_words(on_slurm, options, component, words):
+def test_a_refused_submission_fails_at_once_with_slurms_message(
+    on_slurm, options, component, words
+):
     given = {"queue": "batch", "walltime": "00:30:00", "interface": "lo"} | options
     with SlurmCluster(**given) as cluster:
         cluster.add_container(tag="a", **component)

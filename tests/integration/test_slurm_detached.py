@@ -250,7 +250,7 @@ def test_a_scheduler_s_job_does_not_cancel_itself(on_slurm, tmp_path, monkeypatc
     assert len(provider.delete(cluster_id)) == 1
 
 
-def test_what_slurm_refuses_of_a_service_is_said(on_slurm, tmp_path):
+def test_a_refused_service_job_is_an_error_with_slurms_message(on_slurm, tmp_path):
     directory = cluster_directory(tmp_path, str(uuid.uuid4()))
     services = SlurmProvider().services(spec_of(queue="nowhere"))
     with pytest.raises(ProviderError, match="invalid partition"):
@@ -260,7 +260,7 @@ def test_what_slurm_refuses_of_a_service_is_said(on_slurm, tmp_path):
 # Without a Slurm -----------------------------------------------------------------------------------
 
 
-def test_where_there_is_no_slurm_nothing_is_discovered(monkeypatch, tmp_path):
+def test_discovery_without_slurm_finds_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert SlurmProvider().discover() == []
     with pytest.raises(ProviderError, match="squeue is not on the PATH"):

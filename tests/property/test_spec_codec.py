@@ -126,7 +126,7 @@ def test_another_version_is_refused_by_its_number(version):
         encode_spec(SPEC).replace('"slots"', '"lots"'),
     ],
 )
-def test_what_is_not_a_spec_is_refused(text):
+def test_values_that_are_not_a_spec_are_refused(text):
     with pytest.raises(SpecFormatError, match="not a deployment spec"):
         decode_spec(text)
 

@@ -50,7 +50,7 @@ def places(draw):
 
 
 @given(places=places(), wanted=st.integers(1, 6))
-def test_what_is_wanted_comes_however_slow_the_places_are(places, wanted):
+def test_wanted_workers_arrive_from_slow_places(places, wanted):
     """Each place delivers what it was asked for without a break; withdrawn orders start anew."""
     policy = Waterfall(10)
     queues = [[] for _ in places]  # when each worker of a place was asked for

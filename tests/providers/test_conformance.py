@@ -125,7 +125,7 @@ def test_validating_loads_no_engine_and_no_extra(name):
 
 
 @pytest.mark.parametrize("name", NOT_BUILDING)
-def test_what_it_cannot_build_it_says(name, request_for):
+def test_an_unsupported_spec_is_an_error(name, request_for):
     cls = provider_class(name)
     with pytest.raises(NotImplementedError, match="in this version"):
         cls().build_cluster(request_for(cls))
@@ -136,7 +136,7 @@ def test_what_it_cannot_build_it_says(name, request_for):
 
 @pytest.mark.parametrize("name", BUILDING)
 @pytest.mark.parametrize("processes", [False, True])
-def test_what_it_builds_scales_and_closes(name, processes, request_for):
+def test_a_built_cluster_scales_and_closes(name, processes, request_for):
     cls = provider_class(name)
     options = {"processes": processes} if name == "local" else {}
     provider, spec = cls(), request_for(cls, **options)

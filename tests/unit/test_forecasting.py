@@ -90,7 +90,7 @@ def test_a_plan_that_ran_as_predicted_is_trusted_more_the_next_time(tmp_path, ra
     assert after.confidence == (1 + 6) / (6 + 2) > before.confidence
 
 
-def test_what_the_manifest_does_not_say_comes_from_earlier_runs(tmp_path, ran):
+def test_numbers_missing_in_the_manifest_come_from_earlier_runs(tmp_path, ran):
     ran(("model", "sim", 12, 5.0), ("post", "sum", 3, 2.0))
     request = spec(TaskSpec("sim", "model", count=40), TaskSpec("sum", "post", duration_s=9.0))
     tasks = with_history(request, tmp_path).tasks

@@ -123,7 +123,7 @@ def test_of_another_host_nothing_can_be_told():
 
 
 @pytest.mark.parametrize("pid", [None, True, "7", 1.5])
-def test_what_is_no_number_of_a_process_cannot_be_told(pid):
+def test_liveness_of_an_invalid_process_number_is_unknown(pid):
     assert is_alive({**identify_process(), "pid": pid}) is None
     assert not number_taken({**identify_process(), "pid": pid})
 

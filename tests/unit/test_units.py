@@ -31,7 +31,7 @@ def test_bytes_are_read_as_dask_and_kubernetes_read_them(text, count):
 
 
 @pytest.mark.parametrize("text", ["", "G", "20X", "-1G", "20 G B", "1e3", "nan"])
-def test_what_is_no_amount_of_memory_is_refused(text):
+def test_invalid_amounts_of_memory_are_refused(text):
     with pytest.raises(ValueError, match="amount of memory"):
         parse_bytes(text)
 
@@ -56,7 +56,7 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "h", "10 parsecs", "1h x", "ten minutes", "1e-9", "1h-2"])
-def test_what_is_no_duration_is_refused(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(ValueError, match="length of time|walltime"):
         parse_duration(text)
 
@@ -79,7 +79,7 @@ def test_walltimes_are_read_as_sbatch_reads_them(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "noon", "1:2:3:4", "1-", "-5"])
-def test_what_is_no_walltime_is_refused(text):
+def test_invalid_walltimes_are_refused(text):
     with pytest.raises(ValueError, match="walltime"):
         parse_walltime(text)
 

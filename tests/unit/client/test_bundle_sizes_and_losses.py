@@ -154,7 +154,7 @@ def test_large_arguments_are_sent_once():
     assert uploads.replaced_in_all([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
 
 
-def test_what_was_lost_is_sent_again():
+def test_lost_calls_are_sent_again():
     sent = []
 
     def send(value):

@@ -88,7 +88,7 @@ def test_results_come_in_the_shape_and_order_of_the_keys():
         ((gather, "empty", "long"), ([], "x" * 5000)),
     ],
 )
-def test_what_stands_for_what(node, expected):
+def test_arguments_are_replaced_by_the_nodes_that_they_name(node, expected):
     graph = {
         "a": 1,
         "b": (inc, "a"),
@@ -224,12 +224,12 @@ def test_actors_are_named_as_nodes():
         ({None: 1}, [], {}, "a node named None"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(graph, keys, tags, words):
+def test_ambiguous_graphs_and_keys_are_refused(graph, keys, tags, words):
     with pytest.raises(ClusterError, match=words):
         prepare(graph, keys, None, tags)
 
 
-def test_what_collections_make_is_not_raw():
+def test_graphs_of_collections_are_not_raw():
     assert is_raw(GRAPH)
     assert is_raw({})
     assert is_raw({"a": TaskRef("a future's key")})

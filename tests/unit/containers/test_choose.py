@@ -46,7 +46,7 @@ def test_the_component_wins_over_the_target_and_none_over_both(asked, component,
         ),
     ],
 )
-def test_what_is_missing_is_said_with_what_is_there(asked, which, message, hint):
+def test_a_missing_runtime_is_named_with_the_available_ones(asked, which, message, hint):
     with pytest.raises(ProviderError, match=message) as caught:
         choose_runtime(asked, None, which)
     assert hint in caught.value.hint

@@ -39,7 +39,7 @@ def test_files_are_told_from_references(request_for, image, path):
 @pytest.mark.parametrize(
     "changes", [{"image": ""}, {"image": "--privileged"}, {"name": "a b"}, {"name": "$(reboot)"}]
 )
-def test_what_would_change_the_command_line_is_refused(request_for, changes):
+def test_values_that_would_change_the_command_line_are_refused(request_for, changes):
     with pytest.raises((ProviderError, ValueError), match="cannot be|is not"):
         request_for("podman", **changes)
 

@@ -80,7 +80,7 @@ def test_plug_ins_for_dasks_tools_are_asked_and_ours_is_not(plugins, monkeypatch
     assert "'bad'" in listing.errors[0]
 
 
-def test_what_runs_of_a_recorded_cluster_is_no_orphan(plugins):
+def test_units_of_a_recorded_cluster_are_no_orphans(plugins):
     directory = recorded()
     plugins("good", lambda: [{"id": directory.id, "what": "job 7"}])
     assert [row.orphan for row in discovery.list_clusters()] == [False]
@@ -96,12 +96,12 @@ def test_orphans_are_ended_only_when_asked(plugins):
     assert ended == ["x"]
 
 
-def test_what_came_to_be_while_places_were_asked_is_no_orphan(plugins):
+def test_a_cluster_created_during_discovery_is_no_orphan(plugins):
     plugins("good", lambda: [{"id": recorded().id, "what": "job 7"}])
     assert discovery.list_clusters().clusters == ()
 
 
-def test_what_is_left_of_one_cluster_in_two_places_is_shown_for_each(plugins):
+def test_left_over_units_in_two_places_are_shown_for_each(plugins):
     plugins("good", lambda: [{"id": "x", "what": "job 7"}])
     plugins("better", lambda: [{"id": "x", "what": "process 7"}])
     assert {row.provider for row in discovery.list_clusters()} == {"good", "better"}
@@ -166,7 +166,7 @@ def test_private_directories_go_with_the_process_that_used_them(plugins, place, 
     assert (paths["of-mine"].exists(), paths["of-gone"].exists()) == (True, False)
 
 
-def test_what_is_fresh_may_still_become_something(plugins):
+def test_a_fresh_directory_without_a_record_is_kept(plugins):
     plugins("good", list)
     path = private_directory(settings.state_dir() / "embedded" / "new")
     assert garbage.gc(dry_run=False) == []
@@ -174,7 +174,7 @@ def test_what_is_fresh_may_still_become_something(plugins):
 
 
 @pytest.mark.parametrize("stage", ["creating", "deleting"])
-def test_what_was_begun_and_not_ended_is_garbage_once_nobody_is_at_it(plugins, stage):
+def test_an_unfinished_creation_is_garbage_once_its_process_has_ended(plugins, stage):
     plugins("good", list)
     directory = recorded()
     gone = {**identify_process(), "start_ticks": 1}

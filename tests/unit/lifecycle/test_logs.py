@@ -109,7 +109,7 @@ def test_the_programs_of_a_cluster_are_given_when_asked_for(cluster):
     assert read_log(manager.path) == "attached\n"
 
 
-def test_what_there_is_not(cluster):
+def test_an_unknown_pool_or_worker_is_named_with_the_known_ones(cluster):
     directory = cluster()
     write(directory, "a-1-0", "a")
     with pytest.raises(ClusterError, match=r"no pool 'z' \(its pools: a, a-b, c/d\)"):
@@ -161,7 +161,7 @@ def eventually(condition):
         time.sleep(0.005)
 
 
-def test_what_is_added_is_shown_until_the_cluster_is_gone(cluster):
+def test_added_lines_are_shown_until_the_cluster_is_gone(cluster):
     directory = cluster()
     log = write(directory, "a-1-0", "a", "begun\nto")
     lines, thread = following(directory)
@@ -214,6 +214,6 @@ def test_long_lines_come_in_parts_and_old_ones_not_at_all(cluster, monkeypatch):
     assert [line for _, line in lines] == ["short", "x" * 10, "x" * 10, "x" * 5]
 
 
-def test_who_follows_nobody_is_told(cluster):
+def test_following_an_unknown_pool_is_an_error(cluster):
     with pytest.raises(ClusterError, match="no pool 'z'"):
         next(follow_lines(cluster(), pool="z"))

@@ -82,7 +82,7 @@ async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
 
 
 @in_loop
-async def test_what_says_nothing_new_is_written_again_only_when_it_is_old(monkeypatch):
+async def test_an_unchanged_snapshot_is_written_again_only_when_it_is_old(monkeypatch):
     monkeypatch.setattr(snapshots, "INTERVAL_S", 0.5)
     place = Place()
     writer = Snapshots(place, place)

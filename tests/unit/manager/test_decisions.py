@@ -51,7 +51,7 @@ def test_a_running_unit_must_connect_in_time():
     assert "did not connect" in decided({"x": {}}, [starting], now=161).lost[0].reason
 
 
-def test_how_a_unit_ended_is_waited_for_where_its_place_may_know_better():
+def test_the_reason_of_an_end_is_waited_for_if_the_place_may_know_it():
     gone = unit("x", missing_since=100.0)
     old = {"x": Observation(UnitState.RUNNING, at=90.0)}
     assert not decided({"x": {}}, [gone], old, now=130).lost

@@ -58,7 +58,7 @@ def test_bombs_are_refused_at_once(diagnose, text):
     assert last.hint
 
 
-def test_what_is_within_bounds_is_read(load):
+def test_a_file_within_the_limits_is_read(load):
     nested = "[" * 90 + "]" * 90
     values = "1, " * 90_000
     text = f"{HEAD}components: {{a: }}\n".replace("local", f"mine, n: {nested}, v: [{values}]")

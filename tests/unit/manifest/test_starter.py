@@ -36,7 +36,7 @@ def test_it_loads_without_warnings(load, diagnose, name):
     assert manifest.target_names == ("local", "hpc")
 
 
-def test_what_it_shows(load):
+def test_the_starter_manifest_has_a_local_and_a_slurm_target(load):
     text = starter_manifest("demo")
     modeline = "# yaml-language-server: $schema=./scalable.schema.json"
     assert text.splitlines()[0] == modeline

@@ -49,12 +49,12 @@ def test_the_lower_of_two_totals_holds():
     assert adaptive_bounds(spec([A], total=9, adaptive=WorkerRange(0, 4))).maximum == 4
 
 
-def test_what_is_expected_of_calls():
+def test_expectations_come_from_tasks_with_a_duration():
     tasks = [TaskSpec("run", "a", duration_s=10, memory="1G"), TaskSpec("other", "b", count=3)]
     assert expectations(spec([A, B], tasks)) == {"run": ("a", 10, 10**9)}
 
 
-def test_what_a_scaler_asks_for_is_held_to_the_bounds():
+def test_a_scalers_request_is_held_to_the_bounds():
     request = spec([A, SOME, FIXED], total=8)
     wanted = {"a": 1, "some": 1, "fixed": 3}
     assert within_bounds(request, wanted, {"some": 9}) == {"some": 4}

@@ -64,7 +64,7 @@ def test_the_fewest_workers_that_end_in_time(deadline_s, workers):
     assert chosen(problem(CHAIN), "minimize cost", deadline_s).point.workers == workers
 
 
-def test_what_cannot_end_in_time_is_an_error_with_the_least_time():
+def test_an_impossible_deadline_is_an_error_with_the_shortest_time():
     with pytest.raises(PlanError, match=r"within 19\.0 s: the shortest possible time is 20\.0 s"):
         chosen(problem(CHAIN), "minimize cost", 19)
     with pytest.raises(PlanError, match=r"30\.0 s with 4 workers, the maximum of the target"):
@@ -141,7 +141,7 @@ def test_another_objective_is_not_implemented_and_lists_the_three(text):
         (("balance", None, None, True), "not a positive amount of money"),
     ],
 )
-def test_what_cannot_be_aimed_for(arguments, word):
+def test_impossible_objectives_are_refused(arguments, word):
     with pytest.raises(PlanError, match=word):
         PlanRequest.parse(*arguments)
 

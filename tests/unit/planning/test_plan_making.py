@@ -153,7 +153,7 @@ def test_without_knowledge_it_says_that_it_guesses_and_which_key_to_add():
     assert "No time is predicted" in said(plain)
 
 
-def test_what_is_known_decides_whether_a_deadline_can_hold():
+def test_knowledge_decides_if_a_deadline_can_hold():
     spec = hpc(*TWO, task("more", "other"), total=60, walltime="00:10:00")
     assert plan(spec, "minimize cost", "aggressive").confidence > 0
     with pytest.raises(PlanError, match="cannot end within 1 m"):
@@ -201,7 +201,7 @@ def test_calls_of_tasks_that_the_manifest_does_not_name_count_too():
     assert counts(plan(spec, "minimize time", None, knowledge)) == {"model": 40}
 
 
-def test_what_runs_take_beyond_their_calls_is_learned():
+def test_overhead_beyond_the_calls_is_learned_from_past_runs():
     past_predictions = [
         PastPrediction(100.0, actual) for actual in (180.0, 200.0, 220.0, 150.0, 260.0)
     ]

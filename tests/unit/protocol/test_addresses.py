@@ -34,7 +34,7 @@ def test_a_page_listens_on_loopback_unless_a_host_is_written(written, host, port
         ":8787,:8788", "http://host:1", "*:1", None, True, 1.5, "host\n:1", "\x1b[31m:1",
     ],
 )  # fmt: skip
-def test_what_is_no_address_is_refused_with_the_way_to_write_one(written):
+def test_invalid_addresses_are_refused_with_an_example(written):
     with pytest.raises(ValueError, match=r"write|is not"):
         listen_address(written)
 

@@ -48,7 +48,7 @@ def future():
     ],
     ids=["result", "exception", "traceback", "gather"],
 )
-def test_what_waits_for_calls_is_recognized(waiting):
+def test_functions_that_wait_for_calls_are_recognized(waiting):
     with pytest.raises(Synced) as caught:
         waiting()
     assert client.is_wait(caught.value.args[0])

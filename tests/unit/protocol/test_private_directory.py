@@ -73,7 +73,7 @@ def test_a_parent_that_every_user_may_change_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_what_belongs_to_another_user_is_refused(tmp_path):
+def test_a_directory_of_another_user_is_refused(tmp_path):
     tmp_path.chmod(0o1777)
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(ClusterError, match=r"belongs to another user \(uid 65534\)"):
@@ -95,7 +95,7 @@ def test_a_directory_that_others_may_write_or_a_link_is_refused(tmp_path):
         check_private(tmp_path / "link")
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_used_stays(tmp_path):
+def test_left_over_directories_are_removed_and_used_ones_stay(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LEAVE, str(tmp_path)], capture_output=True, text=True, check=False
     )

@@ -159,7 +159,7 @@ def test_a_scale_up_is_one_array_and_the_next_another(slurm, launcher):
     assert len(slurm.calls("scontrol")) == 1
 
 
-def test_what_is_there_is_not_submitted_again(slurm, launcher):
+def test_existing_units_are_not_submitted_again(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0, 1))
         await launcher.launch(entries(0, 1, 2))
@@ -190,7 +190,7 @@ def test_the_size_of_arrays_is_respected(slurm, launcher):
 
 
 @pytest.mark.parametrize("size", [0, 1])
-def test_where_arrays_are_not_allowed_each_worker_is_a_job(slurm, launcher, size):
+def test_without_job_arrays_each_worker_is_a_job(slurm, launcher, size):
     slurm.answer("scontrol", f"MaxArraySize            = {size}\n")
     slurm.answer("squeue", line(101, None, "RUNNING", first=4) + line(102, None, "PENDING"))
 
@@ -204,7 +204,7 @@ def test_where_arrays_are_not_allowed_each_worker_is_a_job(slurm, launcher, size
     assert states == {"a-c1-4": UnitState.RUNNING, "a-c1-5": UnitState.PENDING}
 
 
-def test_where_the_size_is_not_told_slurm_s_own_default_holds(slurm, launcher):
+def test_an_unknown_array_limit_is_slurms_default(slurm, launcher):
     slurm.answer("scontrol", "Configuration data\n")
     asyncio.run(launcher.launch(entries(1000, 1001)))
     assert slurm.arrays() == [("first=0", "1000"), ("first=1001", "0")]
@@ -230,9 +230,7 @@ def test_a_refusal_has_slurm_s_words_and_says_whether_it_may_pass(
     assert launcher.observe() == {}
 
 
-def test_what_was_submitted_before_a_refusal_stays_known_so_that_it_can_be_cancelled(
-    slurm, launcher
-):
+def test_jobs_submitted_before_a_refusal_stay_known_and_can_be_cancelled(slurm, launcher):
     slurm.answer("scontrol", "MaxArraySize            = 10\n")
     slurm.answer("sbatch", "101\n")
     slurm.then("sbatch", err=BAD_ACCOUNT)
@@ -279,7 +277,7 @@ def test_after_silence_what_was_submitted_is_taken_over_and_not_doubled(slurm, l
     assert launcher.job_of("a-c1-1") == "105_1"
 
 
-def test_what_is_taken_over_is_found_by_name_and_number(slurm, launcher):
+def test_units_taken_over_are_found_by_name_and_job_number(slurm, launcher):
     """Two of five were submitted; other pools' jobs have the same indices."""
 
     async def scenario():
@@ -330,7 +328,7 @@ def test_an_answered_poll_does_not_make_a_lost_answer_forgotten(slurm, launcher)
     assert launcher.job_of("a-c1-1") == "102_1"
 
 
-def test_what_has_ended_is_not_taken_over(slurm, launcher):
+def test_ended_jobs_are_not_taken_over(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
         slurm.answer("squeue", err=NO_CONTACT)
@@ -602,7 +600,7 @@ def test_only_what_is_named_is_cancelled(slurm, launcher):
     assert slurm.cancelled() == ["101_1"]
 
 
-def test_what_has_ended_already_needs_no_command(slurm, launcher):
+def test_ended_jobs_need_no_cancel_command(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
         slurm.answer("squeue", line(101, 0, "FAILED"))

@@ -49,7 +49,7 @@ def test_the_port_is_free_again_when_it_is_handed_out(taken):
     assert free_port("127.0.0.1", port) == port
 
 
-def test_when_none_is_free_the_option_is_named(taken, monkeypatch):
+def test_without_a_free_port_the_error_names_the_option(taken, monkeypatch):
     monkeypatch.setattr(network, "PORTS_TRIED", 1)
     with pytest.raises(ProviderError, match=rf"no port of {taken} to {taken} is free") as caught:
         free_port("127.0.0.1", taken)

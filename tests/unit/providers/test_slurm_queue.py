@@ -72,17 +72,17 @@ def test_states(key, state):
 
 
 @pytest.mark.parametrize("raw", ["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"])
-def test_what_has_not_begun_waits(raw):
+def test_states_before_the_start_are_waiting(raw):
     assert parse_queue(f"7|0|x|{raw}|None|1:00||(null)")[0].state is JobState.WAITING
 
 
 @pytest.mark.parametrize("raw", ["RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT"])
-def test_what_holds_a_node_is_there(raw):
+def test_states_that_hold_a_node_are_there(raw):
     assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is JobState.THERE
 
 
 @pytest.mark.parametrize("raw", ["RESIZING", "RESV_DEL_HOLD", "SPECIAL_EXIT"])
-def test_what_is_in_the_queue_has_not_ended(raw):
+def test_rare_states_in_the_queue_are_not_ended(raw):
     assert parse_queue(f"7|0|x|{raw}|None|1:00|n|(null)")[0].state is not JobState.ENDED
 
 
@@ -144,7 +144,7 @@ def test_a_job_that_was_cancelled_while_it_waited_does_not_name_what_it_waited_f
         "12_3|3|name|RUNNING|None|1:00|node1|(null)",
     ],
 )
-def test_what_is_no_element_is_passed_over(line):
+def test_lines_that_are_not_jobs_are_passed_over(line):
     text = f"{line}\n7|0|x|RUNNING|None|1:00|n|(null)\n{line}\n"
     assert [e.job for e in parse_queue(text)] == [7]
 
@@ -178,7 +178,7 @@ def test_nothing_that_is_printed_is_an_error(text):
         ("OUT_OF_MEMORY", False),
     ],
 )
-def test_who_ended_it(raw, outside):
+def test_states_caused_from_outside(raw, outside):
     """A call whose worker ran out of memory may be at fault; one whose node failed is not."""
     assert (raw in FROM_OUTSIDE) is outside
 
@@ -319,12 +319,12 @@ PERMANENT = [
 
 
 @pytest.mark.parametrize("words", TRANSIENT)
-def test_what_may_succeed_later(words):
+def test_transient_refusals(words):
     assert is_transient(words)
 
 
 @pytest.mark.parametrize("words", PERMANENT)
-def test_what_will_never_succeed(words):
+def test_permanent_refusals(words):
     assert not is_transient(words)
 
 

@@ -92,7 +92,7 @@ def test_the_script_of_a_full_component():
     assert batch_script(FULL, first=1000) == FULL_SCRIPT
 
 
-def test_what_nobody_asked_for_is_left_to_the_site():
+def test_options_that_are_not_given_are_left_to_the_site():
     script = batch_script(JobTemplate("n", ComponentSpec("a", cpus=0.5), {}))
     assert re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", script, re.MULTILINE) == [
         ("job-name", "n"),

@@ -166,7 +166,7 @@ class TestMaking:
         ClusterDirectory.create(record())
         assert seen == [("record.json", {"manifest.yaml", "plan.json", "token"})]
 
-    def test_who_waits_for_the_lock_waits_so_long_and_no_longer(self, record, state, monkeypatch):
+    def test_waiting_for_the_lock_ends_at_its_time_limit(self, record, state, monkeypatch):
         ClusterDirectory.create(record())
         monkeypatch.setattr(directory_module, "LOCK_TIMEOUT_S", 0.3)
         with (state / ".lock").open() as other:
@@ -178,7 +178,7 @@ class TestMaking:
         assert {d.record().name for d in all_directories()[0]} == {"one"}
         ClusterDirectory.create(record("two"))
 
-    def test_who_holds_the_lock_is_waited_for(self, record, state):
+    def test_a_held_lock_is_waited_for(self, record, state):
         ClusterDirectory.create(record())
         with (state / ".lock").open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
@@ -249,7 +249,7 @@ class TestRemoving:
         assert not made.path.exists()
         assert (tmp_path / "results" / "file").exists()
 
-    def test_what_is_gone_cannot_be_written_again(self, record):
+    def test_a_removed_record_cannot_be_written_again(self, record):
         made = ClusterDirectory.create(record())
         made.remove()
         made.set_stage("deleting")
@@ -346,7 +346,7 @@ class TestNames:
         with pytest.raises(UnknownClusterError, match="there are: one"):
             find(short)
 
-    def test_where_there_are_none(self):
+    def test_the_error_says_none_if_there_are_no_clusters(self):
         with pytest.raises(UnknownClusterError, match="there are: none"):
             find("one")
 

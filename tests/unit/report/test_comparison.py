@@ -59,7 +59,7 @@ def test_predicted_stands_beside_actual(record):
     assert (advice.tag, advice.written) == ("model", "1.2G")
 
 
-def test_what_took_far_longer_did_not_hold(record):
+def test_a_prediction_that_was_far_exceeded_did_not_hold(record):
     found = compare(record(tasks=rows(6, 20.0)))
     assert (found.time_s, found.within) == ((40.0, 120.0), False)
 
@@ -82,7 +82,7 @@ def test_a_comparison_as_text_and_as_json(record):
     assert shown["tasks"]["sim"]["mean_s"] == {"predicted": 10.0, "actual": 9.0}
 
 
-def test_what_was_guessed_without_a_prediction_is_not_shown(record):
+def test_guesses_without_a_prediction_are_not_shown(record):
     found = compare(record(plan=PLAN | {"predicted_time_s": None}, tasks=rows(5, 9.0)))
     assert found.tasks["sim"].calls == (None, 5.0)
     assert found.tasks["sim"].mean_s == (None, 9.0)

@@ -55,7 +55,7 @@ def test_a_picture_is_whole_and_escapes_names():
     assert float(circles[0].get("cy")) > float(circles[1].get("cy"))
 
 
-def test_what_stands_above_a_picture_fits_there():
+def test_a_long_title_fits_above_the_picture():
     many = {f"component-{i}": 2 for i in range(30)}
     front = (FrontPoint(30.0, 10.0, many),)
     made = Plan("t", "local", "0" * 64, ScalePlan(many), objective="balance", front=front)

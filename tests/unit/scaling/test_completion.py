@@ -34,7 +34,7 @@ def test_each_tag_is_judged_by_its_own_load():
     assert decision.workers_to_remove == {"b": 4}
 
 
-def test_when_it_ends():
+def test_the_predicted_end_of_pending_calls():
     scaler = AdaptiveScaler(max_workers={"a": 2, "b": 1})
 
     def seconds(tasks, **arguments):

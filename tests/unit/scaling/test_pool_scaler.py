@@ -225,7 +225,7 @@ def test_a_steady_stream_keeps_workers_where_starting_takes_long() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"objective": "speed"}, {"hysteresis": -0.1}, {"longest_idle_s": -1.0}]
 )
-def test_what_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         PoolScaler(**wrong)  # type: ignore[arg-type]
 

@@ -30,7 +30,7 @@ def test_calls_of_a_kind_that_become_ready_together_are_one_entry() -> None:
     assert coming(graph, MODEL)["big"] == [(10.0, B, 2), (110.0, B, 1)]
 
 
-def test_what_waits_for_a_call_of_unknown_length_is_not_told() -> None:
+def test_the_readiness_of_calls_behind_an_unknown_length_is_unknown() -> None:
     unknown = Kind("small", "new")
     running = GraphView({1: (unknown, 3.0), 2: (A, 0.0)}, {}, {3: (A, [1]), 4: (A, [2, 3])})
     assert not coming(running, MODEL)
@@ -40,7 +40,7 @@ def test_what_waits_for_a_call_of_unknown_length_is_not_told() -> None:
     assert coming(between, MODEL) == {"small": [(10.0, unknown, 1)]}
 
 
-def test_what_has_ended_holds_nothing_back() -> None:
+def test_ended_calls_hold_nothing_back() -> None:
     assert coming(GraphView(blocked={2: (B, [1])}), MODEL) == {"big": [(0.0, B, 1)]}
 
 

@@ -34,7 +34,7 @@ def test_the_first_tier_is_filled_within_its_limit_and_drained_last():
     assert unplaced({"a": 9}, {"hpc": {"a": 3}, "cloud": {"a": 2}}) == {"a": 4}
 
 
-def test_what_is_not_delivered_in_time_spills_to_the_next_tier():
+def test_workers_not_delivered_in_time_spill_to_the_next_tier():
     policy = Waterfall(10)
     assert shares(policy, 4, 0, HPC, CLOUD) == (4, 0)
     assert shares(policy, 4, 9, running(HPC, 0), CLOUD) == (4, 0)

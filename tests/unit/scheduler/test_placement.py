@@ -83,7 +83,7 @@ def test_a_call_of_many_slots_goes_where_it_fits():
 
 
 @in_loop
-def test_who_pauses_or_leaves_gets_nothing_and_who_comes_does():
+def test_paused_and_leaving_workers_get_no_calls_and_new_ones_do():
     scheduler = scheduler_with(a1=1, a2=1)
     first, second = scheduler.workers.values()
     assert place(scheduler, call(scheduler, "k-0")) == "a1"

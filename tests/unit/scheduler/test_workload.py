@@ -98,7 +98,7 @@ def test_pools_kinds_and_slots_are_told_apart(calls):
     assert calls.workload.submitted_calls == {"a": 4, "b": 1, "": 1}
 
 
-def test_what_ended_teaches_and_what_failed_does_not(calls):
+def test_ended_calls_teach_durations_and_failed_calls_do_not(calls):
     for key in ("x", "y", "z"):
         calls.add(key)
     calls.move("x", "y", "z", "processing")
@@ -121,7 +121,7 @@ def test_calls_that_were_there_before_are_counted_too(calls):
     assert again.submitted_calls == {"a": 2}
 
 
-def test_what_runs_is_what_workers_name_and_what_fills_their_places(calls, monkeypatch):
+def test_running_calls_are_those_that_workers_name_and_those_that_fill_slots(calls, monkeypatch):
     monkeypatch.setattr("scalable.scheduler.workload.time.time", lambda: 1000.0)
     for key in "uvwxyz":
         calls.add(key)

@@ -63,7 +63,7 @@ def test_an_idle_worker_that_goes_is_paid_until_then_and_no_busy_one_goes() -> N
     assert [(c.time_s, c.before, c.after) for c in outcome.changes] == [(0, 0, 2), (7, 2, 1)]
 
 
-def test_what_has_not_started_is_paid_for_no_more_than_was_billed() -> None:
+def test_unstarted_workers_cost_no_more_than_was_billed() -> None:
     early, _ = run(work(10), {0: 3, 2: 1})
     late, _ = run(work(10), {0: 3, 4: 1})
     assert early.cost == 2 + 10

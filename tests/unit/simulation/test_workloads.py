@@ -62,7 +62,7 @@ def test_types_with_long_calls_get_a_pool_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{}, [], {"workflow": {}}, {"workflow": {"specification": {}}}])
-def test_what_is_no_wfformat_is_refused(wrong: object) -> None:
+def test_files_that_are_not_wfformat_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
         of_wfformat(wrong, POOLS)  # type: ignore[arg-type]
 

@@ -48,7 +48,7 @@ def test_equal_lengths_are_equal():
         {"count": "x", "failed": 0, "total_s": 1, "quantiles_s": []},
     ],
 )
-def test_what_is_no_bundle_is_none(calls):
+def test_rows_without_valid_bundled_calls_give_none(calls):
     assert bundled({"calls": calls}) is None
 
 

@@ -68,7 +68,7 @@ def test_no_runs_says_where_it_looked(tmp_path):
     assert "SCALABLE_RUNS_DIR" in caught.value.hint
 
 
-def test_what_is_no_run_is_passed_over(tmp_path, runs):
+def test_directories_without_a_run_are_passed_over(tmp_path, runs):
     (tmp_path / "run-being-made").mkdir()
     (tmp_path / "run-file").write_text("")
     (tmp_path / "run-torn").mkdir()
