@@ -11,7 +11,11 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
+from scalable.protocol.bundles import EVERY
+from scalable.protocol.dask_seams import bundle_tasks
+from scalable.protocol.dask_seams.bundle_tasks import forget_when_released
 from scalable.protocol.dask_seams.scheduler import (
+    LostWorker,
     fail_at_first_loss,
     never_compute_again,
     never_steal,
@@ -21,6 +25,7 @@ from scalable.protocol.dask_seams.scheduler import (
     send_to_worker,
 )
 from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -72,6 +77,7 @@ class BundleRelay(SchedulerPlugin, Listener):
     def install(self, scheduler: Scheduler) -> None:
         """Register handlers for messages of clients and workers, and listen to the ledger."""
         seams.check()
+        bundle_tasks.seams.check()
         self._scheduler = scheduler
         Ledger.of(scheduler).listen(self)
         self.restart(scheduler)
@@ -167,6 +173,23 @@ class BundleRelay(SchedulerPlugin, Listener):
         """Make Dask not repeat a bundle if its result is lost with its worker."""
         if end.succeeded and end.call.bundle is not None:
             never_compute_again(end.call.task)
+
+    def worker_lost(self, lost: LostWorker) -> None:
+        """Give the bundles of a worker that leaves as planned back to their clients.
+
+        Dask would run them from their start on another worker, with the calls that have ended or
+        were cancelled. The bundles of a worker that is lost have failed already.
+        """
+        for key in lost.running:
+            task = self._scheduler.tasks.get(key)
+            if task is None or task.state != "processing":
+                continue
+            if BUNDLE_ANNOTATION in (task.annotations or {}):
+                logger.debug("bundle %s is given back: worker %s leaves", key, lost.address)
+                for client in task.who_wants or ():
+                    message = {"op": RETURNED, "key": key, "numbers": EVERY}
+                    send_to_client(self._scheduler, client.client_key, message)
+                forget_when_released(task)
 
     async def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         """Send clients the new numbers of slots, after a worker has connected."""

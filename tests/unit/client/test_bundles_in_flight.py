@@ -116,6 +116,13 @@ def test_a_bundle_that_is_given_back_whole_is_released(sent):
     assert sent.in_flight.idle
 
 
+def test_a_bundle_is_released_when_only_cancelled_calls_are_left(sent):
+    sent.in_flight.cancel(sent.calls, 0)
+    sent.in_flight.returned("key", [1])
+    assert sent.waiting == [1]
+    assert sent.line.forgotten == ["key"]
+
+
 def test_a_call_beyond_its_limit_fails_and_the_others_go_on():
     sent = Sent(timeout_s=1.0)
     sent.in_flight.timed_out("key", 0)

@@ -183,13 +183,13 @@ class BundlesInFlight:
             Key of the bundle.
         numbers
             Positions of the calls that the worker has not begun; ``EVERY`` if the worker had not
-            begun the bundle at all.
+            begun the bundle at all, or has left.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
             return
         if isinstance(numbers, int):
-            logger.debug("bundle %s was given back before it began", key)
+            logger.debug("bundle %s was given back as a whole", key)
             self._release(key)
             return
         self._sizing.at_least(time.monotonic() - bundle.heard_at)
@@ -197,7 +197,10 @@ class BundlesInFlight:
         logger.debug("bundle %s takes long and gives back %d calls", key, len(given))
         bundle.open.difference_update(given)
         self._wait_again(bundle, given)
-        self._dispatch()
+        if bundle.open:
+            self._dispatch()
+        else:  # only a cancelled call is left, and it must not run again with its bundle
+            self._release(key)
 
     def timed_out(self, key: str, number: int) -> None:
         """Fail a call that ran for longer than its time limit.
