@@ -1,7 +1,5 @@
 """Calls of executors begin once, and none is lost: cancelled calls, leaving workers, lost inputs."""
 
-import os
-import signal
 import time
 from concurrent.futures import wait
 
@@ -68,12 +66,6 @@ def begin_together(pool, calls):
     return futures
 
 
-def kill_holders(client, future):
-    pids = client.run(os.getpid)
-    for worker in client.who_has([future])[future.key]:
-        os.kill(pids[worker], signal.SIGKILL)
-
-
 def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_path, eventually):
     path = tmp_path / "starts"
     with client.pool(tag="b") as pool:
@@ -87,18 +79,21 @@ def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_pat
 
 def test_ended_calls_do_not_run_again_when_their_worker_is_retired(client, tmp_path, eventually):
     path = tmp_path / "starts"
-    with client.pool(tag="a") as pool:
-        calls = [*((note, path, x) for x in range(10)), (note, path, "long", 3.0)]
+    with client.pool(tag="b") as pool:
+        calls = [(note, path, x) for x in range(60)]
+        calls.insert(10, (note, path, "long", 5.0))
         futures = begin_together(pool, calls)
+        # Ended calls do not wait for the end of their bundle.
         eventually(lambda: "long" in starts(path))
-        wait(futures[:-1], timeout=60)
-        workers = client.run_on_scheduler(
-            lambda dask_scheduler: [
-                ws.address for ws in dask_scheduler.workers.values() if "a" in ws.resources
-            ]
+        wait(futures[:10], timeout=60)
+        assert not futures[10].done()
+        client.retire_workers(
+            client.run_on_scheduler(
+                lambda dask_scheduler: [
+                    ws.address for ws in dask_scheduler.workers.values() if "b" in ws.resources
+                ]
+            )
         )
-        client.retire_workers(workers[:1])
-        client.retire_workers(workers[1:])
         assert wait(futures, timeout=60).not_done == set()
     found = starts(path)
-    assert [found.count(str(x)) for x in range(10)] == [1] * 10
+    assert [found.count(str(x)) for x in range(60)] == [1] * 60

@@ -64,6 +64,8 @@ class BundleRun:
         self._worker = worker
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
+        #: Held by the thread of the calls while it adds an outcome, which may run the user's code.
+        self._adding = threading.Lock()
         self._next, self._end = 0, len(self._rows)
         self._over = False
         self._skipped: set[int] = set()
@@ -145,15 +147,16 @@ class BundleRun:
             value = error = None
             take_slot_back()  # for the next call
             return
-        if error is not None:
-            self._fail(number, error)
-            error = None  # no reference cycle through the traceback
-        else:
-            self._keep_or_add(number, value)
-        duration = time.perf_counter() - began
-        self._counts.durations.append(duration)
-        if measures:
-            self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
+        with self._adding:
+            if error is not None:
+                self._fail(number, error)
+                error = None  # no reference cycle through the traceback
+            else:
+                self._keep_or_add(number, value)
+            duration = time.perf_counter() - began
+            self._counts.durations.append(duration)
+            if measures:
+                self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
 
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]
@@ -180,7 +183,10 @@ class BundleRun:
             self._fail(number, raised)
 
     def _send_outcomes(self, *, over: bool = False) -> None:
-        now = time.perf_counter()
+        with self._adding:
+            self._send_until(time.perf_counter(), over=over)
+
+    def _send_until(self, now: float, *, over: bool = False) -> None:
         busy_s, self._sent_at = now - self._sent_at, now
         if self._unsent.numbers or over:
             if self._unsent.profiles:
@@ -236,11 +242,25 @@ class BundleRun:
                 self._worker, self.key, getattr(self._function(number), "__qualname__", self.key)
             )
 
+    def _send_ended(self) -> None:
+        """Send the outcomes of the calls that have ended, while a call runs that takes long."""
+        if not self._adding.acquire(blocking=False):
+            self._worker.loop.call_later(TELL_S, self._send_ended)  # an outcome is being added
+            return
+        try:
+            if self._unsent.numbers and not self._over:
+                self._send_until(max(self._began, self._sent_at))
+        finally:
+            self._adding.release()
+
     def _check_after(self, seconds: float) -> None:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
 
     def _check(self) -> None:
-        """Give back calls that have not begun, and interrupt a call that exceeds its time limit."""
+        """Give back calls that have not begun, send the outcomes of those that have ended.
+
+        Interrupt a call that exceeds its time limit.
+        """
         if self._over:
             return
         with self._lock:
@@ -249,6 +269,7 @@ class BundleRun:
         if returned:
             logger.debug("bundle %s gives back %d calls", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)
+        self._send_ended()
         if self._timeout_s is None:
             return
         number, began = self._current, self._began
