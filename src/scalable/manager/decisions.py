@@ -45,7 +45,8 @@ class Margin:
 class Loss:
     """A wanted unit that ended or must be given up, with the reason.
 
-    ``from_outside`` is True if the place or a person ended the unit, not a call that it ran.
+    ``from_outside`` is True if the place, a person or the scheduler ended the unit, or if the
+    worker announced its end; then the loss is neither a crash nor the fault of a call.
     """
 
     name: UnitName
@@ -129,7 +130,10 @@ def _wanted(
 ) -> None:
     restarting = unit.connected_at is not None and unit.missing_since is not None
     if seen.state is UnitState.ENDED:
-        decision.lost.append(Loss(unit.name, seen.reason or "it ended", seen.from_outside))
+        # A unit whose walltime ended before its workers connected has failed to start.
+        expired = unit.connected_at is None and seen.left_s == 0
+        outside = unit.dismissed or (seen.from_outside and not expired)
+        decision.lost.append(Loss(unit.name, seen.reason or "it ended", outside))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never ends.
         decision.lost.append(Loss(unit.name, "its worker ended again and again"))
@@ -142,7 +146,8 @@ def _wanted(
             reason = f"it did not connect to the scheduler within {start_timeout:g} s"
             decision.lost.append(Loss(unit.name, reason))
     elif now - unit.missing_since > LOST_WORKER_GRACE_S and not _outdated(seen, unit, now):
-        decision.lost.append(Loss(unit.name, "it lost its connection to the scheduler"))
+        reason = "it lost its connection to the scheduler"
+        decision.lost.append(Loss(unit.name, reason, unit.dismissed))
 
 
 def _outdated(seen: Observation, unit: Unit, now: float) -> bool:

@@ -34,11 +34,12 @@ class Observation:
     reason
         Text for the user: why the unit waits, or how it ended.
     left_s
-        Seconds until the place ends the unit (its walltime); None for no limit.
+        Seconds until the place ends the unit (its walltime), 0 if that time is over; None for no
+        limit.
     at
         Time of the observation in monotonic seconds; None for the present.
     from_outside
-        Whether the place or a person ended the unit, so that no call caused the end.
+        Whether the place or a person ended the unit, so that the end is no crash.
     """
 
     state: UnitState

@@ -29,6 +29,9 @@ class Pool:
         Number of calls that one worker runs at once.
     failures
         Number of failed starts since a unit last connected.
+    interruptions
+        Number of times, since a unit last connected, that units were ended from outside before they
+        connected.
     retry_at
         Time before which no unit is started, in monotonic seconds.
     degraded
@@ -54,6 +57,7 @@ class Pool:
     template: Mapping[str, Any] | None = None
     slots: int = 1
     failures: int = 0
+    interruptions: int = 0
     retry_at: float = 0.0
     degraded: str | None = None
     giving_up: bool = False
@@ -70,14 +74,28 @@ class Pool:
 
     def start_anew(self) -> None:
         """Forget failures and refusals, so that units are started again."""
-        self.degraded, self.failures, self.retry_at = None, 0, 0.0
+        self.degraded, self.retry_at = None, 0.0
         self.giving_up = False
+        self.connected()
         self.accepted()
+
+    def connected(self) -> None:
+        """Record that a unit has connected: starts succeed."""
+        self.failures = self.interruptions = 0
 
     def back_off(self, now: float) -> None:
         """Count a failed start, and delay the next start; each failure makes the delay longer."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
+
+    def pause(self, now: float) -> None:
+        """Delay the next start, because units were ended from outside before they connected.
+
+        This is no failure, and never ends the pool. Units that ended together count once.
+        """
+        if now >= self.retry_at:
+            self.interruptions += 1
+            self.retry_at = now + backoff_s(self.interruptions)
 
     def refused_for(self, now: float, refusal: str) -> float:
         """Record a temporary refusal; return for how many seconds requests have been refused."""

@@ -218,9 +218,10 @@ class Reconciler:
         self._untold.append(event)
 
     def _decide(self, view: SchedulerView, now: float) -> Decision:
-        for unit in refresh(self.inventory.units.values(), view.workers, now):
+        units = self.inventory.units.values()
+        for unit in refresh(units, view.workers, now, view.dismissed):
             pool = self.inventory.pools[unit.pool]
-            pool.failures = 0
+            pool.connected()
             pool.wait_s = now - unit.launched_at
             logger.debug("unit %s is connected after %.1f s", unit.name, pool.wait_s)
         launchers = {id(pool.launcher): pool.launcher for pool in self.inventory.pools.values()}
@@ -242,7 +243,9 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Replace a lost unit, or give its pool up.
+        """Replace a lost unit, or give its pool up if its starts amount to a crash loop.
+
+        Units that were ended from outside are always replaced.
 
         Returns
         -------
@@ -252,9 +255,12 @@ class Reconciler:
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
         unit.leaving = f"lost: {loss.reason}"
+        if loss.from_outside:
+            unit.starts = unit.starts[:-1]
         if unit.connected_at is None:
-            pool.back_off(now)
-        gives_up = pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now)
+            (pool.pause if loss.from_outside else pool.back_off)(now)
+        crashes = pool.failures >= CRASH_LOOP_STARTS or in_crash_loop(unit.starts, now)
+        gives_up = crashes and not loss.from_outside
         if gives_up:
             logger.debug("pool %r is in a crash loop", pool.tag)
             pool.giving_up = True

@@ -28,6 +28,9 @@ class SchedulerView:
         Whether this process is attached; False if another process has the manager's id.
     end
         Whether the cluster is ending, so that all units must be stopped.
+    dismissed
+        Name of a worker -> address that it had when it was ended by the scheduler, or announced
+        its end: the end was no crash.
     """
 
     workers: Mapping[str, WorkerView]
@@ -35,6 +38,7 @@ class SchedulerView:
     orders: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     known: bool = True
     end: bool = False
+    dismissed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,4 +123,5 @@ class RpcLink:
             orders={tag: (serial, count) for tag, (serial, count) in answer["orders"].items()},
             known=answer["known"],
             end=answer["end"],
+            dismissed=answer["dismissed"],
         )

@@ -53,6 +53,8 @@ class Unit:
         Whether a successor for the unit was requested.
     leaving
         Reason why the unit is, or would be, stopped.
+    dismissed
+        Whether a missing worker of the unit was ended by the scheduler, or announced its end.
     """
 
     name: UnitName
@@ -69,6 +71,7 @@ class Unit:
     in_flight: bool = False
     renewed: bool = False
     leaving: str = "scale-down"
+    dismissed: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,32 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(name),)
 
 
-def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float) -> list[Unit]:
+def refresh(
+    units: Iterable[Unit],
+    workers: Mapping[str, WorkerView],
+    now: float,
+    dismissed: Mapping[str, str] | None = None,
+) -> list[Unit]:
     """Update units from the scheduler's view; return the units that have just connected.
 
     A worker that has a new address was restarted by its nanny. That restart counts as a start, and
-    so towards a crash loop.
+    so towards a crash loop, unless a client has requested it.
+
+    Parameters
+    ----------
+    units
+        Existing units.
+    workers
+        Name -> connected worker.
+    now
+        Present time in monotonic seconds.
+    dismissed
+        Name -> last address of the workers whose end was no crash.
     """
     connected = []
     for unit in units:
+        ends = {(dismissed or {}).get(name) for name in unit.worker_names}
+        unit.dismissed = not unit.addresses.isdisjoint(ends)
         here = [workers[name] for name in unit.worker_names if name in workers]
         if len(here) < len(unit.worker_names):
             unit.missing_since = unit.missing_since or now
@@ -124,7 +145,7 @@ def refresh(units: Iterable[Unit], workers: Mapping[str, WorkerView], now: float
         if unit.connected_at is None:
             unit.connected_at = now
             connected.append(unit)
-        elif addresses != unit.addresses:
+        elif unit.addresses - addresses - ends:
             unit.starts = (*unit.starts, now)
         unit.addresses = addresses
         if unit.phase is Phase.LAUNCHING:

@@ -115,6 +115,9 @@ class HeartbeatAnswer(TypedDict):
         Tag -> (serial number of the order, number of workers that the manager must provide).
     end
         Whether the cluster is ending, so that the manager must stop all of its workers.
+    dismissed
+        Name of a worker -> address that it had when it was ended by the scheduler, or announced
+        its end: the end was no crash.
     """
 
     known: bool
@@ -122,6 +125,7 @@ class HeartbeatAnswer(TypedDict):
     longest_s: float
     orders: dict[str, tuple[int, int]]
     end: bool
+    dismissed: dict[str, str]
 
 
 class Change(TypedDict):

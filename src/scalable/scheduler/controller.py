@@ -217,7 +217,14 @@ class Controller(SchedulerPlugin):
         known = list(workers)
         if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
-            return {"known": False, "workers": {}, "longest_s": 0.0, "orders": {}, "end": False}
+            return {
+                "known": False,
+                "workers": {},
+                "longest_s": 0.0,
+                "orders": {},
+                "end": False,
+                "dismissed": {},
+            }
         for event in events:
             for listener in self.event_listeners:
                 listener(event)
@@ -229,6 +236,7 @@ class Controller(SchedulerPlugin):
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": self.demand.orders(manager),
             "end": self.ending is not None,
+            "dismissed": self.departures.dismissed(known),
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:

@@ -9,12 +9,18 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-from scalable.protocol.dask_seams.scheduler import LostWorker, excuse_loss_of_task
+from scalable.protocol.dask_seams.scheduler import (
+    LostWorker,
+    excuse_loss_of_task,
+    restarted_by_nannies,
+)
+from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.drain import Drain
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of lost workers for which the scheduler remembers which calls ran on them.
+#: Number of lost workers for which the scheduler remembers which calls ran on them, or that their
+#: end was no crash.
 REMEMBERED_LOSSES = 1000
 #: Largest number of remembered worker names for :meth:`Departures.withhold_work`; beyond it the
 #: oldest names are dropped.
@@ -22,7 +28,7 @@ MOST_WITHHELD = 10_000
 
 
 class Departures:
-    """Drains workers by name, and remembers which calls ran on lost workers.
+    """Drains workers by name, and remembers how workers left and which calls ran on lost ones.
 
     Draining empties a worker before it is stopped: running calls end, results move elsewhere.
 
@@ -38,6 +44,8 @@ class Departures:
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
         self._withheld: dict[str, None] = {}  # a set in order of insertion
+        self._gone: dict[str, str] = {}
+        self._dismissed: dict[str, str] = {}
 
     def abandon(self) -> None:
         """Stop all draining, because the scheduler closes; workers stay as they are."""
@@ -103,6 +111,14 @@ class Departures:
                 if task is not None:
                     excuse_loss_of_task(task)
 
+    def dismissed(self, names: Iterable[str]) -> dict[str, str]:
+        """Return name -> last address of the workers whose end was no crash.
+
+        These were ended by the scheduler, or have ended themselves, as when a call exceeded its
+        time limit. Only workers with the given names are returned.
+        """
+        return {name: self._dismissed[name] for name in names if name in self._dismissed}
+
     def named(self, names: Iterable[str]) -> list[WorkerState]:
         """Return the connected workers with these names."""
         wanted = set(names)
@@ -116,6 +132,8 @@ class Departures:
         A worker that must get no work (see :meth:`withhold_work`) is drained at once.
         """
         name = self._names[worker.address] = str(worker.name)
+        if self._dismissed.get(name) == worker.address:
+            del self._dismissed[name]
         if name in self._withheld:
             logger.debug("worker %s connected although its unit is being stopped", name)
             self.drain([name])
@@ -127,15 +145,33 @@ class Departures:
             drain.state = "done"
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember which calls ran on a worker, if the event says that the worker was lost."""
+        """Remember the calls of a worker that was lost, and workers whose end was no crash."""
+        if topic == LEAVING_TOPIC:
+            self._dismiss(str(msg))
+        for address in restarted_by_nannies(topic, msg):
+            self._dismiss(address)
         lost = LostWorker.of(topic, msg)
-        if lost is not None:
-            name = self._names.pop(lost.address, None)
-            if name is None:
-                return
-            self._withheld.pop(name, None)
-            if not lost.expected:
-                logger.debug("worker %s is lost with %d calls", name, len(lost.running))
-                self._lost_with[name] = lost.running
-                while len(self._lost_with) > REMEMBERED_LOSSES:
-                    del self._lost_with[next(iter(self._lost_with))]
+        if lost is None or lost.address not in self._names:
+            return
+        name = self._names.pop(lost.address)
+        _remember(self._gone, lost.address, name)
+        self._withheld.pop(name, None)
+        if lost.dismissed:
+            self._dismiss(lost.address)
+        if not lost.expected:
+            logger.debug("worker %s is lost with %d calls", name, len(lost.running))
+            _remember(self._lost_with, name, lost.running)
+
+    def _dismiss(self, address: str) -> None:
+        name = self._names.get(address) or self._gone.get(address)
+        if name is not None:
+            logger.debug("worker %s at %s ends, and that is no crash", name, address)
+            _remember(self._dismissed, name, address)
+
+
+def _remember(entries: dict[str, Any], key: str, value: Any) -> None:
+    """Add an entry; drop the oldest entries beyond ``REMEMBERED_LOSSES``."""
+    entries.pop(key, None)
+    entries[key] = value
+    while len(entries) > REMEMBERED_LOSSES:
+        del entries[next(iter(entries))]

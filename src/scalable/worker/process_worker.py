@@ -12,6 +12,7 @@ from typing import Any
 from distributed.core import Status
 
 from scalable.protocol.exit_codes import CALL_DID_NOT_END
+from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.worker.memory import MEMORY_INTERVAL_S, MemoryWatch
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 
@@ -57,6 +58,8 @@ class ProcessWorker(PoolWorker):
         logger.warning(
             "a call of %s was interrupted and does not end: this worker ends itself", shown
         )
+        # Moving results may fail, and the end must not be taken for a crash then.
+        self.log_event(LEAVING_TOPIC, self.address)
         self.batched_stream.send(
             {
                 "op": "worker-status-change",

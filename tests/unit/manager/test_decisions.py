@@ -62,6 +62,23 @@ def test_the_reason_of_an_end_is_waited_for_if_the_place_may_know_it():
     assert decided({"x": {}}, [gone], ended, now=102).lost[0].from_outside
 
 
+def test_a_unit_whose_walltime_ended_before_it_connected_has_failed_to_start():
+    over = {"x": Observation(UnitState.ENDED, "TIMEOUT", 0.0, from_outside=True)}
+    late = unit("x", phase=Phase.LAUNCHING, connected_at=None, missing_since=0.0)
+    assert not decided({"x": {}}, [late], over).lost[0].from_outside
+    assert decided({"x": {}}, [unit("x")], over).lost[0].from_outside
+
+
+def test_a_worker_that_the_scheduler_dismissed_is_no_crash():
+    gone = unit("x", addresses=frozenset({"tcp://1"}), missing_since=1.0)
+    ended = {"x": Observation(UnitState.ENDED, "exit code 0")}
+    refresh([gone], {}, 7.0, {"x": "tcp://0", "y": "tcp://1"})
+    assert not decided({"x": {}}, [gone], ended).lost[0].from_outside
+    refresh([gone], {}, 8.0, {"x": "tcp://1"})
+    assert decided({"x": {}}, [gone], ended).lost[0].from_outside
+    assert decided({"x": {}}, [gone], now=20).lost[0].from_outside  # its process lingers
+
+
 def test_a_worker_that_left_has_a_while_to_come_back():
     gone = unit("x", missing_since=10.0)
     assert not decided({"x": {}}, [gone], now=10 + LOST_WORKER_GRACE_S - 0.1).lost
@@ -106,6 +123,14 @@ def test_a_worker_under_a_new_address_counts_as_a_start():
     assert restarted.starts == (1.0, 7.0)
     refresh([restarted], {"x": WorkerView("tcp://2")}, 8.0)
     assert restarted.starts == (1.0, 7.0)
+
+
+def test_a_restart_that_a_client_asked_for_counts_as_none():
+    restarted = unit("x", addresses=frozenset({"tcp://1"}), starts=(1.0,))
+    refresh([restarted], {"x": WorkerView("tcp://2")}, 7.0, {"x": "tcp://1"})
+    assert (restarted.starts, restarted.dismissed) == ((1.0,), True)
+    refresh([restarted], {"x": WorkerView("tcp://2")}, 8.0, {"x": "tcp://1"})
+    assert not restarted.dismissed
 
 
 def test_victims_are_unlaunched_then_unconnected_then_idle_then_least_loaded():

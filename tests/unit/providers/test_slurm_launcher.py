@@ -537,6 +537,24 @@ def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, laun
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_waiting_job_that_vanishes_was_cancelled_unless_it_left_a_log(
+    slurm, launcher, tmp_path, ran
+):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", line(101, 0, "PENDING", "Resources"))
+        await look(launcher)
+        slurm.answer("squeue")
+        if ran:
+            (tmp_path / "log-101-0").touch()
+        launcher._units["a-c1-0"].submitted_at -= UNSEEN_GRACE_S
+        seen = (await look(launcher))["a-c1-0"]
+        assert (seen.state, seen.from_outside) == (UnitState.ENDED, not ran)
+
+    asyncio.run(scenario())
+
+
 def test_a_name_in_another_encoding_does_not_blind_the_poll(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.departures import Departures
 
 
@@ -20,13 +21,14 @@ def connect(departures, name, monkeypatch):
     return drained == [name]
 
 
-def leave(departures, name):
+def leave(departures, name, *, expected=True, stimulus="retire-workers-1"):
     departures.log_event(
         "all",
         {
             "action": "remove-worker",
             "worker": f"tcp://{name}",
-            "expected": True,
+            "expected": expected,
+            "stimulus_id": stimulus,
             "processing-tasks": (),
             "lost-computed-tasks": (),
         },
@@ -53,3 +55,26 @@ def test_only_the_latest_names_are_remembered(departures, monkeypatch):
     departures.withhold_work(["a-3", "a-4"])
     assert not connect(departures, "a-1", monkeypatch)
     assert all(connect(departures, name, monkeypatch) for name in ("a-2", "a-3", "a-4"))
+
+
+def test_only_workers_that_crashed_are_not_dismissed(departures, monkeypatch):
+    for name in ("retired", "restarted", "nanny", "stuck", "crashed"):
+        connect(departures, name, monkeypatch)
+    lost = {"expected": False, "stimulus": "handle-worker-cleanup-1"}
+    leave(departures, "retired")
+    leave(departures, "restarted", expected=False, stimulus="client-restart-1")
+    leave(departures, "nanny", **lost)
+    departures.log_event("all", {"action": "restart-workers", "workers": ["tcp://nanny"]})
+    departures.log_event(LEAVING_TOPIC, "tcp://stuck")
+    leave(departures, "stuck", **lost)
+    leave(departures, "crashed", **lost)
+    asked = ("restarted", "nanny", "stuck", "crashed")
+    assert departures.dismissed(asked) == {n: f"tcp://{n}" for n in asked[:3]}
+    assert departures.dismissed(["retired"])
+
+
+def test_the_next_worker_at_the_same_address_is_not_dismissed(departures, monkeypatch):
+    connect(departures, "a-1", monkeypatch)
+    leave(departures, "a-1")
+    connect(departures, "a-1", monkeypatch)
+    assert departures.dismissed(["a-1"]) == {}

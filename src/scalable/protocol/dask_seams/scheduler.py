@@ -184,12 +184,15 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
     mentions(
         f"{_SCHEDULER}.remove_worker",
         "remove-worker", "processing-tasks", "lost-computed-tasks", "expected", "all",
+        "stimulus_id",
     ),
+    mentions("distributed.client:Client._restart", "client-restart-"),
 )  # fmt: skip
 class LostWorker:
     """A worker that was removed from the scheduler, as Dask's event about it says.
 
-    Relies on the message that ``Scheduler.remove_worker`` logs under the topic ``all``.
+    Relies on the message that ``Scheduler.remove_worker`` logs under the topic ``all``, and on the
+    beginning of the stimulus of ``Client.restart``.
 
     Attributes
     ----------
@@ -197,6 +200,8 @@ class LostWorker:
         Address of the worker.
     expected
         Whether the worker left as planned.
+    dismissed
+        Whether the scheduler ended the worker: as planned, or because a client restarts all.
     running, computed
         Keys of the tasks that were assigned to the worker, and keys of the tasks whose only result
         was on the worker.
@@ -205,6 +210,8 @@ class LostWorker:
     def __init__(self, message: dict[str, Any]) -> None:
         self.address: str = message["worker"]
         self.expected = bool(message["expected"])
+        stimulus = str(message.get("stimulus_id", ""))
+        self.dismissed = self.expected or stimulus.startswith("client-restart-")
         self.running: tuple[Any, ...] = tuple(message["processing-tasks"])
         self.computed: tuple[Any, ...] = tuple(message["lost-computed-tasks"])
 
@@ -214,6 +221,19 @@ class LostWorker:
         if topic != "all" or not isinstance(message, dict):
             return None
         return cls(message) if message.get("action") == "remove-worker" else None
+
+
+@seams.relies_on(
+    mentions(f"{_SCHEDULER}.restart_workers", "action", "restart-workers", "workers", "all"),
+)
+def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
+    """Return the addresses of the workers that a client has restarted, if an event says so.
+
+    Relies on the message that ``Scheduler.restart_workers`` logs under the topic ``all``.
+    """
+    if topic != "all" or not isinstance(message, dict):
+        return []
+    return list(message["workers"]) if message.get("action") == "restart-workers" else []
 
 
 # Workers --------------------------------------------------------------------------------------

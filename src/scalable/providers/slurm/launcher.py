@@ -20,7 +20,7 @@ from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
-from scalable.providers.slurm.queue import FROM_OUTSIDE, Element, JobState
+from scalable.providers.slurm.queue import FROM_OUTSIDE, WALLTIME_OVER, Element, JobState
 from scalable.providers.slurm.render import array_indices
 from scalable.providers.slurm.worker import file_name
 
@@ -32,8 +32,10 @@ BACKOFF = 1.5
 #: A job that was just submitted may be missing from the queue for a moment.
 UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
-#: State of a job that squeue does not list; such a job is cancelled nevertheless.
+#: States of a job that squeue does not list; such a job is cancelled nevertheless. An element of an
+#: array that is cancelled while it waits leaves no trace: it has never run.
 UNSEEN = "UNSEEN"
+NEVER_RAN = "NEVER_RAN"
 
 
 @dataclass(frozen=True)
@@ -229,8 +231,10 @@ class SlurmLauncher:
                 left_s=None if left is None else left - (now - unit.seen_at),
                 at=at,
             )
-        outside = element.raw_state.partition(" ")[0] in FROM_OUTSIDE
-        return Observation(UnitState.ENDED, element.reason, from_outside=outside)
+        state = element.raw_state.partition(" ")[0]
+        left_s = 0.0 if state in WALLTIME_OVER else None
+        outside = state == NEVER_RAN or state in FROM_OUTSIDE
+        return Observation(UnitState.ENDED, element.reason, left_s, from_outside=outside)
 
     def look_soon(self) -> None:
         """Make the next poll of Slurm due within a second."""
@@ -252,7 +256,7 @@ class SlurmLauncher:
         for unit in list(self._units.values()):
             element = by_id.get((unit.job, unit.index))
             if element is None and began - unit.submitted_at > UNSEEN_GRACE_S:
-                element = _left_the_queue(unit)
+                element = await asyncio.to_thread(_left_the_queue, unit)
             if element is not None:
                 before = unit.element
                 if before is None or before.state is not element.state:
@@ -327,7 +331,7 @@ class SlurmLauncher:
 
 
 def _is_over(element: Element) -> bool:
-    return element.state is JobState.ENDED and element.raw_state != UNSEEN
+    return element.state is JobState.ENDED and element.raw_state not in (UNSEEN, NEVER_RAN)
 
 
 def _still_queued(
@@ -338,12 +342,14 @@ def _still_queued(
 
 
 def _left_the_queue(unit: _Unit) -> Element:
+    waited = unit.element is not None and unit.element.state is JobState.WAITING
+    ran = not waited or Path(unit.pool.log(unit.job, unit.index)).exists()
     return Element(
         job=unit.job,
         index=unit.index,
         name=unit.pool.name,
         state=JobState.ENDED,
-        reason="it left the queue",
+        reason="it left the queue" if ran else "it was cancelled while it waited",
         left_s=None,
-        raw_state=UNSEEN,
+        raw_state=UNSEEN if ran else NEVER_RAN,
     )

@@ -36,6 +36,8 @@ _STATES = {
 FROM_OUTSIDE = frozenset(
     {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
 )
+#: Final states of a job whose time was over.
+WALLTIME_OVER = frozenset({"TIMEOUT", "DEADLINE"})
 
 _REASONS = {
     "Priority": "jobs of higher priority come first",

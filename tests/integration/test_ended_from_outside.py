@@ -1,0 +1,82 @@
+"""Workers that somebody else, or scalable itself, has ended: replaced however often, no crash loop."""
+
+import pytest
+
+from scalable import ScalableSession, SlurmCluster
+from scalable.manager.decisions import CRASH_LOOP_STARTS
+
+#: One more would end the pool if these ends counted as crashes.
+OFTEN = CRASH_LOOP_STARTS + 1
+
+
+def inc(x):
+    return x + 1
+
+
+def give_up(dask_worker):
+    dask_worker.give_up_on_call("no call", "a call that does not end")
+
+
+@pytest.fixture(scope="module")
+def session():
+    """One pool of one process."""
+    made = ScalableSession.local({"a": 1}, processes=True)
+    made.start().wait_for_workers(1, timeout=60)
+    yield made
+    made.close()
+
+
+def new_worker(client, before, eventually):
+    def connected():
+        return set(client.scheduler_info()["workers"]) - before
+
+    (address,) = eventually(connected, "the next worker")
+    return {address}
+
+
+def test_a_worker_that_gives_up_on_calls_is_replaced_each_time(session, eventually):
+    client, seen = session.client, set(session.client.scheduler_info()["workers"])
+    for number in range(OFTEN):
+        kept = client.submit(inc, number, tag="a")  # the only worker: its result cannot be moved
+        assert kept.result(timeout=60) == number + 1
+        client.run(give_up)
+        seen |= new_worker(client, seen, eventually)
+    assert client.submit(inc, 40, tag="a").result(timeout=60) == 41
+    assert session.cluster.pools["a"].reason is None
+
+
+def test_a_client_may_restart_the_workers_often(session):
+    for _ in range(OFTEN):
+        session.client.restart(timeout=60)
+    assert session.client.submit(inc, 41, tag="a").result(timeout=60) == 42
+    assert session.cluster.pools["a"].reason is None
+
+
+def test_a_client_may_retire_the_workers_often(session, eventually):
+    client, seen = session.client, set()
+    for _ in range(OFTEN):
+        fresh = new_worker(client, seen, eventually)
+        seen |= fresh
+        client.retire_workers(list(fresh), close_workers=True)
+    assert client.submit(inc, 42, tag="a").result(timeout=60) == 43
+    assert session.cluster.pools["a"].reason is None
+
+
+def test_jobs_that_somebody_cancels_are_replaced(on_slurm, eventually, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("UNSEEN_GRACE_S", "SLOWEST_POLL_S"):
+        monkeypatch.setattr(f"scalable.providers.slurm.launcher.{name}", 1.0)
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="wide", cpus=64)
+        cluster.add_workers(n=10, tag="wide")  # six wait: there are four nodes
+        eventually(lambda: cluster.pools["wide"].running == 4)
+        before = {cluster.job_of(name) for name in cluster.inventory.wanted.names("wide")}
+        on_slurm.cancel_jobs()
+
+        def replaced():
+            units = cluster.inventory.existing()
+            pool = cluster.pools["wide"]
+            fresh = {cluster.job_of(name) for name in units} - before - {None}
+            return pool.reason or (pool.running == 4 and len(fresh) == 10)
+
+        assert eventually(replaced) is True
