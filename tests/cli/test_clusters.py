@@ -414,9 +414,15 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
     assert json.loads(invoke("gc", "--format", "json").out) == {
         "version": 1,
         "done": False,
-        "found": [{"kind": "stale", "name": "one", "id": ID, "action": found[0].action}],
+        "found": [
+            {"kind": "stale", "name": "one", "id": ID, "action": found[0].action, "error": None}
+        ],
     }
     assert asked == [True, False, True]
+    found.append(Garbage("failed", "two", "id", "end it", error="Slurm does not answer"))
+    result = invoke("gc", "--yes")
+    assert (result.code, result.out) == (4, f"removed:\n{line}")
+    assert "two could not be removed: Slurm does not answer" in result.err
     found.clear()
     assert invoke("gc").out == "nothing to remove\n"
 

@@ -9,6 +9,7 @@ from distributed import Scheduler, Security
 from distributed.utils import import_term
 
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.credentials import new_security
 from scalable.protocol.guarded_http import guarded
 from scalable.protocol.private_directory import scratch_parent
 from scalable.protocol.private_node import private_class
@@ -50,7 +51,7 @@ def secured_entry(
         cls = private_class(guarded(cls))
     if ours and "security" not in options:
         if security is None and "protocol" not in options:
-            security = Security.temporary()
+            security = new_security()
         if security is not None and security.require_encryption:
             options["security"] = security
             options.setdefault("protocol", "tls://")

@@ -46,7 +46,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         read its credentials.
     """
     from scalable.client.client import ScalableClient
-    from scalable.protocol.credentials import security_of
+    from scalable.protocol.credentials import certificate_fault, security_of
 
     with suppress(UnknownClusterError):  # the path of an access file
         refuse_gone(find(name))
@@ -65,7 +65,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     except (OSError, TimeoutError) as error:
         raise ClusterError(
             f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
-            f"{error}",
+            f"{certificate_fault(error) or error}",
             hint=f"`scalable status {access.name}` shows its state",
         ) from error
     if not asynchronous:
@@ -86,7 +86,11 @@ def load_security(info: dict[str, Any]) -> Security | None:
     from scalable.protocol.credentials import security_of
 
     for directory in all_directories()[0]:
-        scheduler = directory.scheduler()
+        try:
+            scheduler = directory.scheduler()
+        except ClusterError as error:
+            logger.warning("%s", error)  # of another cluster, or none would be found
+            continue
         if scheduler is not None and scheduler.get("address") == info.get("address"):
             try:
                 return security_of(directory.pem())

@@ -44,7 +44,7 @@ def ask(
 
     from distributed.core import rpc
 
-    from scalable.protocol.credentials import security_of
+    from scalable.protocol.credentials import certificate_fault, security_of
 
     known = directory.scheduler()
     name = directory.record().name
@@ -64,7 +64,10 @@ def ask(
 
     async def call() -> _Answer:
         arguments_of = security_of(pem).get_connection_args("client")
-        async with rpc(known["address"], connection_args=arguments_of) as scheduler:
+        # Less than the whole time, so that the reason why there is no connection is known.
+        async with rpc(
+            known["address"], timeout=0.8 * timeout_s, connection_args=arguments_of
+        ) as scheduler:
             return await question(SchedulerCalls(scheduler))
 
     try:
@@ -74,7 +77,7 @@ def ask(
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
-            f"{error or 'no answer in time'}",
+            f"{certificate_fault(error) or error or 'no answer in time'}",
             hint=f"`scalable status {name}` shows its state",
         ) from error
 

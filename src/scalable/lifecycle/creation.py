@@ -20,6 +20,7 @@ from scalable.planning import written_total
 from scalable.protocol.addresses import listen_address
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
+from scalable.records.directory import unwritable
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -117,7 +118,7 @@ def create(creation: Creation) -> ClusterDirectory:
     Raises
     ------
     ClusterError
-        When a cluster with the same name exists already.
+        When a cluster with the same name exists already, or its files cannot be written.
     ProviderError
         When the provider cannot start a program. The cluster stays listed as ``creating``, and
         ``scalable down`` ends it.
@@ -132,10 +133,16 @@ def create(creation: Creation) -> ClusterDirectory:
         plan=creation.plan.to_dict(),
     )
     logger.debug("cluster %s is recorded as %s: %s", record.name, record.id, dict(record.wanted))
-    services.start_scheduler(directory, creation.spec)
-    if creation.options.workers:
-        _start_managers(directory, creation.managers)
-    directory.set_stage("made")
+    try:
+        services.start_scheduler(directory, creation.spec)
+        if creation.options.workers:
+            _start_managers(directory, creation.managers)
+        directory.set_stage("made")
+    except OSError as error:
+        from scalable.lifecycle.ending import clear_away
+
+        clear_away(directory)  # nobody could do anything with it while nothing can be written
+        raise unwritable(directory.path, error) from error
     return directory
 
 

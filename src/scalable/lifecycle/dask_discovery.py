@@ -13,12 +13,13 @@ from typing import Any
 async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
     """Yield name and class of each cluster that accepts connections."""
     from scalable.client.attached import AttachedCluster
+    from scalable.errors import ClusterError
     from scalable.records import all_directories
 
     for directory in all_directories()[0]:
         try:
-            record = directory.record()
-        except FileNotFoundError:
-            continue
-        if not record.embedded and directory.scheduler() is not None:
+            record, scheduler = directory.record(), directory.scheduler()
+        except (FileNotFoundError, ClusterError):
+            continue  # it has just ended, or a file is damaged, which keeps no other cluster
+        if not record.embedded and scheduler is not None:
             yield record.name, AttachedCluster

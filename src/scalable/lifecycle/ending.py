@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from scalable.errors import ClusterError, UnknownClusterError
-from scalable.lifecycle import control, services
-from scalable.liveness import end_process, is_alive
-from scalable.providers.registry import get_provider, machine_providers
-from scalable.records import ClusterDirectory, find, status_of
-from scalable.spec import ClusterRecord, ClusterStatus
+from scalable.errors import ClusterError, ProviderError, UnknownClusterError, UnknownProviderError
+from scalable.lifecycle import control, ended, services
+from scalable.liveness import SILENCE_S, end_process, is_alive
+from scalable.providers.registry import get_provider, machine_providers, provider_names
+from scalable.records import RECORD, ClusterDirectory, find
+from scalable.spec import ClusterRecord
+from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.lifecycle")
 
@@ -41,71 +42,115 @@ def end(name: str) -> bool:
     Raises
     ------
     ClusterError
-        When its processes are on another machine, or it is embedded in a running process.
+        When its processes are on another machine and may run, or it is embedded in a running
+        process.
+    ProviderError
+        When a process or job does not end; the record is kept, and the end can be repeated.
     """
     try:
         directory = find(name)
     except UnknownClusterError:
         return False
-    record = directory.record()
     try:
-        status = status_of(directory, time.time())
-    except ClusterError as error:
-        logger.warning("%s", error)  # an unreadable file must not keep the cluster running
-    else:
-        _refuse_embedded(record, status)
-        if status.state == "stale":
-            directory.remove()  # its process ids belong to other processes now: no signal is sent
-            return True
-    _mark(directory)
-    _ask_to_end(directory)
-    clear_away(directory)
+        _end(directory)
+    except (FileNotFoundError, ClusterError):
+        if (directory.path / RECORD).exists():
+            raise
+        logger.debug("another process has ended cluster %s meanwhile", directory.id)
     return True
 
 
-def _mark(directory: ClusterDirectory) -> None:
+def _end(directory: ClusterDirectory) -> None:
+    try:
+        record = directory.record()
+    except ClusterError as error:
+        logger.warning("%s", error.message)
+        clear_away(directory)
+        return
+    if record.embedded:
+        _refuse_embedded(directory, record)
+    elif _has_scheduler_to_ask(directory):
+        _mark(directory)
+        try:
+            _ask_to_end(directory)
+        except ClusterError as error:
+            _go_on_without(directory, record, error)
+    clear_away(directory)
+
+
+def _has_scheduler_to_ask(directory: ClusterDirectory) -> bool:
+    try:
+        known = directory.scheduler()
+        return known is not None and is_alive(known) is not False
+    except ClusterError as error:
+        logger.warning("%s", error)  # an unreadable file must not keep the cluster running
+        return False
+
+
+def _mark(directory: ClusterDirectory, stage: str = "deleting") -> None:
     """Mark a cluster as being deleted; a full disk must not keep it running."""
     try:
-        directory.set_stage("deleting")
+        directory.set_stage(stage)
     except (OSError, ClusterError) as error:
         logger.warning(
             "cluster %s ends, although it cannot be marked as deleting: %s", directory.id, error
         )
 
 
-def _refuse_embedded(record: ClusterRecord, status: ClusterStatus) -> None:
-    if record.embedded and status.state not in ("failed", "stale"):
-        raise ClusterError(
-            f"cluster {record.name!r} lives in process {record.creator.get('pid')} of its user",
-            hint="it ends with that process, or with the session's close()",
-        )
+def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None:
+    """Raise ClusterError if an embedded cluster may run."""
+    reason = ended.why_ended(directory)
+    if reason is not None:
+        logger.warning("cluster %r has ended: %s", record.name, reason)
+        return
+    creator = record.creator
+    raise ClusterError(
+        f"cluster {record.name!r} lives in process {creator.get('pid')} of its user"
+        + ("" if is_alive(creator) else f" on {creator.get('host')}"),
+        hint="it ends with that process, or with the session's close()",
+    )
 
 
 def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
     control.ask(directory, lambda scheduler: scheduler.leave(manager, nonce, gone=True))
 
 
-def _ask_to_end(directory: ClusterDirectory) -> None:
-    """Ask the scheduler to end workers, managers and itself, and wait for its end."""
-    try:
-        known = directory.scheduler()
-    except ClusterError as error:
-        logger.warning("%s", error)
-        return
-    if known is None or is_alive(known) is False:
-        return
-    try:
-        control.ask(directory, lambda scheduler: scheduler.end("its end was requested"))
-        for manager, its in directory.managers().items():
-            if is_alive(its) is False:  # the scheduler would wait for it in vain
-                _report_gone(directory, manager, its.get("nonce", ""))
-    except ClusterError as error:
-        if is_alive(known) is None:
-            raise  # on another machine, where nothing can be ended from here
+def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: ClusterError) -> None:
+    """Explain why a cluster is ended whose scheduler does not answer, or refuse that."""
+    known = directory.scheduler() or {}
+    if is_alive(known) is not None or record.services != services.PROCESS:
         logger.warning(
-            "the scheduler cannot be asked to end, so its processes are ended: %s", error
+            "the scheduler cannot be asked to end, so its processes and jobs are ended: %s", error
         )
         return
+    reason = ended.why_ended(directory)
+    host = known.get("host")
+    if reason is None:
+        _mark(directory, "made")
+        silence = format_duration(max(0.0, ended.silent_s(directory, record)))
+        raise ClusterError(
+            f"the scheduler of cluster {record.name!r}, process {known.get('pid')} on {host}, "
+            f"cannot be asked to end: {error.message}; its last status is {silence} old",
+            hint=f"run `scalable down {record.name}` on {host}; or here, once there has been no "
+            f"new status for {format_duration(SILENCE_S)}",
+        ) from error
+    logger.warning(
+        "%s: it counts as ended. Processes on %s cannot be ended from here; if any are left, they "
+        "end by themselves when they miss the scheduler",
+        reason,
+        host,
+    )
+
+
+def _ask_to_end(directory: ClusterDirectory) -> None:
+    """Ask the scheduler to end workers, managers and itself, and wait for its end."""
+    known = directory.scheduler()
+    if known is None:
+        return
+    control.ask(directory, lambda scheduler: scheduler.end("its end was requested"))
+    for manager, its in directory.managers().items():
+        if is_alive(its) is False:  # the scheduler would wait for it in vain
+            _report_gone(directory, manager, its.get("nonce", ""))
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
     # Wait for the process itself: its directory is removed a moment before the process ends.
     while is_alive(known) is not False and time.monotonic() < deadline:
@@ -125,30 +170,62 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
         Directory of the cluster.
     leave_alone
         Programs that are not ended, such as ``scheduler`` if the scheduler itself is the caller.
+
+    Raises
+    ------
+    ProviderError
+        When a provider cannot end its processes or jobs; those of other providers are ended, and
+        the files are kept.
     """
     if not directory.path.exists():
         return
-    try:
-        record = directory.record()
-    except FileNotFoundError:
-        return  # another process removed it
     _mark(directory)
     known = services.identities(directory)
-    logger.debug("cluster %s is removed; its services: %s", record.name, known)
+    logger.debug("cluster %s is removed; its services: %s", directory.id, known)
     for service, identity in known.items():
         if service not in (*leave_alone, services.SCHEDULER):
             end_process(identity, TERM_S, KILL_S)
-    for provider in _providers(record):
-        delete = getattr(get_provider(provider), "delete", None)
-        if delete is not None:
-            ended = delete(record.id)
-            logger.debug("provider %s ended %s", provider, ended or "nothing")
+    # A record that cannot be read names no provider: all are asked, and what they do not end is
+    # found without a record, too.
+    names = _named_providers(directory)
+    asked = provider_names() if names is None else names
+    failures = [error for name in asked if (error := _delete(name, directory.id))]
     if services.SCHEDULER not in leave_alone and services.SCHEDULER in known:
         end_process(known[services.SCHEDULER], TERM_S, KILL_S)
+    if failures and names is not None:
+        raise failures[0]
+    for failure in failures:
+        logger.warning("%s", failure)
     directory.remove()
 
 
-def _providers(record: ClusterRecord) -> Iterable[str]:
-    named = [record.provider, *(m["provider"] for m in record.managers.values())]
+def _delete(provider: str, cluster_id: str) -> ProviderError | None:
+    """Let a provider end its processes and jobs of a cluster; return the error if it fails."""
+    try:
+        delete = getattr(get_provider(provider), "delete", None)
+        ended_here = None if delete is None else delete(cluster_id)
+    except UnknownProviderError:
+        # Registered at run time by a process that has ended, or removed from this machine.
+        logger.warning(
+            "provider %r of cluster %s is not known here: what it started is not looked for",
+            provider,
+            cluster_id,
+        )
+    except ProviderError as error:
+        return error
+    else:
+        logger.debug("provider %s ended %s", provider, ended_here or "nothing")
+    return None
+
+
+def _named_providers(directory: ClusterDirectory) -> Collection[str] | None:
+    """Return the providers of a cluster; None if its record cannot be read."""
+    try:
+        record = directory.record()
+    except FileNotFoundError:
+        return ()  # another process removed it
+    except ClusterError:
+        return None
+    named = (record.provider, *(m["provider"] for m in record.managers.values()))
     # The scheduler and managers of any cluster may be processes of this machine.
     return dict.fromkeys([*named, *machine_providers()])

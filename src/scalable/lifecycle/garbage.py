@@ -6,18 +6,19 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from scalable import settings
-from scalable.errors import ClusterError, ProviderError
+from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.files import read_private
-from scalable.lifecycle import services
 from scalable.lifecycle.discovery import list_clusters
+from scalable.lifecycle.ended import why_ended
 from scalable.lifecycle.ending import clear_away
 from scalable.liveness import is_alive
 from scalable.providers.registry import get_provider
-from scalable.records import RECORD, ClusterDirectory, all_directories, find
+from scalable.records import RECORD, ClusterDirectory, all_directories
 from scalable.records.directory import MANAGER, OWNER
 from scalable.spec import ClusterStatus
 
@@ -42,81 +43,86 @@ class Garbage:
         Name and id of the cluster; an orphan has no name.
     action
         Description of its removal.
+    error
+        Reason why it could not be removed, or None.
     """
 
     kind: str
     name: str
     id: str
     action: str
+    error: str | None = None
 
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
     """Find the remains of clusters that have ended, and remove them unless ``dry_run``.
+
+    Remains that cannot be removed do not keep the others: their ``error`` is set.
 
     Parameters
     ----------
     dry_run
         Whether remains are only listed.
     warn
-        Function that is called with a message for each place that could not list its remains.
-
-    Raises
-    ------
-    ProviderError
-        When a process or job that is left does not end.
+        Function that is called with a message for each place or cluster that cannot be examined.
     """
     found: list[Garbage] = []
     listing = list_clusters()
     for error in listing.errors:
         warn(error)
     for status in listing:
-        garbage = _judge(status)
+        try:
+            garbage = _judge(status)
+        except FileNotFoundError:
+            continue  # it has just been removed
+        except (ScalableError, OSError) as error:
+            warn(f"cluster {status.name or status.id}: {error}")
+            continue
         if garbage is None:
             continue
         logger.debug("%s: cluster %s %s", garbage.kind, garbage.id, garbage.name)
-        found.append(garbage)
-        if not dry_run:
-            _clear(garbage, status)
+        found.append(_removed(garbage, partial(_clear, garbage, status), dry_run=dry_run))
     for path, why in _leftovers():
-        found.append(Garbage("leftover", "", path.name, f"remove {path}: {why}"))
-        if not dry_run:
-            _remove(path)
+        garbage = Garbage("leftover", "", path.name, f"remove {path}: {why}")
+        found.append(_removed(garbage, partial(_remove, path), dry_run=dry_run))
     return found
 
 
-def _judge(status: ClusterStatus) -> Garbage | None:
-    if status.orphan:
-        return Garbage("orphan", status.name, status.id, f"end what runs there: {status.reason}")
-    if status.state == "stale":
-        return Garbage("stale", status.name, status.id, "remove the record; no process is touched")
-    if status.state == "failed":
-        return Garbage("failed", status.name, status.id, "end what is left, remove the record")
-    if status.state in ("creating", "starting", "deleting") and _is_interrupted(status):
-        return Garbage("interrupted", status.name, status.id, "end what is left, remove the record")
-    return None
-
-
-def _is_interrupted(status: ClusterStatus) -> bool:
-    """Return whether the making or deleting of a cluster was interrupted."""
-    directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
+def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
+    """Remove remains unless ``dry_run``; if that fails, return them with the error."""
+    if dry_run:
+        return garbage
     try:
-        record, age_s = directory.record(), _age_s(directory.path / RECORD)
-    except (FileNotFoundError, ClusterError):
-        return False
-    if services.is_running(directory, services.SCHEDULER) or age_s < FRESH_S:
-        return False
-    return status.state == "deleting" or is_alive(record.creator) is False
+        remove()
+    except (ScalableError, OSError) as error:
+        return replace(garbage, error=str(error))
+    return garbage
+
+
+def _judge(status: ClusterStatus) -> Garbage | None:
+    found = partial(Garbage, name=status.name, id=status.id)
+    if status.orphan:
+        return found("orphan", action=f"end what runs there: {status.reason}")
+    action = "end what is left, remove the record"
+    if status.state in ("stale", "failed"):
+        return found(status.state, action=action)
+    if status.state not in ("creating", "starting", "deleting", "unreachable"):
+        return None
+    directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
+    if not directory.path.exists() or _age_s(directory.path / RECORD) < FRESH_S:
+        return None  # a cluster of another package, or one that is being made or deleted
+    reason = why_ended(directory)
+    if reason is None:
+        return None
+    kind = "failed" if status.state == "unreachable" else "interrupted"
+    return found(kind, action=f"{action}: {reason}")
 
 
 def _clear(garbage: Garbage, status: ClusterStatus) -> None:
     if garbage.kind == "orphan":
         get_provider(status.provider).delete(status.id)
-        return
-    directory = find(status.id)
-    if garbage.kind == "stale":
-        directory.remove()
     else:
-        clear_away(directory)
+        clear_away(ClusterDirectory(ClusterDirectory.parent() / status.id))
 
 
 def _leftovers() -> Iterator[tuple[Path, str]]:

@@ -29,7 +29,7 @@ from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
-from scalable.protocol.credentials import security_of
+from scalable.protocol.credentials import certificate_fault, security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
@@ -225,7 +225,7 @@ class ManagerProcess:
         except (OSError, TimeoutError) as error:
             raise ClusterError(
                 f"the scheduler of cluster {config.cluster_name!r} does not answer at "
-                f"{config.address}: {error}"
+                f"{config.address}: {certificate_fault(error) or error}"
             ) from error
         if not answer["accepted"]:
             raise ClusterError(

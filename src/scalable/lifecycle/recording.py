@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
+import os
+import pwd
 import re
 import uuid
 from datetime import UTC, datetime
@@ -29,6 +30,15 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip("-._").rstrip("-.")
 
 
+def _user() -> str:
+    """Return the name of the user whose process this is; the number of one without a name."""
+    uid = os.geteuid()  # not USER, which sudo and su may leave as another user's
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
     """Return the record of a new cluster, with the fields that every kind of cluster has."""
     labels: dict[str, list[str]] = {}
@@ -42,7 +52,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
         provider=spec.provider_name,
         target=spec.target_name,
         project=spec.project_name,
-        owner=getpass.getuser(),
+        owner=_user(),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         creator=identify_process(),
         lock=plan.manifest_lock,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import is_alive
-from scalable.records import ClusterDirectory, all_directories, find, status_of
+from scalable.providers.registry import provider_traits
+from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
 
 logger = logging.getLogger("scalable.lifecycle")
+
+#: States of a cluster whose scheduler has lately reported.
+ANSWERS = ("running", "degraded", "unmanaged")
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
@@ -21,41 +26,58 @@ def running_cluster(name: str) -> ClusterDirectory | None:
     ------
     ClusterError
         When the cluster does not answer, is being deleted, or is embedded in another process.
+    ProviderError
+        When the place of its scheduler's job does not answer.
     """
+    from scalable.lifecycle.ended import why_ended
     from scalable.lifecycle.ending import end
 
     directory = find_exactly(name)
     if directory is None:
         return None
-    record = directory.record()
-    if record.stage == "creating" and is_alive(record.creator) is False:
-        # The creator of the cluster has ended; a scheduler that runs may be in use.
-        if not services.is_running(directory, services.SCHEDULER):
+    status = status_of(directory, time.time())
+    if status.state not in ANSWERS:
+        reason = why_ended(directory)
+        if reason is not None or status.state in ("failed", "stale"):
+            logger.warning(
+                "cluster %r has ended, and its remains are removed: %s",
+                name,
+                reason or status.reason,
+            )
             end(directory.id)
             return None
-        directory.set_stage("made")
-    status = status_of(directory, time.time())
-    if status.state in ("failed", "stale"):
-        end(directory.id)
-        return None
     if status.embedded or status.state in ("unreachable", "deleting"):
         raise ClusterError(
             f"a cluster {name!r} exists and is {status.state}"
-            + (" in the process of its user" if status.embedded else ""),
-            hint="choose another name",
+            + (" in the process of its user" if status.embedded else "")
+            + (f": {status.reason}" if status.reason else ""),
+            hint=f"choose another name, or end it: scalable down {name}",
         )
+    if status.state == "creating" and is_alive(directory.record().creator) is False:
+        directory.set_stage("made")  # its creator has ended, and its scheduler runs
     return directory
 
 
 def find_exactly(name: str) -> ClusterDirectory | None:
-    """Return the cluster of exactly this name, or None."""
-    directories, unread = all_directories()
+    """Return the cluster of exactly this name, or None.
+
+    A record that cannot be read keeps no name but its own: it is named in a warning.
+
+    Raises
+    ------
+    ClusterError
+        When a record that contains the name cannot be read.
+    """
+    directories, _ = all_directories()
     for directory in directories:
-        if directory.record().name == name:
-            return directory
-    if unread:
-        # The cluster may be running, and its record unreadable.
-        raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
+        with suppress(FileNotFoundError):
+            if directory.record().name == name:
+                return directory
+    for directory, error in unreadable():
+        if directory.may_be_named(name):
+            # The cluster may be running, and its record unreadable.
+            raise ClusterError(f"the record of cluster {name!r} cannot be read: {error}")
+        logger.warning("%s", error)
     return None
 
 
@@ -70,7 +92,8 @@ def resume(name: str) -> list[str]:
     Raises
     ------
     ClusterError
-        When no cluster has that name, or its scheduler has ended or does not answer.
+        When no cluster has that name, its scheduler has ended or does not answer, or a manager ran
+        on another machine, which alone can take over its workers.
     """
     directory = find(name)
     status = status_of(directory, time.time())
@@ -82,12 +105,51 @@ def resume(name: str) -> list[str]:
             hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
         )
     started = []
-    for manager in directory.record().managers:
-        if not services.is_running(directory, manager):
-            logger.debug("manager %s of cluster %s is started again", manager, status.name)
-            services.start_manager(directory, manager, stored_spec(directory, manager))
-            started.append(manager)
+    for manager, described in directory.record().managers.items():
+        if _runs(directory, manager, described["provider"]):
+            continue
+        logger.debug("manager %s of cluster %s is started again", manager, status.name)
+        services.start_manager(directory, manager, stored_spec(directory, manager))
+        started.append(manager)
     return started
+
+
+def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
+    """Return whether a manager runs; the scheduler knows it of a process on another machine.
+
+    Raises
+    ------
+    ClusterError
+        When the manager has ended, and its workers are processes of another machine; or when the
+        scheduler cannot be asked from here.
+    """
+    known = services.presence(directory, manager)
+    if known is not None:
+        return known
+    from scalable.lifecycle.control import ask
+    from scalable.protocol.handlers import SchedulerCalls
+
+    identity = services.identities(directory)[manager]
+    place = f"process {identity.get('pid')} on {identity.get('host')}"
+    again = f"run `scalable resume {directory.id}` on {identity.get('host')}"
+    try:
+        rows = ask(directory, SchedulerCalls.status)["managers"]
+    except ClusterError as error:
+        raise ClusterError(
+            f"manager {manager!r} is {place}, and the scheduler that knows its state cannot be "
+            f"asked: {error.message}",
+            hint=again,
+        ) from error
+    row = next((row for row in rows if row["id"] == manager), None)
+    if row is not None and row["state"] != "lost":
+        return True
+    if provider_traits(provider).on_this_machine:
+        raise ClusterError(
+            f"manager {manager!r} was {place} and has ended: its workers are processes of that "
+            "machine, where alone they can be taken over",
+            hint=again,
+        )
+    return False
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:

@@ -6,7 +6,6 @@ programs that were started.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -17,17 +16,18 @@ from typing import Any
 
 from scalable import settings
 from scalable.errors import ClusterError
-from scalable.files import read_private, read_tail, write_private
+from scalable.files import read_tail
 from scalable.liveness import identify, is_alive
 from scalable.protocol.search_path import interpreter_options
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
-from scalable.records.directory import SERVICES
 from scalable.spec import DeploymentSpec, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
 SCHEDULER = names.SCHEDULER
+#: Kind of programs that are processes of the machine where they were started.
+PROCESS = "process"
 START_TIMEOUT_S = 30.0
 #: Shell text that starts "$@" in the background and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
@@ -68,7 +68,8 @@ def _start(
 ) -> None:
     log = log_path(directory, service)
     log.parent.mkdir(mode=0o700, exist_ok=True)
-    if directory.record().services == "process":
+    note: dict[str, Any]
+    if directory.record().services == PROCESS:
         note = _start_apart(program, log, _working_directory(directory))
     else:
         jobs = get_provider(spec.provider_name).services(spec)
@@ -76,8 +77,7 @@ def _start(
         note = {"service": directory.record().services}
     logger.debug("service %s of cluster %s is started: %s", service, directory.id, note)
     with directory.locked():
-        notes = _notes(directory) | {service: note}
-        write_private(directory.path / SERVICES, json.dumps(notes))
+        directory.write_services(directory.services() | {service: note})
 
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
@@ -101,17 +101,6 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
     return identify(int(done.stdout))
 
 
-def _notes(directory: ClusterDirectory) -> dict[str, dict[str, Any]]:
-    path = directory.path / SERVICES
-    try:
-        notes = json.loads(read_private(path))
-        return {str(service): dict(note) for service, note in notes.items()}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ClusterError(f"{path} cannot be read: {error}") from error
-
-
 def _readable(
     read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
 ) -> dict[str, Any]:
@@ -128,7 +117,7 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
 
     An unusable file is skipped with a warning, so that the cluster can still be ended.
     """
-    notes = _readable(_notes, directory)
+    notes = _readable(ClusterDirectory.services, directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
     for manager, its in _readable(ClusterDirectory.managers, directory).items():
         # A manager that was just started has not written its file yet.
@@ -139,16 +128,29 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
     return found | ({SCHEDULER: scheduler} if "pid" in scheduler else {})
 
 
-def is_running(directory: ClusterDirectory, service: str) -> bool:
-    """Return whether a program runs, or is a submitted job that has not begun."""
+def presence(directory: ClusterDirectory, service: str) -> bool | None:
+    """Return whether a program runs; None if it is a process of another machine.
+
+    A submitted job that has not begun counts as running.
+
+    Raises
+    ------
+    ProviderError
+        When the place of the job does not answer.
+    """
     known = identities(directory).get(service)
-    if known is not None:
-        return is_alive(known) is not False
-    noted = _notes(directory).get(service)
-    if noted is None:
-        return False
-    states = get_provider(noted["service"]).services(None).state(directory.id)
-    return service in states
+    note = _readable(ClusterDirectory.services, directory).get(service, {})
+    place = note.get("service")
+    if place is None:
+        return False if known is None else is_alive(known)
+    # The process of a job is on another machine, and its job outlives it for a moment.
+    here = None if known is None else is_alive(known)
+    return here or service in get_provider(place).services(None).state(directory.id)
+
+
+def is_running(directory: ClusterDirectory, service: str) -> bool:
+    """Return whether a program runs, or may run on another machine; see :func:`presence`."""
+    return presence(directory, service) is not False
 
 
 def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ def wait_until_ready(
     while True:
         status = status_of(directory, time.time())
         on_status(status)
-        _refuse_dead(directory, status)
+        _refuse_dead(directory, status, managers=workers)
         listening = directory.scheduler() is not None and directory.status() is not None
         if listening and (not workers or _has_first_workers(status)):
             return status
@@ -67,14 +67,15 @@ def _has_first_workers(status: ClusterStatus) -> bool:
     return all(pool.running for pool in status.pools.values() if pool.wanted)
 
 
-def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus) -> None:
+def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus, *, managers: bool) -> None:
     name = status.name
     for service, log in services.ended_early(directory):
-        raise ClusterError(
-            f"{service} of cluster {name!r} ended: {log or 'no output'}",
-            hint=f"`scalable logs {name} --worker {service}` shows its output; "
-            f"`scalable down {name}` removes its remains",
-        )
+        if managers or service == services.SCHEDULER:
+            raise ClusterError(
+                f"{service} of cluster {name!r} ended: {log or 'no output'}",
+                hint=f"`scalable logs {name} --worker {service}` shows its output; `scalable up` "
+                f"starts it again, `scalable down {name}` removes the cluster",
+            )
     if status.state in ("failed", "stale", "deleting", "unreachable"):
         raise ClusterError(
             f"cluster {name!r} is {status.state}: {status.reason or 'no reason is known'}"
@@ -98,7 +99,7 @@ def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     while True:
         status = status_of(directory, time.time())
-        _refuse_dead(directory, status)
+        _refuse_dead(directory, status, managers=True)
         attached = {m["id"] for m in status.managers if m["state"] == "attached"}
         missing = [name for name in names if name not in attached]
         if not missing:

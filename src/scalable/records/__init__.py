@@ -10,7 +10,7 @@ from scalable.records.access_file import (
     write_access_file,
 )
 from scalable.records.directory import RECORD, ClusterDirectory
-from scalable.records.finding import all_directories, find, status_of
+from scalable.records.finding import all_directories, find, status_of, unreadable
 
 __all__ = [
     "RECORD",
@@ -21,5 +21,6 @@ __all__ = [
     "find_access",
     "read_access_file",
     "status_of",
+    "unreadable",
     "write_access_file",
 ]

@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import time
@@ -48,6 +49,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "address": str,
 }
 _LOCK_POLL_S = 0.02
+#: Attempts to remove a directory: a process that ends may write a last file meanwhile.
+REMOVALS = 3
 
 
 class ClusterDirectory:
@@ -94,22 +97,31 @@ class ClusterDirectory:
         NameTakenError
             When another cluster that is not embedded has the name.
         ClusterError
-            When another process holds the lock for too long.
+            When another process holds the lock for too long, or the files cannot be written.
         """
-        parent = private_directory(cls.parent())
-        with _locked(parent):
-            if not record.embedded:
-                _refuse_taken(record.name, parent)
-            made = cls(parent / record.id)
-            made.path.mkdir(mode=0o700)
-            write_private(made.path / MANIFEST, manifest_yaml)
-            if spec is not None:
-                write_private(made.path / SPEC, spec)
-            write_private(made.path / PLAN, json.dumps(plan or {}))
-            write_private(made.path / TOKEN, secrets.token_urlsafe(24))
-            # Last: a directory belongs to a cluster once it holds this file.
-            made._write(RECORD, record.to_dict())
+        made = cls(cls.parent() / record.id)
+        texts = {MANIFEST: manifest_yaml, PLAN: json.dumps(plan or {})}
+        texts |= {TOKEN: secrets.token_urlsafe(24)} | ({} if spec is None else {SPEC: spec})
+        try:
+            parent = private_directory(cls.parent())
+            with _locked(parent):
+                if not record.embedded:
+                    _refuse_taken(record.name, parent)
+                made._fill(texts, record)
+        except OSError as error:
+            raise unwritable(made.path, error) from error
         return made
+
+    def _fill(self, texts: Mapping[str, str], record: ClusterRecord) -> None:
+        self.path.mkdir(mode=0o700)
+        try:
+            for name, text in texts.items():
+                write_private(self.path / name, text)
+            # Last: a directory belongs to a cluster once it holds this file.
+            self._write(RECORD, record.to_dict())
+        except OSError:
+            self.remove()
+            raise
 
     def set_stage(self, stage: str) -> None:
         """Set the stage (creating, made, deleting) in the record; do nothing without a record."""
@@ -128,15 +140,18 @@ class ClusterDirectory:
 
     def remove(self) -> None:
         """Remove everything, the record last; do nothing if the directory does not exist."""
-        with suppress(FileNotFoundError):  # another process may remove it at the same time
-            for entry in self.path.iterdir():
-                if entry.name == RECORD:
-                    continue
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    entry.unlink(missing_ok=True)
-        shutil.rmtree(self.path, ignore_errors=True)
+        for _ in range(REMOVALS):
+            with suppress(FileNotFoundError):  # another process may remove it at the same time
+                for entry in self.path.iterdir():
+                    if entry.name == RECORD:
+                        continue
+                    if entry.is_dir() and not entry.is_symlink():
+                        shutil.rmtree(entry, ignore_errors=True)
+                    else:
+                        entry.unlink(missing_ok=True)
+            shutil.rmtree(self.path, ignore_errors=True)
+            if not self.path.exists():
+                return
 
     # Reading and writing --------------------------------------------------------------------------
 
@@ -153,11 +168,23 @@ class ClusterDirectory:
         path = self.path / RECORD
         try:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
-        except ValueError as error:
+        except FileNotFoundError:
+            raise
+        except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(
                 f"{path} is not the record of a cluster: {error}",
-                hint=f"remove {self.path} once nothing of that cluster runs",
+                hint=f"`scalable down {self.id}` ends what is found of that cluster",
             ) from error
+
+    def may_be_named(self, name: str) -> bool:
+        """Return whether the text of a record that cannot be read contains a cluster's name."""
+        try:
+            text = (self.path / RECORD).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return re.search(rf'"name":\s*{re.escape(json.dumps(name))}', text) is not None
 
     def scheduler(self) -> dict[str, Any] | None:
         """Return process, address and run of the scheduler; None until it listens."""
@@ -174,6 +201,23 @@ class ClusterDirectory:
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status, as the scheduler reports it."""
         self._write(STATUS, status)
+
+    def services(self) -> dict[str, dict[str, Any]]:
+        """Return program -> its process or job, for programs that were started.
+
+        Raises
+        ------
+        ClusterError
+            When the file cannot be used.
+        """
+        notes = self._read(SERVICES) or {}
+        if not all(isinstance(note, dict) for note in notes.values()):
+            raise ClusterError(f"{self.path / SERVICES} cannot be read: not a table of programs")
+        return notes
+
+    def write_services(self, notes: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write the programs that were started."""
+        self._write(SERVICES, notes)
 
     def plan(self) -> dict[str, Any]:
         """Return the plan for which the cluster was made, as plain values; empty without one."""
@@ -281,7 +325,7 @@ class ClusterDirectory:
             value = json.loads(read_private(self.path / name))
         except FileNotFoundError:
             return None
-        except (ValueError, OSError) as error:
+        except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
         if not isinstance(value, dict):
             raise ClusterError(f"{self.path / name} cannot be read: not a JSON object")
@@ -289,6 +333,14 @@ class ClusterDirectory:
             if key in value and not isinstance(value[key], kind):
                 raise ClusterError(f"{self.path / name} cannot be read: {key} is {value[key]!r}")
         return value
+
+
+def unwritable(path: Path, error: OSError) -> ClusterError:
+    """Return the error that tells a user that the files of a cluster cannot be written."""
+    return ClusterError(
+        f"the files of the cluster cannot be written to {path}: {error.strerror or error}",
+        hint="free space there, or let XDG_STATE_HOME name a directory that you can write to",
+    )
 
 
 def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:

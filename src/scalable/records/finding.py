@@ -10,7 +10,7 @@ from scalable.errors import ClusterError, UnknownClusterError
 from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.records.directory import RECORD, ClusterDirectory
 from scalable.records.states import Sight, state_of
-from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
+from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus, names
 from scalable.spec.clusters import pools_from_dict
 
 SHORTEST_ID = 4
@@ -18,6 +18,16 @@ SHORTEST_ID = 4
 
 def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
     """Return the directories of all recorded clusters, and an error for each unreadable record."""
+    found, errors = _read_all()
+    return found, [error for _, error in errors]
+
+
+def unreadable() -> list[tuple[ClusterDirectory, str]]:
+    """Return the directories whose record cannot be read, each with the error."""
+    return _read_all()[1]
+
+
+def _read_all() -> tuple[list[ClusterDirectory], list[tuple[ClusterDirectory, str]]]:
     found, errors = [], []
     for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
         directory = ClusterDirectory(path.parent)
@@ -25,8 +35,8 @@ def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
             directory.record()
         except FileNotFoundError:
             continue  # removed at this moment
-        except (ClusterError, OSError) as error:
-            errors.append(str(error))
+        except ClusterError as error:
+            errors.append((directory, str(error)))
         else:
             found.append(directory)
     return found, errors
@@ -39,7 +49,8 @@ def find(name: str) -> ClusterDirectory:
     ----------
     name
         Name of the cluster, ``provider/name``, its id, or the first four or more letters of
-        its id.
+        its id. A cluster whose record cannot be read is found by its whole id, or by its name if
+        the file still contains it.
 
     Raises
     ------
@@ -54,11 +65,13 @@ def find(name: str) -> ClusterDirectory:
     for directory in directories:
         try:
             records.append((directory, directory.record()))
-        except FileNotFoundError:
-            continue
+        except (FileNotFoundError, ClusterError):
+            continue  # removed or damaged at this moment
     meant = [d for d, r in records if name in (r.name, f"{r.provider}/{r.name}", r.id)]
     if not meant and len(name) >= SHORTEST_ID:
         meant = [d for d, r in records if r.id.startswith(name)]
+    if not meant:
+        meant = [d for d, _ in unreadable() if d.id == name or d.may_be_named(name)]
     if len(meant) == 1:
         return meant[0]
     if not meant and unread:
@@ -67,7 +80,8 @@ def find(name: str) -> ClusterDirectory:
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
         raise UnknownClusterError(f"there is no cluster {name!r}", hint=f"there are: {known}")
-    candidates = ", ".join(f"{r.provider}/{r.name} ({r.id[:8]})" for d, r in records if d in meant)
+    shown = {d.id: f"{r.provider}/{r.name} ({r.id[:8]})" for d, r in records}
+    candidates = ", ".join(shown.get(d.id, d.id) for d in meant)
     raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")
 
 
@@ -92,9 +106,12 @@ def status_of(
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer
-    state, reason = state_of(record, status, _sight(record, scheduler), now)
+    state, reason = state_of(record, status, _sight(directory, record, scheduler), now)
     known = status or {}
-    pools = pools_from_dict(known.get("pools") or {})
+    try:
+        pools = pools_from_dict(known.get("pools") or {})
+    except TypeError as error:
+        raise ClusterError(f"the status of cluster {record.name!r} is damaged: {error}") from error
     if not pools:
         pools = {tag: PoolStatus(wanted=count) for tag, count in record.wanted.items()}
     gone = state in ("failed", "stale")
@@ -123,10 +140,15 @@ def status_of(
     )
 
 
-def _sight(record: ClusterRecord, scheduler: dict[str, object] | None) -> Sight | None:
-    identity = record.creator if record.embedded else scheduler
+def _sight(
+    directory: ClusterDirectory, record: ClusterRecord, scheduler: dict[str, object] | None
+) -> Sight | None:
+    identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler
     if not identity:
-        # The scheduler never listened; only a restart of the machine proves that it never will.
+        started = directory.services().get(names.SCHEDULER, {})
+        identity = started if "pid" in started else None
+    if not identity:
+        # No scheduler was started; only a restart of the machine proves that none will be.
         return Sight(alive=None, another=True) if rebooted(record.creator) else None
     another = rebooted(identity) or number_taken(identity)
     return Sight(is_alive(identity), another)

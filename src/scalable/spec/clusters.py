@@ -21,10 +21,28 @@ STATES = (
 )
 
 
-_TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage")
-_MAPS = ("creator", "managers", "wanted", "tasks", "labels")
+_TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage", "services")
+_MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations")
+_LIMITS = ("max_workers", "idle_timeout_s", "time_to_live_s", "manager_grace_s", "spill_after_s")
+_Kind = type | tuple[type, ...]
+_NUMBER = (int, float)
 #: Types that readers of a record rely on.
-_KINDS: Mapping[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_MAPS, Mapping)}
+_KINDS: Mapping[str, _Kind] = {
+    **dict.fromkeys(_TEXTS, str),
+    **dict.fromkeys(_MAPS, Mapping),
+    **dict.fromkeys(_LIMITS, (*_NUMBER, type(None))),
+}
+#: Types of the values of a record's mappings.
+_KINDS_OF_VALUES: Mapping[str, _Kind] = {"wanted": int, "tasks": str, "managers": Mapping}
+#: Entries of a manager: type, and the value of a record that does not say.
+_MANAGER: Mapping[str, tuple[_Kind, Any]] = {
+    "target": (str, None),
+    "provider": (str, None),
+    "priority": (int, 0),
+    "limits": (Mapping, {}),
+}
+#: Entries of a pool's status whose type is not that of a number.
+_POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting"), (str, type(None)))
 
 
 @dataclass(frozen=True)
@@ -132,12 +150,31 @@ class ClusterRecord:
             for name in ("tags", "sys_path"):
                 values[name] = tuple(values.get(name, ()))
             record = cls(**values)
+            _check({name: getattr(record, name) for name in _KINDS}, _KINDS)
+            for name, kind in _KINDS_OF_VALUES.items():
+                values = getattr(record, name)
+                _check(values, dict.fromkeys(values, kind), f"{name}.")
+            managers = {name: record._manager(name) for name in record.managers}
         except (AttributeError, TypeError) as error:
             raise ValueError(f"not a record of a cluster: {error}") from error
-        for name, kind in _KINDS.items():
-            if not isinstance(getattr(record, name), kind):
-                raise ValueError(f"not a record of a cluster: {name} is {getattr(record, name)!r}")  # noqa: TRY004
-        return record
+        return dataclasses.replace(record, managers=managers)
+
+    def _manager(self, name: str) -> dict[str, Any]:
+        """Return a manager's entry, with values for what an older release did not write."""
+        absent = {key: value for key, (_, value) in _MANAGER.items()}
+        entry = absent | {"provider": self.provider} | dict(self.managers[name])
+        kinds = {key: kind for key, (kind, _) in _MANAGER.items()}
+        _check({key: entry[key] for key in kinds}, kinds, f"managers.{name}.")
+        limits = entry["limits"]
+        _check(limits, dict.fromkeys(limits, int), f"managers.{name}.limits.")
+        return entry
+
+
+def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
+    """Raise TypeError, which names the place, if a value has another type than it must have."""
+    for name, kind in kinds.items():
+        if not isinstance(values[name], kind):
+            raise TypeError(f"{place}{name} is {values[name]!r:.80}")
 
 
 @dataclass(frozen=True)
@@ -190,13 +227,23 @@ class PoolStatus:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the status that :meth:`to_dict` wrote; keys of later versions are ignored."""
+        """Return the status that :meth:`to_dict` wrote; keys of later versions are ignored.
+
+        Raises
+        ------
+        TypeError
+            When a value has another type than it must have; the message names it.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"not the status of a pool: {data!r:.80}")
         known = {f.name for f in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        values = {key: value for key, value in data.items() if key in known}
+        _check(values, {key: _POOL.get(key, _NUMBER) for key in values})
+        return cls(**values)
 
 
 def pools_from_dict(data: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolStatus]:
-    """Return tag -> status, from tag -> its JSON form."""
+    """Return tag -> status, from tag -> its JSON form; errors are those of ``from_dict``."""
     return {tag: PoolStatus.from_dict(pool) for tag, pool in data.items()}
 
 

@@ -1,6 +1,7 @@
 """Clusters whose making or ending was interrupted, or whose files and processes have changed."""
 
 import fcntl
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.lifecycle import ending, garbage
+from scalable.lifecycle import ending, garbage, resuming
 from scalable.lifecycle.discovery import ClusterListing, list_clusters
 from scalable.liveness import identify, identify_process
 from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
@@ -262,9 +263,10 @@ class TestRemoving:
 class TestUnreadable:
     """What cannot be read is not gone."""
 
-    @pytest.mark.parametrize("harm", ["wide", "garbage", "not json", "of another version"])
-    def test_nobody_is_told_that_it_is_gone(self, record, harm):
-        made = running(record, identify_process())
+    @pytest.mark.parametrize("harm", ["wide", "garbage", "not json", "deep", "of another version"])
+    def test_it_is_not_taken_for_gone_and_can_be_ended(self, record, child, harm, monkeypatch):
+        monkeypatch.setattr(ending, "provider_names", lambda: ("local",))
+        made = running(record, identify(child.pid))
         path = made.path / "record.json"
         match harm:
             case "wide":
@@ -273,15 +275,56 @@ class TestUnreadable:
                 write_private(path, "[]")
             case "not json":
                 write_private(path, '{"id": ')
+            case "deep":
+                write_private(path, 100_000 * "[")
             case _:
                 write_private(path, '{"id": "x"}')
-        for name in ("one", made.id, made.id[:8]):
-            with pytest.raises(ClusterError, match=str(path)) as caught:
+        for name in ("another", made.id[:8]):
+            with pytest.raises(ClusterError, match=made.id) as caught:
                 find(name)
             assert not isinstance(caught.value, UnknownClusterError)
+            assert str(path) in str(caught.value)
             with pytest.raises(ClusterError, match=str(path)):
                 ending.end(name)
-        assert made.path.exists()
+        assert child.poll() is None
+        if harm == "wide":  # its text still has the name
+            assert find("one").path == made.path
+        assert ending.end(made.id) is True
+        assert child.wait(10) != 0
+        assert not made.path.exists()
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ({"wanted": {"crops": "many"}}, "wanted.crops is 'many'"),
+            ({"managers": {"m": {"provider": "local"}}}, "managers.m.target is None"),
+            ({"managers": {"m": 7}}, "managers.m is 7"),
+            ({"managers": {"m": {"target": "t", "limits": {"a": "b"}}}}, "limits.a is 'b'"),
+            ({"idle_timeout_s": "soon"}, "idle_timeout_s is 'soon'"),
+            ({"services": None}, "services is None"),
+        ],
+    )
+    def test_a_value_of_another_type_is_named_and_costs_only_its_row(self, record, change, words):
+        made = running(record, identify_process())
+        write_private(made.path / "record.json", json.dumps({**made.record().to_dict(), **change}))
+        ClusterDirectory.create(record("two"))
+        listing = list_clusters()
+        assert [row.name for row in listing if not row.orphan] == ["two"]
+        (error,) = (error for error in listing.errors if str(made.path) in error)
+        assert words in error
+
+    def test_a_manager_of_an_older_record_gets_the_usual_values(self, record):
+        made = ClusterDirectory.create(record(managers={"m": {"target": "t"}}))
+        usual = {"target": "t", "provider": "local", "priority": 0, "limits": {}}
+        assert made.record().managers == {"m": usual}
+
+    def test_a_new_name_is_free_and_one_in_an_unreadable_record_is_not(self, record):
+        made = running(record, identify_process())
+        data = {**made.record().to_dict(), "wanted": {"crops": "many"}}
+        write_private(made.path / "record.json", json.dumps(data))
+        assert resuming.running_cluster("two") is None
+        with pytest.raises(ClusterError, match=r"record of cluster 'one' cannot be read.*crops"):
+            resuming.running_cluster("one")
 
     def test_the_others_are_found_all_the_same(self, record):
         made = running(record, identify_process())
@@ -290,10 +333,10 @@ class TestUnreadable:
         assert find("two").path == other.path
 
     @pytest.mark.parametrize("name", ["status.json", "scheduler.json"])
-    @pytest.mark.parametrize("text", ["[]", "7", '{"state": '])
+    @pytest.mark.parametrize("text", ["[]", "7", '{"state": ', "deep"])
     def test_a_file_of_garbage_costs_only_its_own_row(self, record, name, text):
         made = running(record, identify_process())
-        write_private(made.path / name, text)
+        write_private(made.path / name, 100_000 * "[" if text == "deep" else text)
         ClusterDirectory.create(record("two"))
         listing = list_clusters()
         assert [row.name for row in listing if not row.orphan] == ["two"]
@@ -356,7 +399,8 @@ class TestNames:
 
 
 def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):
-    wanted = record(tags=("a", "b"), managers={"m": {"target": "t"}}, spill_after_s=3.0)
+    manager = {"target": "t", "provider": "local", "priority": 1, "limits": {"a": 2}}
+    wanted = record(tags=("a", "b"), managers={"m": manager}, spill_after_s=3.0)
     made = ClusterDirectory.create(wanted, plan={"workers": 1})
     assert made.record() == wanted
     assert made.plan() == {"workers": 1}

@@ -30,7 +30,7 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
     try:
         directory = find(name)
-        known_as = directory.record().name
+        known_as = _name(directory)
         question = f"End cluster {known_as!r} ({_how_it_is(directory)})?"
     except (UnknownClusterError, FileNotFoundError) as error:
         known = getattr(error, "hint", None)
@@ -44,6 +44,16 @@ def command(name: str, *, yes: bool, output: Output) -> int:
     words = "has ended" if ended else "was already gone"
     output.show(Result(f"cluster {known_as!r} {words}\n", data))
     return 0
+
+
+def _name(directory: ClusterDirectory) -> str:
+    """Return the name of a cluster, or its id if its record cannot be read."""
+    from scalable.errors import ClusterError
+
+    try:
+        return directory.record().name
+    except ClusterError:
+        return directory.id
 
 
 def _how_it_is(directory: ClusterDirectory) -> str:

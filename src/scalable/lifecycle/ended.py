@@ -1,0 +1,121 @@
+"""Clusters whose scheduler has ended, also where that was on another machine.
+
+A process of another machine cannot be looked up. Its job can, if it has one; otherwise it counts as
+ended once it has been silent for long, does not answer, and writes no status while it is watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from scalable.errors import ClusterError
+from scalable.lifecycle import control, services
+from scalable.liveness import SILENCE_S, is_alive
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.providers.registry import get_provider
+from scalable.records import ClusterDirectory
+from scalable.spec import ClusterRecord
+from scalable.units import format_duration
+
+logger = logging.getLogger("scalable.lifecycle")
+
+#: Seconds in which a scheduler answers.
+ANSWER_TIMEOUT_S = 3.0
+#: Seconds in which a living scheduler writes a new status: more than two of its intervals. Clocks
+#: of two machines may differ, so that the age of the last status proves nothing.
+WATCH_S = 5.0
+_POLL_S = 0.1
+
+
+def why_ended(directory: ClusterDirectory) -> str | None:
+    """Return why the scheduler of a cluster counts as ended; None if it runs, or may run.
+
+    Raises
+    ------
+    FileNotFoundError
+        When the cluster was removed at this moment.
+    ClusterError
+        When a file of the cluster cannot be read.
+    ProviderError
+        When the place of the scheduler's job does not answer.
+    """
+    record = directory.record()
+    if not record.embedded and record.services != services.PROCESS:
+        return _why_job_ended(directory, record)
+    known = identity(directory, record)
+    if known is None:
+        return _why_never_started(record)
+    alive = is_alive(known)
+    if alive is None:
+        return _why_silent(directory, record, known)
+    return None if alive else f"process {known.get('pid')} of its scheduler has ended"
+
+
+def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str, Any] | None:
+    """Return the process of a cluster's scheduler; None if it was not started, or is a job."""
+    if record.embedded:
+        return record.creator
+    return services.identities(directory).get(services.SCHEDULER)
+
+
+def silent_s(directory: ClusterDirectory, record: ClusterRecord) -> float:
+    """Return the seconds since the last status of a cluster, or since it was made."""
+    written_at = (directory.status() or {}).get("written_at")
+    if written_at is None:
+        try:
+            written_at = datetime.fromisoformat(record.created_at).timestamp()
+        except ValueError:
+            return 0.0
+    return float(time.time() - written_at)
+
+
+def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | None:
+    states = get_provider(record.services).services(None).state(directory.id)
+    if services.SCHEDULER in states:
+        return None
+    if services.SCHEDULER in directory.services():
+        return "the job of its scheduler is not in the queue any more"
+    return _why_never_started(record)
+
+
+def _why_never_started(record: ClusterRecord) -> str | None:
+    """Return a reason if the process that was to start the scheduler has ended."""
+    if is_alive(record.creator) is False:
+        return "its scheduler was never started"
+    return None
+
+
+def _why_silent(
+    directory: ClusterDirectory, record: ClusterRecord, known: Mapping[str, Any]
+) -> str | None:
+    silence = silent_s(directory, record)
+    if silence < SILENCE_S:
+        return None
+    if not record.embedded:
+        try:
+            control.ask(directory, SchedulerCalls.status, timeout_s=ANSWER_TIMEOUT_S)
+        except ClusterError as error:
+            logger.debug("the scheduler of %s: %s", record.name, error)
+        else:
+            return None
+    if _writes(directory):
+        return None
+    return (
+        f"process {known.get('pid')} on {known.get('host')}, where its scheduler ran, does not "
+        f"answer and has written no status for {format_duration(silence)}"
+    )
+
+
+def _writes(directory: ClusterDirectory) -> bool:
+    """Return whether a new status is written while this function waits."""
+    before = directory.status()
+    deadline = time.monotonic() + WATCH_S
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        if directory.status() != before:
+            return True
+    return False

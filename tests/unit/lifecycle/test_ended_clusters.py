@@ -1,0 +1,315 @@
+"""Clusters whose programs have ended, here or on another machine: `down`, `gc`, `up`, `resume`."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from scalable.errors import ClusterError, ProviderError
+from scalable.lifecycle import control, ended, ending, garbage, recording, resuming, services
+from scalable.lifecycle.discovery import ClusterListing
+from scalable.liveness import identify, identify_process
+from scalable.providers import registry
+from scalable.records import ClusterDirectory, all_directories, status_of
+from scalable.records import directory as directory_module
+from scalable.spec import ClusterRecord
+
+ELSEWHERE = {**identify_process(), "host": "login1", "boot_id": "theirs", "pid": 4711}
+GONE = {**identify_process(), "start_ticks": 1}
+MANAGER = {"target": "t", "provider": "local", "priority": 0, "limits": {}}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(ended, "WATCH_S", 0.3)
+
+    def recorded_only():
+        return ClusterListing(tuple(status_of(d, time.time()) for d in all_directories()[0]))
+
+    monkeypatch.setattr(garbage, "list_clusters", recorded_only)
+    return tmp_path
+
+
+def recorded(name="one", *, scheduler=None, age_s=0.0, **more):
+    """Put a cluster on record, whose scheduler wrote its status so many seconds ago."""
+    values = dict.fromkeys(("target", "project", "owner"), "x") | {"provider": "local"}
+    values |= {"created_at": "2026-01-01T00:00:00+00:00", "stage": "made", "creator": GONE}
+    made = ClusterDirectory.create(
+        ClusterRecord(**{"id": str(uuid.uuid4()), "name": name, **values, **more})
+    )
+    if scheduler is not None:
+        made.write_scheduler({**scheduler, "address": "tls://127.0.0.1:1"})
+        written_at = time.time() - age_s
+        made.write_status({"written_at": written_at, "state": "running", "managers": []})
+        os.utime(made.path / "record.json", (0, 0))
+    return made
+
+
+@pytest.fixture
+def child():
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait(10)
+
+
+@pytest.fixture
+def unanswered(monkeypatch):
+    """Schedulers that do not answer."""
+
+    def ask(*_, **__):
+        raise ClusterError("no answer")
+
+    monkeypatch.setattr(control, "ask", ask)
+
+
+@pytest.fixture
+def place():
+    """A provider that runs programs as jobs, and the states of its jobs."""
+
+    class Place:
+        states: dict = {}  # noqa: RUF012
+        deleted: list = []  # noqa: RUF012
+
+        def services(self, spec=None):
+            return self
+
+        def state(self, cluster_id):
+            return self.states
+
+        def delete(self, cluster_id):
+            self.deleted.append(cluster_id)
+            self.states.clear()
+            return []
+
+    Place.states, Place.deleted = {}, []
+    registry.register_provider("place", Place)
+    yield Place
+    registry.unregister_provider("place")
+
+
+# On another machine -------------------------------------------------------------------------------
+
+
+def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, caplog):
+    made = recorded(scheduler=ELSEWHERE, age_s=130)
+    assert [(g.kind, g.name) for g in garbage.gc(dry_run=True)] == [("failed", "one")]
+    assert ending.end("one") is True
+    assert not made.path.exists()
+    assert "process 4711 on login1" in caplog.text
+    assert "Processes on login1 cannot be ended from here" in caplog.text
+
+
+def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
+    made = recorded(scheduler=ELSEWHERE, age_s=30)
+    assert garbage.gc(dry_run=True) == []
+    with pytest.raises(
+        ClusterError, match=r"process 4711 on login1, cannot be asked.* status is 30"
+    ) as e:
+        ending.end("one")
+    assert "run `scalable down one` on login1; or here, once" in e.value.hint
+    assert status_of(made, time.time()).state == "unreachable"  # and not "deleting"
+
+
+def test_one_that_answers_has_not_ended_although_it_writes_no_status(monkeypatch):
+    made = recorded(scheduler=ELSEWHERE, age_s=1000)
+    monkeypatch.setattr(control, "ask", lambda *_, **__: {})
+    assert ended.why_ended(made) is None
+
+
+def test_one_that_writes_has_not_ended_whatever_the_clocks_say(unanswered, monkeypatch):
+    made = recorded(scheduler=ELSEWHERE, age_s=1000)
+
+    def write(_):
+        made.write_status({"written_at": time.time() - 999, "state": "running"})
+
+    monkeypatch.setattr(time, "sleep", write)
+    assert ended.why_ended(made) is None
+
+
+def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
+    made = recorded(embedded=True, creator=ELSEWHERE)
+    made.write_status({"written_at": time.time() - 30, "state": "running"})
+    with pytest.raises(ClusterError, match="lives in process 4711 of its user on login1"):
+        ending.end("one")
+    made.write_status({"written_at": time.time() - 130, "state": "running"})
+    os.utime(made.path / "record.json", (0, 0))
+    assert [g.kind for g in garbage.gc(dry_run=True)] == ["failed"]
+    assert ending.end("one") is True
+
+
+def test_a_job_that_left_the_queue_has_ended_at_once(place, unanswered):
+    made = recorded(scheduler=ELSEWHERE, age_s=20, services="place", provider="place")
+    made.write_services({"scheduler": {"service": "place"}})
+    place.states["scheduler"] = "running"
+    assert garbage.gc(dry_run=True) == []
+    place.states.clear()
+    assert [g.kind for g in garbage.gc(dry_run=True)] == ["failed"]
+    assert resuming.running_cluster("one") is None
+    assert place.deleted == [made.id]
+
+
+def test_a_job_that_does_not_answer_is_ended_with_its_cluster(place, unanswered):
+    made = recorded(scheduler=ELSEWHERE, age_s=20, services="place", provider="place")
+    made.write_services({"scheduler": {"service": "place"}})
+    place.states["scheduler"] = "running"
+    assert ending.end("one") is True
+    assert place.deleted == [made.id]
+
+
+def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(place, monkeypatch):
+    row = {"id": "m", "state": "attached"}
+    started = []
+    monkeypatch.setattr(control, "ask", lambda *_: {"managers": [row]})
+    monkeypatch.setattr(services, "start_manager", lambda _, manager, __: started.append(manager))
+    monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
+    made = recorded(scheduler=ELSEWHERE, managers={"m": {**MANAGER, "provider": "place"}})
+    made.write_services({"m": ELSEWHERE})
+    assert resuming.resume("one") == []
+    row["state"] = "lost"
+    assert resuming.resume("one") == started == ["m"]
+
+
+def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(monkeypatch):
+    monkeypatch.setattr(control, "ask", lambda *_: {"managers": []})
+    made = recorded(scheduler=ELSEWHERE, managers={"m": MANAGER})
+    made.write_services({"m": ELSEWHERE})
+    with pytest.raises(ClusterError, match="was process 4711 on login1 and has ended") as error:
+        resuming.resume("one")
+    assert error.value.hint == f"run `scalable resume {made.id}` on login1"
+
+
+# `down` -------------------------------------------------------------------------------------------
+
+
+def test_down_of_a_stale_record_ends_its_manager_and_its_jobs(place, child):
+    made = recorded(scheduler=GONE, managers={"m": {**MANAGER, "provider": "place"}})
+    made.write_services({"m": identify(child.pid)})
+    assert status_of(made, time.time()).state == "stale"
+    assert ending.end("one") is True
+    assert child.wait(10) != 0
+    assert place.deleted == [made.id]
+
+
+@pytest.mark.parametrize("read", range(1, 9))
+@pytest.mark.parametrize("scheduler", [ELSEWHERE, None], ids=["elsewhere", "never started"])
+def test_down_of_a_cluster_that_another_down_removes_meanwhile(
+    read, scheduler, monkeypatch, unanswered
+):
+    made = recorded(scheduler=scheduler, age_s=130)
+    reads, record = [], ClusterDirectory.record
+
+    def counted(self):
+        reads.append(self)
+        if len(reads) == read:
+            self.remove()
+        return record(self)
+
+    monkeypatch.setattr(ClusterDirectory, "record", counted)
+    assert ending.end(made.id) in (True, False)
+    assert not made.path.exists()
+
+
+# `up` ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stage", ["creating", "made"])
+def test_a_scheduler_that_died_while_starting_has_failed_and_the_name_is_free(stage):
+    made = recorded(stage=stage, creator=identify_process())
+    made.write_services({"scheduler": {**GONE, "pid": 2**22 + 1}})
+    assert status_of(made, time.time()).state == "failed"
+    assert resuming.running_cluster("one") is None
+    assert not made.path.exists()
+
+
+def test_a_scheduler_whose_job_died_while_starting_leaves_the_name_free(place):
+    made = recorded(services="place", provider="place")
+    made.write_services({"scheduler": {"service": "place"}})
+    place.states["scheduler"] = "pending"
+    assert resuming.running_cluster("one").id == made.id
+    place.states.clear()
+    assert resuming.running_cluster("one") is None
+
+
+def test_a_cluster_in_the_making_is_left_alone(child):
+    made = recorded(stage="creating", creator=identify_process())
+    assert resuming.running_cluster("one").id == made.id
+    made.write_services({"scheduler": identify(child.pid)})
+    made.write_record(replace(made.record(), creator=GONE))
+    assert resuming.running_cluster("one").id == made.id
+    assert made.record().stage == "made"
+
+
+def test_files_that_cannot_be_written_are_named_and_nothing_is_left(monkeypatch, state):
+    def full(path, text):
+        if path.name == "token":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        path.write_text(text)
+
+    monkeypatch.setattr(directory_module, "write_private", full)
+    with pytest.raises(
+        ClusterError, match=f"cannot be written to {state}/.*No space left"
+    ) as error:
+        recorded()
+    assert "XDG_STATE_HOME" in error.value.hint
+    assert [p.name for p in ClusterDirectory.parent().iterdir()] == [".lock"]
+
+
+def test_a_state_directory_that_cannot_be_made_is_named(monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    with pytest.raises(ClusterError, match="cannot be written to /proc/nowhere/scalable"):
+        recorded()
+
+
+# `gc` ---------------------------------------------------------------------------------------------
+
+
+def test_gc_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
+    def refuse(self, cluster_id):
+        raise ProviderError("the place is on fire")
+
+    first = recorded("a", scheduler=GONE, provider="place")
+    second = recorded("b", scheduler=GONE)
+    monkeypatch.setattr(place, "delete", refuse)
+    errors = {g.name: g.error for g in garbage.gc(dry_run=False)}
+    assert errors == {"a": "the place is on fire", "b": None}
+    assert (first.path.exists(), second.path.exists()) == (True, False)
+
+
+def test_a_dead_cluster_of_a_provider_that_is_not_known_here_is_removed(caplog):
+    made = recorded("a", scheduler=GONE, provider="of-another-process")
+    recorded("b", scheduler=GONE)
+    assert [g.error for g in garbage.gc(dry_run=False)] == [None, None]
+    assert not made.path.exists()
+    assert "provider 'of-another-process' of cluster" in caplog.text
+
+
+# Users --------------------------------------------------------------------------------------------
+
+
+def test_the_owner_is_the_user_of_the_process_whatever_user_says(monkeypatch):
+    monkeypatch.setenv("USER", "somebody")
+    monkeypatch.setenv("LOGNAME", "somebody")
+    assert recording._user() != "somebody"
+
+
+def test_a_user_without_a_name_is_called_by_number(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert recording._user() == "54321"
+
+
+def test_a_services_file_of_garbage_does_not_keep_the_cluster(child):
+    made = recorded(scheduler=identify(child.pid))
+    for text in (json.dumps({"scheduler": 7}), "[]", 100_000 * "["):
+        (made.path / "services.json").write_text(text)
+        (made.path / "services.json").chmod(0o600)
+        assert services.identities(made)["scheduler"]["pid"] == child.pid
+    assert ending.end("one") is True
+    assert child.wait(10) != 0

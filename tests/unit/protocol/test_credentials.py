@@ -1,0 +1,39 @@
+"""TLS credentials of clusters."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from scalable.protocol.credentials import certificate_fault, new_credentials, new_security
+
+
+def test_a_certificate_is_valid_for_machines_whose_clock_is_behind():
+    authority, certificate, _ = new_credentials()
+    assert authority == certificate
+    read = x509.load_pem_x509_certificate(certificate.encode())
+    behind, now = read.not_valid_before_utc, datetime.now(UTC)
+    assert timedelta(minutes=59) < now - behind < timedelta(minutes=70)
+    assert timedelta(days=364) < read.not_valid_after_utc - now < timedelta(days=366)
+
+
+def test_all_roles_have_the_new_certificate():
+    security = new_security()
+    assert security.require_encryption
+    for role in ("client", "scheduler", "worker"):
+        arguments = security.get_connection_args(role)
+        assert isinstance(arguments["ssl_context"], ssl.SSLContext)
+
+
+@pytest.mark.parametrize("known", ["the error", "its text"])
+def test_a_refused_certificate_is_found_among_the_causes_of_an_error(known):
+    text = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: not yet valid (_ssl.c:1)"
+    cause = OSError(text)
+    if known == "the error":
+        cause = ssl.SSLCertVerificationError(1, text)
+        cause.verify_message = "not yet valid"
+    error = OSError("timed out")
+    error.__cause__ = cause
+    assert "certificate is refused: not yet valid (the clock of" in certificate_fault(error)
+    assert certificate_fault(OSError("timed out")) is None
