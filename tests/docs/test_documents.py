@@ -17,6 +17,7 @@ PAGES = (
     "docs/scaling.md",
     "docs/planning.md",
     "docs/calls.md",
+    "docs/code.md",
 )
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.

@@ -77,10 +77,12 @@ class SchedulerLine:
     ----------
     client
         The Dask client whose connection and event loop are used.
+    code
+        Function that returns the id of the code that calls run.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
+        self._client, self._code = client, code
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
         self._followers: dict[str, BundleFollower] = {}
@@ -117,6 +119,10 @@ class SchedulerLine:
         """Schedule a function after some seconds; may be called in the client's event loop only."""
         assert self._client.loop is not None
         self._client.loop.call_later(seconds, function)
+
+    def code(self) -> str:
+        """Return the id of the code that calls run, or "" (:mod:`scalable.protocol.code`)."""
+        return self._code()
 
     # Slots and backlog --------------------------------------------------------------------------
 

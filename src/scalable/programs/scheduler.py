@@ -18,6 +18,7 @@ from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials, security_of
+from scalable.protocol.importing import Importer
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.scaling.waterfall import Waterfall
@@ -142,6 +143,7 @@ def main() -> None:
     directory = ClusterDirectory(Path(sys.argv[1]))
     # The scheduler unpickles objects of the workflow's modules too.
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
+    Importer("the scheduler").install()
     reason = asyncio.run(serve(directory))
     logger.info("ended: %s", reason)
     clear_away(directory, leave_alone=("scheduler",))

@@ -41,6 +41,8 @@ class Handler(StrEnum):
     FOLLOW_SLOTS = "scalable_follow_slots"
     # Called by workers
     BUNDLE_BEGUN = "scalable_bundle_begun"
+    CODE_TABLE = "scalable_code_table"
+    SOURCES = "scalable_sources"
 
 
 @dataclass(frozen=True)
@@ -285,3 +287,13 @@ class SchedulerCalls:
     async def bundle_begun(self, key: str, client: str) -> None:
         """Tell a client that a worker is about to start one of its bundles."""
         await self._call(Handler.BUNDLE_BEGUN, key=key, client=client)
+
+    async def code_table(self, code: str) -> dict[str, Any] | None:
+        """Return the modules of a code id, as a message; None for an unknown id."""
+        answer: dict[str, Any] | None = await self._call(Handler.CODE_TABLE, code=code)
+        return answer
+
+    async def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
+        """Return digest -> source of a module, for those that clients have sent."""
+        answer: dict[str, bytes] = await self._call(Handler.SOURCES, digests=list(digests))
+        return answer

@@ -178,15 +178,24 @@ def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
         return False
 
 
-def load_function(digest: bytes, data: bytes) -> Callable[..., Any]:
-    """Load a function. A callable that has state is loaded anew for each call."""
-    function = _load_function(digest, data) if len(data) <= MOST_REMEMBERED else load(data)
+def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
+    """Load a function. A callable that has state is loaded anew for each call.
+
+    Parameters
+    ----------
+    digest, data
+        Result of :func:`dump_function`.
+    code
+        Id of the code to run: equal bytes may name another version of a function.
+    """
+    known = len(data) <= MOST_REMEMBERED
+    function = _load_function(digest, code, data) if known else load(data)
     return function if isinstance(function, _STATELESS) else partial(_call_fresh, data)
 
 
 @lru_cache(maxsize=1000)
-def _load_function(digest: bytes, data: bytes) -> Any:
-    del digest
+def _load_function(digest: bytes, code: str, data: bytes) -> Any:
+    del digest, code
     return load(data)
 
 

@@ -14,6 +14,9 @@ INTERRUPT = "scalable-interrupt"
 #: the slots that calls waiting in the client need.
 SLOTS = "scalable-slots"
 BACKLOG = "scalable-backlog"
+#: Operation in messages about code: a client tells which modules it has loaded, and is told which
+#: of them the cluster knew in another version.
+CODE = "scalable-code"
 
 #: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
 #: because a scheduler logs a traceback when a client calls a handler that does not exist.
@@ -23,6 +26,8 @@ BUNDLES = "scalable-bundles"
 
 #: Annotation of a task that gives its tag, if the client could not check whether the tag exists.
 TAG_ANNOTATION = "scalable_tag"
+#: Annotation of a task with the code id of its client (see :mod:`scalable.protocol.code`).
+CODE_ANNOTATION = "scalable_code"
 #: Topic under which the scheduler logs why calls wait, for clients that subscribe to it.
 WAITING_TOPIC = "scalable-waiting"
 #: Topic under which a worker logs that it ends itself, so that its end is not taken for a crash.

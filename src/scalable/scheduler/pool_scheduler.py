@@ -6,14 +6,17 @@ import logging
 from typing import Any, Literal
 
 import dask
-from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.nodes import CarryingScheduler
+from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.operations import CODE
 from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.bundle_relay import BundleRelay
+from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
@@ -21,7 +24,7 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(GuardedHttp, PrivateNode, Scheduler):
+class PoolScheduler(GuardedHttp, PrivateNode, CarryingScheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It does not remove workers that send no heartbeats. Dask would remove them after
@@ -31,8 +34,10 @@ class PoolScheduler(GuardedHttp, PrivateNode, Scheduler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
+        carrying_seams.check()
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
+        self.code = CodeStore(self)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
@@ -48,6 +53,14 @@ class PoolScheduler(GuardedHttp, PrivateNode, Scheduler):
                 "there are: %s",
                 other,
             )
+
+    def identity(self, n_workers: int = -1) -> dict[str, Any]:
+        """Return Dask's facts about this scheduler, and that it takes clients' code ids."""
+        return {**super().identity(n_workers), CODE: True}
+
+    def before_graph(self, code: str) -> None:
+        """Load modules in the versions of the client whose graph is unpickled next."""
+        self.code.use(code)
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Return the worker for a call that is ready, or None if no worker can take the call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from scalable.session.request import Request
 from scalable.spec import DeploymentSpec, Plan, ValidationReport
@@ -95,3 +96,13 @@ class Planned:
         """
         del dry_run  # nothing here writes or contacts anything
         return self._request.plan(objective, policy, deadline=deadline, budget=budget)
+
+
+def client_options(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return what a client needs to know of the manifest, as arguments of ``ScalableClient``."""
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    tasks = {task.name: task.component for task in spec.tasks.values()}
+    return {"tasks": tasks, "labels": labels, "tags": spec.tags}

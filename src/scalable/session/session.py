@@ -16,7 +16,7 @@ from scalable.session.ending import (
     no_longer_closed_at_exit,
     warn_of_unfinished,
 )
-from scalable.session.planned import Planned
+from scalable.session.planned import Planned, client_options
 from scalable.session.request import Request
 from scalable.spec import Diagnostic, Plan, ScalePlan
 
@@ -285,19 +285,14 @@ class ScalableSession(Planned):
     def _connect(self) -> ScalableClient:
         from scalable.client.client import ScalableClient
 
-        labels: dict[str, list[str]] = {}
-        for tag, component in self.spec.components.items():
-            for label in component.tags:
-                labels.setdefault(label, []).append(tag)
-        client = ScalableClient(
-            self.cluster,
-            tasks={task.name: task.component for task in self.spec.tasks.values()},
-            labels=labels,
-            tags=self.spec.tags,
-        )
+        client = ScalableClient(self.cluster, **client_options(self.spec))
         if self._attached is not None:
             client.listen()
         return client
+
+    def sync_code(self) -> list[str]:
+        """Let workers run the workflow's files as they are now; see the client's ``sync_code``."""
+        return self.client.sync_code()
 
     @property
     def client(self) -> ScalableClient:

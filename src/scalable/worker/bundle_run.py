@@ -53,7 +53,8 @@ class BundleRun:
     ) -> None:
         self.key: str = header["key"]
         self._client: str = header["client"]
-        self._functions = [function_or_error(*pair) for pair in header["functions"]]
+        code: str = header["code"]
+        self._functions = [function_or_error(d, data, code) for d, data in header["functions"]]
         self._indexes, self._rows = calls
         self._references = references
         self._timeout_s: float | None = header["timeout_s"]

@@ -48,6 +48,7 @@ def run_bundle(
     ----------
     header
         ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None;
+        ``code``: id of the code that the calls run;
         ``profile`` and ``record``: whether the client, or the records, want the measurements of
         each call; ``confirm``: whether to report the start to the scheduler, and wait for its
         answer, before the first call; ``process``: id of the process that prints the output of

@@ -8,6 +8,8 @@ from typing import Any
 import dask.sizeof
 
 from scalable.protocol.bundles import ERROR, KEPT, PICKLED
+from scalable.protocol.code import missing_module
+from scalable.protocol.importing import here
 from scalable.protocol.messages import LARGE, dump, dump_error, load_function
 
 _SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
@@ -83,17 +85,21 @@ class UnsentOutcomes:
         return dump((numbers, self._values, self._kinds, measured))
 
 
-def function_or_error(digest: bytes, data: bytes) -> Callable[..., Any]:
+def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
     """Load and return a function; if loading fails, return a function that raises the error."""
     try:
-        return load_function(digest, data)
+        return load_function(digest, data, code)
+    except ModuleNotFoundError as error:
+        importer = here()
+        where = "a worker" if importer is None else importer.name
+        problem: Exception = missing_module(error, "a call of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
 
-        def fail(*_: Any, **__: Any) -> None:
-            raise problem
+    def fail(*_: Any, **__: Any) -> None:
+        raise problem
 
-        return fail
+    return fail
 
 
 def _dump_failure(error: BaseException) -> bytes:

@@ -19,6 +19,7 @@ from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.worker.bundles import interrupt
+from scalable.worker.code import know_code_of
 from scalable.worker.slots import SlotLender
 
 
@@ -45,6 +46,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         usage = self._begin()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
+        await know_code_of(self, task)
         try:
             with context_meter.add_callback(usage.observe):
                 event = await super().execute(key, stimulus_id=stimulus_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 from distributed.core import Status
 
+from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig
 from scalable.worker.lifeline import remove_scratch
 from scalable.worker.process_worker import ProcessWorker
@@ -34,6 +35,7 @@ async def serve(config: WorkerConfig) -> bool:
     TimeoutError
         If the scheduler does not answer within 60 s.
     """
+    Importer(f"worker {config.name}").install()
     worker = ProcessWorker(
         config.scheduler,
         name=config.name,

@@ -28,6 +28,8 @@ ARGUMENTS = {
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),
+    Handler.CODE_TABLE: (("id",), {}),
+    Handler.SOURCES: ((["digest"],), {}),
 }
 
 

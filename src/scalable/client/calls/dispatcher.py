@@ -182,6 +182,7 @@ class Dispatcher:
         header = {
             "key": key,
             "client": self._line.client_id,
+            "code": self._line.code(),
             "functions": packed.functions,
             "timeout_s": options.timeout_s,
             "profile": pending.profile,

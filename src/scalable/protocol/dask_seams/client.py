@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
 from distributed.client import futures_of
 
@@ -72,6 +73,9 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
     declares(f"{_CLIENT}._reconnect", "self"),
     declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
     declares(f"{_CLIENT}._close", "self", "fast"),
+    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
+    mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
+    mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
     mentions(
         f"{_CLIENT}.__init__",
         "_handle_key_in_memory",
@@ -86,8 +90,9 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
 class ReportingClient(Client):
     """A client that calls a method when one of its Dask tasks ends; subclasses override methods.
 
-    Relies on the message handlers that the client registers in its constructor, and on the
-    coroutines behind ``cancel`` and ``close``.
+    Relies on the message handlers that the client registers in its constructor, on the coroutines
+    behind ``cancel`` and ``close``, on ``_graph_to_futures``, through which every graph is sent,
+    and on ``_scheduler_identity``.
     """
 
     def task_in_memory(self, key: Any) -> None:
@@ -109,6 +114,23 @@ class ReportingClient(Client):
     def before_close(self) -> None:
         """Prepare for the closing of the client, before Dask closes it."""
 
+    def annotations_of_graph(self) -> dict[str, Any]:
+        """Return the annotations of all tasks of the graph that is about to be sent."""
+        return {}
+
+    def explained(self, error: Any) -> Any:
+        """Return the error to show in place of a task's error."""
+        return error
+
+    @property
+    def scheduler_facts(self) -> Mapping[str, Any]:
+        """Facts that the scheduler has told about itself; empty before the connection."""
+        return dict(self._scheduler_identity)
+
+    def _graph_to_futures(self, *args: Any, **kwargs: Any) -> Any:
+        with annotate(**self.annotations_of_graph()):
+            return super()._graph_to_futures(*args, **kwargs)
+
     def _handle_key_in_memory(
         self,
         key: Any = None,
@@ -123,7 +145,9 @@ class ReportingClient(Client):
     ) -> None:
         super()._handle_task_erred(key, exception, traceback)
         if key in self.futures:
-            self.task_erred(key, self.futures[key].exception)
+            state = self.futures[key]
+            state.exception = self.explained(state.exception)
+            self.task_erred(key, state.exception)
 
     def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
         super()._handle_cancelled_keys(keys, *args, **kwargs)

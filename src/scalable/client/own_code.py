@@ -1,0 +1,167 @@
+"""The modules of the workflow that this process has loaded, in the versions that it has loaded."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scalable.protocol.bundles import PROCESS
+from scalable.protocol.code import (
+    CodeTable,
+    ModuleCode,
+    digest_of,
+    is_own,
+    own_search_path,
+    read_source,
+)
+from scalable.protocol.search_path import lasting
+
+logger = logging.getLogger("scalable.client")
+
+#: Seconds between two looks at the source files.
+LOOK_S = 2.0
+#: Largest number of bytes of sources that are sent. Beyond it, workers need the files.
+MOST_SOURCES = 1 << 24
+
+
+@dataclass
+class _Loaded:
+    """A module, as it was when it was first seen."""
+
+    spec: Any
+    stamp: tuple[int, int]
+    code: ModuleCode
+    source: bytes
+    told: bool = False
+
+
+class OwnCode:
+    """The versions of the workflow's modules in this process.
+
+    A module that is reloaded gets a new ``__spec__``; a module that is not reloaded keeps the
+    version that it had when it was first seen, whatever happens to its file.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, _Loaded] = {}
+        self._table: CodeTable | None = None
+        self._path: list[str] = []
+        self._modules = 0
+        self._looked_at = 0.0
+        self._lock = threading.Lock()
+
+    def table(self) -> CodeTable:
+        """Return the present table; the same object as long as nothing has changed."""
+        if self._table is None or self._has_changed():
+            with self._lock:
+                self._scan()
+        if time.monotonic() - self._looked_at > LOOK_S:
+            self._warn_of_edits()
+        assert self._table is not None
+        return self._table
+
+    def sources(self) -> dict[str, bytes]:
+        """Return digest -> source of all modules; empty if they are too large together."""
+        found = {loaded.code.digest: loaded.source for loaded in self._loaded.values()}
+        return found if sum(map(len, found.values())) <= MOST_SOURCES else {}
+
+    def read_again(self) -> list[str]:
+        """Take the files as they are now, and return the names of the modules that differ."""
+        with self._lock:
+            before = {name: loaded.code for name, loaded in self._loaded.items()}
+            self._loaded.clear()
+            self._scan()
+            return [
+                n for n, known in self._loaded.items() if before.get(n, known.code) != known.code
+            ]
+
+    def _has_changed(self) -> bool:
+        if len(sys.modules) != self._modules or sys.path != self._path:
+            return True
+        modules = sys.modules
+        return any(
+            getattr(modules.get(name), "__spec__", None) is not known.spec
+            for name, known in self._loaded.items()
+        )
+
+    def _scan(self) -> None:
+        self._modules, self._path = len(sys.modules), list(sys.path)
+        found = {}
+        for name, module in list(sys.modules.items()):
+            spec = _spec_of(module)
+            known = self._loaded.get(name)
+            if known is not None and known.spec is spec:
+                found[name] = known
+            elif spec is not None and (loaded := _loaded(name, spec)) is not None:
+                found[name] = loaded
+        self._loaded = found
+        codes = {name: loaded.code for name, loaded in found.items()}
+        path = own_search_path(entry or str(Path.cwd()) for entry in lasting(self._path))
+        if self._table is None or (codes, path) != (self._table.modules, self._table.search_path):
+            self._table = CodeTable(PROCESS, codes, path)
+            logger.debug("code %s: %d modules of the workflow", self._table.id, len(codes))
+
+    def _warn_of_edits(self) -> None:
+        """Say once of each module that its file is no longer what this process has loaded."""
+        self._looked_at = time.monotonic()
+        edited = []
+        for name, known in list(self._loaded.items()):
+            stamp = _stamp(known.code.path)
+            if known.told or stamp is None or stamp == known.stamp:
+                continue
+            known.stamp = stamp
+            if digest_of(read_source(known.code.path) or b"") != known.code.digest:
+                known.told = True
+                edited.append(name)
+        if edited:
+            logger.warning(
+                "%s changed since this process imported it: calls run the version that was "
+                "imported, on every worker; importlib.reload() or client.sync_code() changes that",
+                names_of(edited),
+            )
+
+
+def names_of(modules: Iterable[str]) -> str:
+    """Return the names of modules for a message; of many, the first ones."""
+    names = sorted(modules)
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"module {shown}" if len(names) == 1 else f"modules {shown}"
+
+
+def _spec_of(module: ModuleType) -> Any:
+    try:
+        return vars(module).get("__spec__")
+    except TypeError:  # anything may stand in sys.modules
+        return None
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+def _loaded(name: str, spec: Any) -> _Loaded | None:
+    path = getattr(spec, "origin", None)
+    if not isinstance(path, str) or not is_own(name, path):
+        return None
+    stamp, source = _stamp(path), read_source(path)
+    if stamp is None or source is None:
+        return None
+    is_package = getattr(spec, "submodule_search_locations", None) is not None
+    return _Loaded(
+        spec, stamp, ModuleCode(str(Path(path).absolute()), digest_of(source), is_package), source
+    )
+
+
+#: The modules of this process.
+own_code = OwnCode()

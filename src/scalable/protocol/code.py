@@ -1,0 +1,144 @@
+"""The code of a workflow: the modules that a call needs, and the version of each.
+
+A workflow's own modules are the imported modules whose source files are neither part of Python nor
+of an installed package. A *code id* stands for the versions that one process has loaded.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Self
+
+#: Packages that are never carried, also where they are used from their source directories.
+_ENGINE = frozenset({"scalable", "dask", "distributed"})
+_INSTALLED = ("site-packages", "dist-packages")
+_MAIN = ("__main__", "__mp_main__")
+
+
+@dataclass(frozen=True)
+class ModuleCode:
+    """One version of a module.
+
+    Attributes
+    ----------
+    path
+        Path of the source file.
+    digest
+        Digest of the source.
+    is_package
+        Whether the module is a package.
+    """
+
+    path: str
+    digest: str
+    is_package: bool = False
+
+
+@dataclass(frozen=True)
+class CodeTable:
+    """The modules that one process has loaded for its calls.
+
+    Attributes
+    ----------
+    process
+        Id of the process.
+    modules
+        Module name -> version.
+    search_path
+        Directories in which further modules are found.
+    """
+
+    process: str
+    modules: Mapping[str, ModuleCode] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Code id."""
+        hashed = blake2b(repr((self.process, self.search_path)).encode(), digest_size=8)
+        for name, module in sorted(self.modules.items()):
+            hashed.update(repr((name, module.digest)).encode())
+        return hashed.hexdigest()
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the table as plain values."""
+        modules = {n: [m.path, m.digest, m.is_package] for n, m in self.modules.items()}
+        return {
+            "process": self.process,
+            "modules": modules,
+            "search_path": list(self.search_path),
+        }
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Return the table that :meth:`to_message` wrote."""
+        modules = {name: ModuleCode(*values) for name, values in message["modules"].items()}
+        return cls(message["process"], modules, tuple(message["search_path"]))
+
+
+def digest_of(source: bytes) -> str:
+    """Return the digest of a module's source."""
+    return blake2b(source, digest_size=8).hexdigest()
+
+
+def read_source(path: str) -> bytes | None:
+    """Return a source file's content, or None if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return None
+
+
+@cache
+def _directories_of_python() -> tuple[Path, ...]:
+    paths = sysconfig.get_paths()
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    return tuple({Path(paths[name]).resolve() for name in names})
+
+
+@cache
+def is_installed(path: str) -> bool:
+    """Return whether a path is part of Python or of an installed package."""
+    real = Path(path).resolve()
+    return any(real.is_relative_to(place) for place in _directories_of_python()) or any(
+        part in _INSTALLED for part in (*Path(path).parts, *real.parts)
+    )
+
+
+def is_own(name: str, path: str | None) -> bool:
+    """Return whether a module belongs to the workflow, given its name and its source file."""
+    if not path or not path.endswith(".py") or name in _MAIN:
+        return False
+    return name.partition(".")[0] not in _ENGINE and not is_installed(path)
+
+
+def own_search_path(entries: Iterable[str]) -> tuple[str, ...]:
+    """Return the entries of a search path that belong to the workflow."""
+    return tuple(entry for entry in entries if Path(entry).is_dir() and not is_installed(entry))
+
+
+def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleNotFoundError:
+    """Return the error for a call that needs a module which its process does not have.
+
+    Parameters
+    ----------
+    error
+        Error of the import.
+    call
+        Description of the call.
+    where
+        Name of the process that lacks the module.
+    """
+    top = (error.name or "").partition(".")[0] or "it"
+    return ModuleNotFoundError(
+        f"No module named {error.name!r} on {where}, where {call} needs it. Install {top} "
+        "in the Python environment of the workers (in the image, if the component has one). "
+        "Modules of the workflow need no installation, if this process has imported them or "
+        "finds them on sys.path.",
+        name=error.name,
+    )

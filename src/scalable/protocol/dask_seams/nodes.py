@@ -1,0 +1,133 @@
+"""Seams (dependences on Dask internals) of the nodes of graphs on their way to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dask._task_spec import GraphNode
+from dask.utils import funcname, key_split
+from distributed import Scheduler
+from distributed.protocol.pickle import dumps, loads
+from distributed.protocol.serialize import ToPickle
+from distributed.scheduler import TaskState
+
+from scalable.protocol.code import missing_module
+from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, mentions
+from scalable.protocol.importing import here
+from scalable.protocol.operations import CODE_ANNOTATION
+
+seams = Seams("scheduler that carries code")
+
+_SCHEDULER = "distributed.scheduler:Scheduler"
+_STATE = "distributed.scheduler:SchedulerState"
+
+
+@seams.relies_on(
+    has("dask._task_spec:GraphNode", "key", "_dependencies", "is_coro", "dependencies"),
+    mentions("distributed.worker:Worker.execute", "run_spec", "is_coro", "_run_task"),
+    accepts("distributed.protocol.pickle:dumps", 1, "buffer_callback"),
+    accepts("distributed.protocol.pickle:loads", 1, "buffers"),
+)
+class CarriedNode(GraphNode):
+    """A node of a graph that a worker unpickles when the call begins.
+
+    Dask's own nodes are unpickled while the worker reads the message: a module that cannot be
+    imported would end the worker, and modules could not be loaded anew before.
+
+    Relies on ``GraphNode``, and on what a worker reads of a node: ``is_coro``, and its call.
+
+    Parameters
+    ----------
+    node
+        The node.
+    code
+        Code id of the client that sent the graph, or "".
+    """
+
+    __slots__ = ("_buffers", "_carries_coroutine", "_data", "_node", "code", "shown")
+
+    def __init__(self, node: Any, code: str) -> None:
+        self.key = node.key
+        self._dependencies = node.dependencies
+        self._node = node
+        self._data = b""
+        self._buffers: tuple[Any, ...] = ()
+        self._carries_coroutine = bool(node.is_coro)
+        self.code = code
+        self.shown = str(funcname(node.func)) if hasattr(node, "func") else key_split(node.key)
+
+    @property
+    def is_coro(self) -> bool:
+        """Whether the call is a coroutine function, which runs in the worker's event loop."""
+        return self._carries_coroutine
+
+    def __call__(self, values: Any = ()) -> Any:
+        """Run the node."""
+        return self._loaded()(values)
+
+    def _loaded(self) -> Any:
+        if self._node is not None:  # the worker is in the scheduler's process
+            return self._node
+        importer = here()
+        if importer is not None:
+            importer.use(self.code)
+        try:
+            return loads(self._data, buffers=self._buffers)
+        except ModuleNotFoundError as error:
+            where = "a worker" if importer is None else importer.name
+            raise missing_module(error, f"call {self.shown!r}", where) from error
+
+    def __repr__(self) -> str:
+        return f"<Task {self.key!r} {self.shown}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data, buffers = self._data, list(self._buffers)
+        if self._node is not None:
+            data = dumps(self._node, buffer_callback=buffers.append)
+        state = (self.key, self._dependencies, self._carries_coroutine, self.code, self.shown)
+        return _arrived, (state, data, buffers)
+
+
+def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> CarriedNode:
+    node: CarriedNode = object.__new__(CarriedNode)
+    node._node, node._data, node._buffers = None, data, tuple(buffers)  # noqa: SLF001
+    node.key, node._dependencies, node._carries_coroutine, node.code, node.shown = state  # noqa: SLF001
+    return node
+
+
+@seams.relies_on(
+    declares(f"{_STATE}._task_to_msg", "self", "ts"),
+    mentions(f"{_STATE}._task_to_msg", "run_spec", "ToPickle"),
+    mentions(f"{_SCHEDULER}.update_graph", "deserialize"),
+    accepts(
+        f"{_SCHEDULER}.update_graph",
+        1,
+        *("client", "expr_ser", "keys", "span_metadata", "internal_priority", "submitting_task"),
+        "annotations",
+    ),
+    has("distributed.scheduler:TaskState", "run_spec", "annotations"),
+)
+class CarryingScheduler(Scheduler):
+    """A scheduler whose workers unpickle calls when they run them.
+
+    Relies on ``SchedulerState._task_to_msg``, which makes the message about a task, and on
+    ``Scheduler.update_graph``, which unpickles a graph before it first awaits.
+    """
+
+    def before_graph(self, code: str) -> None:
+        """Prepare for unpickling a graph of a client with this code id."""
+
+    async def update_graph(
+        self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Take a graph from a client, after its modules are at hand."""
+        self.before_graph(str((annotations or {}).get(CODE_ANNOTATION, "")))
+        await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
+
+    def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:
+        message = super()._task_to_msg(ts)
+        code = str((ts.annotations or {}).get(CODE_ANNOTATION, ""))
+        if ts.run_spec is not None:
+            message["run_spec"] = ToPickle(CarriedNode(ts.run_spec, code))
+        return message

@@ -1,0 +1,215 @@
+"""Import of a workflow's modules in the versions that a client has loaded.
+
+Workers and schedulers that are processes of their own install an :class:`Importer`. A process of
+the user has none: the modules there are the user's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import cache_from_source, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from scalable.protocol.code import CodeTable, digest_of, is_own, read_source
+
+logger = logging.getLogger("scalable.protocol")
+
+#: Number of versions of the workflow's modules that stay loaded.
+VERSIONS_KEPT = 4
+#: Seconds by which a compiled file has to be younger than its source to be sure to match it: its
+#: header gives the time of the source in whole seconds.
+_SURE_S = 2.0
+
+_here: list[Importer] = []
+
+
+def here() -> Importer | None:
+    """Return the importer of this process; None in a process of the user."""
+    return _here[0] if _here else None
+
+
+class _Loader(SourceFileLoader):
+    """Loads one version of a module, and tells the importer which.
+
+    Parameters
+    ----------
+    name, path
+        Name and source file of the module.
+    importer
+        Importer to tell.
+    source
+        Source to use in place of the file's content; None to read the file.
+    """
+
+    def __init__(self, name: str, path: str, importer: Importer, source: bytes | None) -> None:
+        super().__init__(name, path)
+        self._importer, self._source = importer, source
+
+    def get_data(self, path: str) -> bytes:
+        if path == self.path and self._source is not None:
+            return self._source
+        return super().get_data(path)
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        stats = super().path_stats(path)
+        if self._source is not None or not _is_surely_compiled_from(path, stats["mtime"]):
+            raise OSError("the source has to be compiled")
+        return stats
+
+    def exec_module(self, module: ModuleType) -> None:
+        source = self._source if self._source is not None else read_source(self.path)
+        self._importer.loaded[self.name] = digest_of(source or b"")
+        super().exec_module(module)
+
+
+def _is_surely_compiled_from(source: str, modified: float) -> bool:
+    try:
+        compiled = Path(cache_from_source(source)).stat().st_mtime
+    except (OSError, NotImplementedError):
+        return True  # a compiled file is written now
+    return compiled - modified > _SURE_S
+
+
+class Importer(MetaPathFinder):
+    """Finds the workflow's modules in the version that the running call needs.
+
+    Parameters
+    ----------
+    name
+        Name of this process in messages.
+
+    Attributes
+    ----------
+    name
+        As above.
+    current
+        Code id that imports follow now; empty before the first call.
+    loaded
+        Module name -> digest of the source that was loaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.current = ""
+        self.loaded: dict[str, str] = {}
+        self._tables: dict[str, CodeTable] = {}
+        self._sources: dict[str, bytes] = {}
+        self._kept: dict[str, tuple[dict[str, ModuleType], dict[str, str]]] = {}
+        self._lock = threading.RLock()
+
+    def install(self) -> None:
+        """Follow this importer in this process from now on."""
+        _here[:] = [self]
+        sys.meta_path.insert(0, self)
+
+    # What is known ------------------------------------------------------------------------------
+
+    def knows(self, code: str) -> bool:
+        """Return whether the table with a code id was added; the empty id is always known."""
+        return not code or code in self._tables
+
+    def missing_sources(self, table: CodeTable) -> list[str]:
+        """Return the digests of the sources that this machine's files do not have."""
+        wanted = {m.digest: m.path for m in table.modules.values()}
+        return [
+            digest
+            for digest, path in wanted.items()
+            if digest not in self._sources and digest_of(read_source(path) or b"") != digest
+        ]
+
+    def add(self, table: CodeTable, sources: Mapping[str, bytes]) -> None:
+        """Add a table, and sources by their digests."""
+        with self._lock:
+            self._tables[table.id] = table
+            self._sources.update(sources)
+
+    # Imports ------------------------------------------------------------------------------------
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of the workflow; None for other modules."""
+        table = self._tables.get(self.current)
+        known = None if table is None else table.modules.get(fullname)
+        if known is not None:
+            on_disk = digest_of(read_source(known.path) or b"") == known.digest
+            source = None if on_disk else self._sources.get(known.digest)
+            if on_disk or source is not None:
+                places = [str(Path(known.path).parent)] if known.is_package else None
+                return spec_from_file_location(
+                    fullname,
+                    known.path,
+                    loader=_Loader(fullname, known.path, self, source),
+                    submodule_search_locations=places,
+                )
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            origin = spec.origin or ""
+            if is_own(fullname, origin):
+                spec.loader = _Loader(fullname, origin, self, None)
+        return spec
+
+    def use(self, code: str) -> None:
+        """Follow the versions of a code id, and unload the workflow's modules if they differ.
+
+        Calls that run keep the modules that they have. An unknown id changes nothing.
+        """
+        if code == self.current or not code:
+            return
+        with self._lock:
+            table = self._tables.get(code)
+            if code == self.current or table is None:
+                return
+            differing = self._differing(table)
+            if differing:
+                logger.info("modules are loaded anew: %s", ", ".join(sorted(differing)))
+                self._unload(table)
+            self.current = code
+            sys.path.extend(entry for entry in table.search_path if entry not in sys.path)
+            importlib.invalidate_caches()
+
+    def _differing(self, table: CodeTable) -> list[str]:
+        """Return the loaded modules whose version is not the one that a table names."""
+        found = [
+            name
+            for name, module in table.modules.items()
+            if name in sys.modules and self._version(name) != module.digest
+        ]
+        # Modules that only calls import: the files are the only version there is.
+        for name in list(self.loaded):
+            path = getattr(sys.modules.get(name), "__file__", None)
+            if name not in table.modules and path:
+                source = read_source(path)
+                if source is not None and digest_of(source) != self.loaded[name]:
+                    found.append(name)
+        return found
+
+    def _version(self, name: str) -> str:
+        """Return the digest of a loaded module; of its file if another finder has loaded it."""
+        if name not in self.loaded:
+            path = getattr(sys.modules[name], "__file__", None) or ""
+            self.loaded[name] = digest_of(read_source(path) or b"")
+        return self.loaded[name]
+
+    def _unload(self, table: CodeTable) -> None:
+        """Remove the workflow's modules, and restore those that the table had loaded before."""
+        names = {*table.modules, *self.loaded}
+        modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+        self._kept[self.current] = modules, self.loaded
+        while len(self._kept) > VERSIONS_KEPT:
+            del self._kept[next(iter(self._kept))]
+        modules, self.loaded = self._kept.pop(table.id, ({}, {}))
+        sys.modules.update(modules)
+
+
+def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the sources with these digests, as far as they are known."""
+    return {digest: sources[digest] for digest in digests if digest in sources}

@@ -1,0 +1,221 @@
+"""Calls run the modules that their client has loaded, and a missing module harms no worker."""
+
+import importlib
+import logging
+import os
+import subprocess
+import sys
+
+import dask
+import pytest
+
+from scalable import ScalableSession
+
+MANIFEST = """
+version: 1
+project: {name: code}
+targets:
+  local: {provider: local, processes: true}
+components:
+  crops: {cpus: 1, workers: {minimum: 1, maximum: 3}}
+"""
+
+
+@pytest.fixture(scope="module")
+def session(running_session):
+    with running_session(MANIFEST, 1) as session:
+        yield session
+
+
+@pytest.fixture
+def client(session):
+    return session.client
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch, request):
+    """Return a function that writes, and imports or reloads, a module of the test's own."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"model_of_{request.node.name.partition('[')[0][:40]}"
+
+    def write(text, *, load=True):
+        (tmp_path / f"{name}.py").write_text(text)
+        if not load:
+            return None
+        # The compiled file of a second ago would do for a text of the same length.
+        sys.dont_write_bytecode, kept = True, sys.dont_write_bytecode
+        try:
+            importlib.invalidate_caches()
+            if name in sys.modules:
+                return importlib.reload(sys.modules[name])
+            return importlib.import_module(name)
+        finally:
+            sys.dont_write_bytecode = kept
+
+    yield write
+    sys.modules.pop(name, None)
+
+
+def in_each_way(client, function):
+    """Run a function as a call, as the call of an executor, in a graph, and as a delayed call."""
+    with client.pool(tag="crops") as pool:
+        return [
+            client.submit(function, tag="crops").result(timeout=60),
+            pool.submit(function).result(timeout=60),
+            client.get({"a": (function,)}, "a", tag="crops"),
+            dask.delayed(function, pure=False)().compute(),
+        ]
+
+
+def test_a_module_that_is_reloaded_is_loaded_anew_by_workers_and_told_once(client, module, caplog):
+    one = module("def answer():\n    return 1\n")
+    assert in_each_way(client, one.answer) == [1, 1, 1, 1]
+    with caplog.at_level(logging.WARNING, "scalable.client"):
+        two = module("def answer():\n    return 2\n")
+        assert in_each_way(client, two.answer) == [2, 2, 2, 2]
+    told = [r.getMessage() for r in caplog.records if "another version" in r.getMessage()]
+    assert len(told) == 1
+    assert one.__name__ in told[0]
+
+
+def test_a_module_that_others_import_is_loaded_anew_with_them(client, module, tmp_path):
+    (tmp_path / "model_user_of_part.py").write_text(
+        "from model_part import part\ndef whole():\n    return part() + 1\n"
+    )
+    (tmp_path / "model_part.py").write_text("def part():\n    return 10\n")
+    module("", load=False)
+    importlib.invalidate_caches()
+    import model_part
+    import model_user_of_part
+
+    try:
+        assert client.submit(model_user_of_part.whole, tag="crops").result(timeout=60) == 11
+        (tmp_path / "model_part.py").write_text("def part():\n    return 2000\n")
+        importlib.reload(model_part)
+        importlib.reload(model_user_of_part)
+        assert client.submit(model_user_of_part.whole, tag="crops").result(timeout=60) == 2001
+    finally:
+        del sys.modules["model_part"], sys.modules["model_user_of_part"]
+
+
+def test_an_edit_without_a_reload_is_told_and_workers_that_start_later_run_the_same(
+    session, client, module, caplog, eventually
+):
+    one = module("def answer():\n    return 1\n")
+    assert client.submit(one.answer, tag="crops").result(timeout=60) == 1
+    module("def answer():\n    return 22\n", load=False)
+    session.scale("crops", 2)
+    client.wait_for_workers(2, timeout=60)
+    with caplog.at_level(logging.WARNING, "scalable.client"):
+        workers = list(client.scheduler_info(n_workers=-1)["workers"])
+        found = [client.submit(one.answer, workers=[w], pure=False).result(60) for w in workers]
+        assert found == [1, 1]
+        eventually(
+            lambda: (
+                client.submit(one.answer, tag="crops").result(60) == 1
+                and "changed since this process imported it" in caplog.text
+            )
+        )
+    assert client.sync_code() == [one.__name__]
+    found = [client.submit(one.answer, workers=[w], pure=False).result(60) for w in workers]
+    assert found == [22, 22]
+    session.scale("crops", 1)
+
+
+def test_a_directory_that_is_added_to_the_path_later_reaches_workers(client, module):
+    # The directory of the module was added after the workers had started.
+    found = module("class Point:\n    def __init__(self, x):\n        self.x = x\n")
+    assert client.submit(getattr, found.Point(3), "x", tag="crops").result(timeout=60) == 3
+
+
+def test_a_call_makes_calls_of_the_same_version(client, module):
+    text = (
+        "from distributed import get_client\n"
+        "def inner():\n    return {0}\n"
+        "def outer():\n    return get_client().submit(inner, tag='crops').result() + {0}\n"
+    )
+    assert client.submit(module(text.format(1)).outer, tag="crops").result(timeout=60) == 2
+    assert client.submit(module(text.format(5)).outer, tag="crops").result(timeout=60) == 10
+
+
+def by_value(function):
+    return function()
+
+
+@pytest.fixture
+def uninstalled(tmp_path, monkeypatch):
+    """A module of an installed package that workers do not have."""
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "only_here.py").write_text("def answer():\n    return 1\nclass Thing:\n    pass\n")
+    monkeypatch.syspath_prepend(str(place))
+    yield importlib.import_module("only_here")
+    del sys.modules["only_here"]
+
+
+def test_a_module_that_workers_do_not_have_is_named_and_harms_no_worker(client, uninstalled):
+    workers = set(client.scheduler_info(n_workers=-1)["workers"])
+    with client.pool(tag="crops") as pool:
+        calls = {
+            "submit": lambda: client.submit(uninstalled.answer, tag="crops").result(60),
+            "argument": lambda: client.submit(str, uninstalled.Thing(), tag="crops").result(60),
+            "map": lambda: client.gather(client.map(by_value, [uninstalled.answer], tag="crops")),
+            "executor": lambda: pool.submit(uninstalled.answer).result(60),
+            "delayed": lambda: dask.delayed(uninstalled.answer, pure=False)().compute(),
+        }
+        for way, call in calls.items():
+            with pytest.raises(ModuleNotFoundError, match="No module named 'only_here'") as caught:
+                call()
+            assert "Install only_here in the Python environment" in str(caught.value), way
+    assert set(client.scheduler_info(n_workers=-1)["workers"]) == workers
+
+
+def test_threads_run_a_reloaded_module_too(module):
+    one = module("def answer():\n    return 1\n")
+    with ScalableSession.local({"crops": 1}) as client:
+        assert in_each_way(client, one.answer) == [1, 1, 1, 1]
+        assert in_each_way(client, module("def answer():\n    return 2\n").answer) == [2, 2, 2, 2]
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[2])
+import scalable
+import script_model
+client = scalable.connect(sys.argv[1])
+print(client.submit(script_model.answer, tag="crops").result(timeout=60))
+import script_only_calls_import
+def lazily():
+    import script_lazy
+    return script_lazy.answer()
+with client.pool(tag="crops") as pool:
+    print(pool.submit(lazily).result(timeout=60))
+client.close()
+"""
+
+
+def test_a_script_on_a_detached_cluster_runs_its_own_modules(tmp_path, monkeypatch):
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    monkeypatch.chdir(tmp_path)
+    session = ScalableSession.from_yaml()
+    session.start(detach=True, name="code")
+    try:
+        shown = []
+        for answer in (1, 2):
+            place = tmp_path / str(answer)  # another directory, the same names
+            place.mkdir()
+            (place / "script_only_calls_import.py").write_text("")
+            (place / "script_model.py").write_text(f"def answer():\n    return {answer}\n")
+            lazy = place if answer == 1 else tmp_path / "1"
+            (lazy / "script_lazy.py").write_text(f"def answer():\n    return {answer}\n")
+            command = [sys.executable, "-c", SCRIPT, "code", str(place)]
+            environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            shown.append(done.stdout.split())
+        assert shown == [["1", "1"], ["2", "2"]]
+        assert "another version of module script_model" in done.stderr
+    finally:
+        session.delete()
