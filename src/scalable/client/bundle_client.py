@@ -7,6 +7,7 @@ worker. A call that waits for other calls lends its slot to them.
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import Any
 
 from scalable.client.own_code import names_of, own_code
@@ -18,10 +19,11 @@ from scalable.protocol.dask_seams.client import (
     is_wait,
     seams,
     send_to_scheduler,
+    waits_for_ended,
 )
 from scalable.protocol.handlers import Handler
 from scalable.protocol.importing import here
-from scalable.protocol.lending import in_call, slot_lent, sync_in_call
+from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
 from scalable.protocol.operations import BUNDLES, CODE, CODE_ANNOTATION
 from scalable.scheduler.bundle_relay import BundleRelay
 
@@ -63,10 +65,24 @@ class BundleClient(ReportingClient):
         if not is_wait(func) or self.asynchronous or not in_call():
             return super().sync(func, *args, **kwargs)
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
-        with slot_lent():
+        ended = waits_for_ended(func)
+        if ended:
+            self._line.made_calls()  # if the result is lost, the wait may be long
+            take_lent_slot_back()
+        with nullcontext() if ended else slot_lent():
             if any(options.values()):
                 return super().sync(func, *args, **options, **kwargs)
-            return sync_in_call(self.loop, func, *args, **kwargs)
+            return wait_in_call(self.loop, func, *args, **kwargs)
+
+    def serve_calls_of(self, lender: Lender) -> None:
+        """Mark the client as one that only the calls of one worker use.
+
+        Parameters
+        ----------
+        lender
+            Lender of the worker's slots.
+        """
+        self._line.lender = lender
 
     def _follow_slots(self) -> None:
         """Ask the scheduler to report the slots of each tag, now and after each change."""

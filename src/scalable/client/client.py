@@ -27,7 +27,6 @@ from scalable.client.routing import ONE_SLOT, Routing
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.handlers import Handler
-from scalable.protocol.lending import made_calls
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, WAITING_TOPIC
 
@@ -127,7 +126,7 @@ class ScalableClient(BundleClient):
             name = task or funcname(func)
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
         self._run_failed_again([key])
-        made_calls()
+        self._line.made_calls()
         with notes(key):
             return super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
 
@@ -160,7 +159,7 @@ class ScalableClient(BundleClient):
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = tag is None if pure is None else pure
         key = task if key is None else key
-        made_calls()
+        self._line.made_calls()
         with notes(key or funcname(func)):
             futures = super().map(func, *iterables, key=key, pure=pure, **route, **kwargs)
         failed = [f for f in futures if f.status == "error"]
@@ -231,7 +230,7 @@ class ScalableClient(BundleClient):
             When the graph has a cycle, a name is unknown or stands twice in ``keys``, or no pool
             has one of the tags. No node has been started then.
         """
-        made_calls()
+        self._line.made_calls()
         resources = options.pop("resources", None)
         if not is_raw(dsk):
             if tags:

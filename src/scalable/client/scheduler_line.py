@@ -18,6 +18,7 @@ from distributed.utils import in_async_call
 
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler
+from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -86,6 +87,8 @@ class SchedulerLine:
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
         self._followers: dict[str, BundleFollower] = {}
+        #: Lender of the worker whose calls alone use the client; None for other clients.
+        self.lender: Lender | None = None
 
     def handlers(self) -> dict[str, Callable[..., None]]:
         """Return the handlers of the messages from the scheduler, by operation."""
@@ -123,6 +126,10 @@ class SchedulerLine:
     def code(self) -> str:
         """Return the id of the code that calls run, or "" (:mod:`scalable.protocol.code`)."""
         return self._code()
+
+    def made_calls(self) -> None:
+        """Record that the call in this thread, if there is one, has made other calls."""
+        made_calls(self.lender)
 
     # Slots and backlog --------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -24,21 +23,24 @@ class CallInterrupted(BaseException):
     """Raised in a call that was cancelled or ran longer than its time limit."""
 
 
-class _Lender(Protocol):
+class Lender(Protocol):
     """Object that lends the slots of one worker; its methods run in the worker's event loop."""
 
     @property
     def loop(self) -> Any:
         """Event loop of the worker."""
 
-    def lend(self, key: Any, seconds: float) -> None:
-        """Lend the slot of a waiting call that has run for ``seconds`` so far."""
+    def lends(self, key: Any) -> bool:
+        """Return whether a call waits, and its slot is lent or offered; for any thread."""
 
-    def lend_later(self, key: Any, since: float) -> None:
-        """Lend the slot of a call that has made other calls, if the call still runs after a while.
+    def lend(self, key: Any) -> None:
+        """Lend the slot of a call that waits."""
 
-        ``since`` is the start of the call, in seconds since 1970.
-        """
+    def watch(self, key: Any) -> None:
+        """Watch a call that has made other calls: it may wait for them unseen."""
+
+    def watch_all(self) -> None:
+        """Watch all running calls: one of them has made calls in a thread of its own."""
 
     async def take_back(self, key: Any) -> None:
         """Wait until a call that has lent its slot has a slot again."""
@@ -51,8 +53,8 @@ def slot_lent() -> Iterator[None]:
     if here is None:
         yield
         return
-    lender, key, since = here
-    lender.loop.add_callback(lender.lend, key, time.time() - since)
+    lender, key = here
+    lender.loop.add_callback(lender.lend, key)
     try:
         yield
     except CallInterrupted:
@@ -67,17 +69,24 @@ def take_slot_back() -> None:
     """Wait until the call in this thread has a slot again, if its slot was lent."""
     here = _current_call()
     if here is not None:
-        lender, key, _ = here
-        asyncio.run_coroutine_threadsafe(lender.take_back(key), lender.loop.asyncio_loop).result()
+        lender, key = here
+        wait_in_call(lender.loop, lender.take_back, key)
 
 
-def sync_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def take_lent_slot_back() -> None:
+    """Do as :func:`take_slot_back`, and ask the event loop only if the slot is lent."""
+    here = _current_call()
+    if here is not None and here[0].lends(here[1]):
+        take_slot_back()
+
+
+def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a coroutine and wait for it, like Dask's ``sync``, but let an interrupt end the wait.
 
     Parameters
     ----------
     loop
-        Event loop of the client.
+        Event loop in which the coroutine runs.
     func, *args, **kwargs
         Coroutine function and its arguments.
     """
@@ -100,26 +109,31 @@ def in_call() -> bool:
     return _current_call() is not None
 
 
-def made_calls() -> None:
-    """Record that the call in this thread has made other calls.
+def made_calls(owner: Lender | None) -> None:
+    """Record that a call has made other calls; it may wait for them unseen.
 
-    The call may wait for the other calls in ways that this package does not notice.
+    Parameters
+    ----------
+    owner
+        Lender of the worker whose calls alone use the client; None for other clients. Calls that
+        are made outside a call with such a client come from a thread that a call has started.
     """
     here = _current_call()
     if here is not None:
-        lender, key, since = here
-        lender.loop.add_callback(lender.lend_later, key, since)
+        lender, key = here
+        lender.loop.add_callback(lender.watch, key)
+    elif owner is not None:
+        owner.loop.add_callback(owner.watch_all)
 
 
-def _current_call() -> tuple[_Lender, Any, float] | None:
-    """Return the worker's lender, and the key and start of the call in this thread.
+def _current_call() -> tuple[Lender, Any] | None:
+    """Return the worker's lender, and the key of the call in this thread.
 
-    The start is in seconds since 1970. Return None outside a call, and if the worker lends no
-    slots.
+    Return None outside a call, and if the worker lends no slots.
     """
     here = current_call()
     if here is None:
         return None
-    worker, key, start = here
+    worker, key = here
     lender = getattr(worker, "slot_lender", None)
-    return None if lender is None else (lender, key, start)
+    return None if lender is None else (lender, key)

@@ -36,7 +36,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.slot_lender = SlotLender(self)
+        self.slot_lender = SlotLender(self, self._used_memory)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
@@ -69,6 +69,11 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
     def peak_memory(self) -> int | None:
         """Return the peak memory in bytes since the running call began; None if it is unknown."""
         return None
+
+    def _used_memory(self) -> float:
+        """Return the share of the memory limit that the process uses; 0 if there is no limit."""
+        limit = self.memory_manager.memory_limit
+        return self.monitor.get_process_memory() / limit if limit else 0.0
 
     def _get_client(self, timeout: float | None = None) -> Client:
         """Return the client with which calls submit nested calls; this client routes by tag."""

@@ -19,7 +19,7 @@ from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
 from scalable.client.calls.uploads import Uploads
 from scalable.client.scheduler_line import SchedulerLine
-from scalable.protocol.lending import made_calls, slot_lent
+from scalable.protocol.lending import slot_lent
 
 logger = logging.getLogger("scalable.client")
 
@@ -185,7 +185,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
 
     def _begin(self, future: CallFuture) -> None:
         """Put a call whose arguments are complete into the backlog."""
-        made_calls()
+        self._line.made_calls()
         self._single.add(future)
         self._dispatcher.wake()
 
@@ -212,7 +212,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
 
     def _offer(self, many: MappedCalls) -> None:
         if len(many):
-            made_calls()
+            self._line.made_calls()
             self._many.add(many)
             self._dispatcher.offer(many)
 

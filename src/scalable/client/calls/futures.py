@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any
 
-from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
+from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
 
 #: Measurements of a call: name and tag, name of the worker, transfer time of the arguments in
@@ -86,6 +86,8 @@ class CallFuture(Future[Any]):
         if self._state not in _OVER:
             with slot_lent():
                 self._wait_long(timeout)
+        else:
+            take_lent_slot_back()
         if self._state != FINISHED:
             raise CancelledError
 

@@ -35,6 +35,16 @@ def is_wait(coroutine: Callable[..., Any]) -> bool:
     return getattr(coroutine, "__name__", "") in _WAITS
 
 
+@seams.relies_on(*seams.facts["is_wait"])
+def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
+    """Return whether a wait (see :func:`is_wait`) is for a single call that has ended.
+
+    Relies on ``Future.result`` and others to pass a method of the future.
+    """
+    future = getattr(coroutine, "__self__", None)
+    return isinstance(future, Future) and bool(future.done())
+
+
 @seams.relies_on(
     mentions(f"{_CLIENT}.__init__", "_stream_handlers"),
     mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
+from distributed.threadpoolexecutor import secede as secede_thread
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
 
@@ -17,19 +18,18 @@ seams = Seams("worker")
 _WORKER = "distributed.worker:Worker"
 _STATE = "distributed.worker_state_machine:WorkerState"
 _WAITING = frozenset({"waiting", "ready", "constrained"})
-_RUNNING = frozenset({"executing", "long-running"})
 
 
 # The call of a thread -----------------------------------------------------------------------------
 
 
 @seams.relies_on(
-    mentions("distributed.worker:secede", "thread_state", "key", "start_time"),
-    mentions("distributed.worker:_run_task", "set_thread_state", "start_time", "key"),
+    mentions("distributed.worker:secede", "thread_state", "key"),
+    mentions("distributed.worker:_run_task", "set_thread_state", "key"),
     accepts("distributed.worker:get_worker", 0),
 )
-def current_call() -> tuple[Worker, Any, float] | None:
-    """Return the worker, the key and the start (seconds since 1970) of the call in this thread.
+def current_call() -> tuple[Worker, Any] | None:
+    """Return the worker and the key of the call in this thread.
 
     None outside a call. Relies on ``distributed.worker.thread_state``.
     """
@@ -37,7 +37,7 @@ def current_call() -> tuple[Worker, Any, float] | None:
     if key is None:
         return None
     try:
-        return get_worker(), key, thread_state.start_time
+        return get_worker(), key
     except ValueError:
         return None
 
@@ -59,6 +59,24 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
         if thread is not None:
             act(thread)
         return thread
+
+
+@seams.relies_on(*seams.facts["act_on_thread_of"])
+def cpu_seconds(worker: Worker, key: Any) -> float | None:
+    """Return the CPU seconds of the thread that runs a task; None if they are unknown.
+
+    Relies on ``Worker.active_threads`` and its lock, see :func:`act_on_thread_of`: the clock of a
+    thread that has ended must not be read.
+    """
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return None
+    seconds: list[float] = []
+
+    def read(thread: int) -> None:
+        seconds.append(time.clock_gettime(time.pthread_getcpuclockid(thread)))
+
+    act_on_thread_of(worker, key, read)
+    return seconds[0] if seconds else None
 
 
 @seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
@@ -102,13 +120,42 @@ def is_waiting(worker: Worker, key: Any) -> bool:
     return task is not None and task.state in _WAITING
 
 
-@seams.relies_on(*seams.facts["task_of"])
-def is_running(task: TaskState) -> bool:
-    """Return whether a task runs, even if it no longer counts against the worker's threads.
+@seams.relies_on(
+    mentions(f"{_STATE}.__init__", "executing", "long_running"),
+    mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
+)
+def running_tasks(worker: Worker) -> list[TaskState]:
+    """Return the tasks that run on a worker, also those that no longer count against its threads.
 
-    Relies on the names of task states.
+    Tasks that were cancelled while they ran are included until they end. Relies on
+    ``WorkerState.executing`` and ``WorkerState.long_running``.
     """
-    return task.state in _RUNNING
+    return [*worker.state.executing, *worker.state.long_running]
+
+
+@seams.relies_on(*seams.facts["running_tasks"])
+def is_running(worker: Worker, task: TaskState) -> bool:
+    """Return whether a task runs, even if it was cancelled or does not count against the threads.
+
+    Relies on ``WorkerState.executing`` and ``WorkerState.long_running``.
+    """
+    return task in worker.state.executing or task in worker.state.long_running
+
+
+@seams.relies_on(
+    mentions(f"{_STATE}._next_ready_task", "ready", "constrained", "peek", "priority"),
+    mentions("distributed.scheduler:Scheduler._set_priorities", "generation"),
+    has("distributed.worker_state_machine:TaskState", "priority"),
+)
+def nested_call_is_next(worker: Worker) -> bool:
+    """Return whether a call that another call has made is the next to begin on a worker.
+
+    Relies on the heaps ``WorkerState.ready`` and ``WorkerState.constrained``, and on priorities:
+    the second number counts the graphs of clients from 1, and is negative for calls of calls.
+    """
+    heaps = (worker.state.ready, worker.state.constrained)
+    tasks = [heap.peek() for heap in heaps if heap]
+    return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
 
 
 @seams.relies_on(
@@ -196,6 +243,25 @@ def add_threads(worker: Worker, threads: int) -> None:
 
 
 @seams.relies_on(
+    *seams.facts["add_threads"],
+    mentions("distributed.threadpoolexecutor:_worker", "proceed"),
+    mentions("distributed.threadpoolexecutor:secede", "proceed", "_threads", "remove"),
+    accepts("distributed.threadpoolexecutor:secede", 0, "adjust"),
+)
+def end_idle_threads(worker: Worker) -> None:
+    """End as many idle threads of a worker as it has above the number that run tasks.
+
+    Relies on ``_threads`` of the executor ``default``, and on ``secede`` of Dask's executor: the
+    thread in which it runs ends when it has nothing more to do.
+    """
+    executor: Any = worker.executors["default"]
+    if executor._shutdown:  # noqa: SLF001
+        return
+    for _ in range(len(executor._threads) - executor._max_workers):  # noqa: SLF001
+        executor.submit(secede_thread, adjust=False)
+
+
+@seams.relies_on(
     accepts(
         "distributed.worker_state_machine:SecedeEvent.__init__",
         1,
@@ -205,26 +271,24 @@ def add_threads(worker: Worker, threads: int) -> None:
     ),
     accepts("distributed.worker_state_machine:UnpauseEvent.__init__", 1, "stimulus_id"),
     mentions(f"{_STATE}._handle_secede", "long-running"),
+    mentions(f"{_WORKER}.execute", "start_time"),
+    contains(f"{_STATE}._TRANSITIONS_TABLE", ("cancelled", "long-running")),
+    *seams.facts["running_tasks"],
     mentions(f"{_STATE}._handle_unpause", "running", "_ensure_computing"),
     accepts(f"{_WORKER}.handle_stimulus", 2),
     mentions(f"{_STATE}.__init__", "running"),
 )
-def stop_counting(worker: Worker, task: TaskState, seconds: float) -> None:
+def stop_counting(worker: Worker, task: TaskState) -> None:
     """Stop counting a running task against the worker's threads, so that other tasks may begin.
 
     Relies on events of the worker's state machine. ``SecedeEvent`` moves the task to
     ``long-running``. If the task is ``long-running`` already, ``UnpauseEvent`` makes the worker
     look for tasks to begin.
-
-    Parameters
-    ----------
-    worker, task
-        Worker and its task.
-    seconds
-        Seconds for which the task has run.
     """
-    stamp = f"call-waits-{time.time()}"
-    if task.state == "executing":
+    now = time.time()
+    stamp = f"call-waits-{now}"
+    if task in worker.state.executing:
+        seconds = now - (task.start_time or now)
         event: Any = SecedeEvent(key=task.key, compute_duration=seconds, stimulus_id=stamp)
     elif worker.state.running:
         event = UnpauseEvent(stimulus_id=stamp)

@@ -1,0 +1,118 @@
+"""Calls that wait for nested calls out of sight, after their release, again, or through threads."""
+
+import concurrent.futures
+import threading
+import time
+
+import pytest
+from distributed import as_completed, get_client, wait
+
+MANIFEST = """\
+version: 1
+project: {name: waits}
+targets:
+  local: {provider: local, processes: %s}
+components:
+  a: {}
+"""
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
+def client(request, running_session):
+    with running_session(MANIFEST % str(request.param).lower(), workers=1) as session:
+        yield session.client
+
+
+def nap(seconds):
+    time.sleep(seconds)
+    return 1
+
+
+# Waits out of sight after a wait that was seen ----------------------------------------------------
+
+
+def by_as_completed_after_wait():
+    client = get_client()
+    futures = [client.submit(nap, 0.2, tag="a") for _ in range(4)]
+    _, others = wait(futures, return_when="FIRST_COMPLETED")
+    return sum(1 for _ in as_completed(others)) and 1
+
+
+def by_event_after_wait():
+    client, over = get_client(), threading.Semaphore(0)
+    futures = [client.submit(nap, 0.2, tag="a") for _ in range(4)]
+    for future in futures:
+        future.add_done_callback(lambda _: over.release())
+    wait(futures, return_when="FIRST_COMPLETED")
+    for _ in futures:
+        over.acquire()
+    return 1
+
+
+def by_pool_futures_after_result():
+    with get_client().pool(tag="a") as pool:
+        futures = [pool.submit(nap, 0.2) for _ in range(4)]
+        futures[0].result()
+        concurrent.futures.wait(futures)
+        return 1
+
+
+def by_busy_polling():
+    client = get_client()
+    future = client.submit(nap, 0.2, tag="a")
+    while not future.done():
+        pass
+    return 1
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        by_as_completed_after_wait,
+        by_event_after_wait,
+        by_pool_futures_after_result,
+        by_busy_polling,
+    ],
+)
+def test_a_call_that_waits_out_of_sight_lends_its_slot(client, way):
+    assert client.submit(way, tag="a").result(timeout=60) == 1
+
+
+# Waits of calls that nobody wants any more --------------------------------------------------------
+
+
+def wait_when_told(path):
+    (path / "began").touch()
+    while not (path / "go").exists():
+        time.sleep(0.01)
+    get_client().submit(nap, 0, tag="a").result()
+    (path / "ended").touch()
+
+
+def states(dask_worker):
+    return [task.state for task in dask_worker.state.tasks.values()]
+
+
+def test_a_call_whose_future_was_released_lends_its_slot(client, tmp_path, eventually):
+    parent = client.submit(wait_when_told, tmp_path, tag="a")
+    eventually((tmp_path / "began").exists)
+    parent.release()
+    eventually(lambda: any("cancelled" in found for found in client.run(states).values()))
+    (tmp_path / "go").touch()
+    assert client.submit(nap, 0, tag="a").result(timeout=60) == 1
+    eventually((tmp_path / "ended").exists)
+
+
+# Waits for calls without tag ----------------------------------------------------------------------
+
+
+def by_untagged_after_tagged():
+    client = get_client()
+    client.submit(nap, 0, tag="a").result()
+    untagged = client.submit(nap, 0)
+    time.sleep(0.5)  # the worker has begun the call, and has no thread for it
+    return untagged.result()
+
+
+def test_a_call_without_tag_gets_a_thread_when_its_parent_waits(client):
+    assert client.submit(by_untagged_after_tagged, tag="a").result(timeout=60) == 1
