@@ -1,7 +1,8 @@
 """Our client on a scheduler and workers that are Dask's own."""
 
+import dask
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, Scheduler, SpecCluster, Worker
 
 from scalable import ClusterError, ScalableClient
 
@@ -42,3 +43,21 @@ def test_profiles_are_said_to_be_missing(client):
     future.result(timeout=60)
     with pytest.raises(ClusterError, match="keeps no profiles"):
         client.profile(future)
+
+
+def test_shuffles_of_a_tag_stay_with_its_workers():
+    array = pytest.importorskip("dask.array")
+    options = {"nthreads": 1, "dashboard_address": ":0"}
+    workers = {
+        "with": {"cls": Worker, "options": options | {"resources": {"a": 1}}},
+        "without": {"cls": Worker, "options": options},
+    }
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc", "dashboard": False}}
+    with (
+        SpecCluster(workers=workers, scheduler=scheduler) as cluster,
+        ScalableClient(cluster) as client,
+        dask.config.set({"array.rechunk.method": "p2p"}),
+    ):
+        numbers = array.arange(16, chunks=4).reshape(4, 4).rechunk((4, 1)).rechunk((1, 4))
+        future = client.compute(numbers.sum(), tag="a")
+        assert future.result(timeout=60) == 120

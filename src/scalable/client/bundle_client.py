@@ -14,7 +14,7 @@ from scalable.client.own_code import names_of, own_code
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.client import (
-    ReportingClient,
+    AnnotatingClient,
     add_stream_handlers,
     is_wait,
     seams,
@@ -41,7 +41,7 @@ logging.getLogger("asyncio").addFilter(_is_not_all_exit)
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
-class BundleClient(ReportingClient):
+class BundleClient(AnnotatingClient):
     """A ``distributed.Client`` that tells executors what happens to their bundles.
 
     Parameters

@@ -11,16 +11,15 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from dask import annotate  # type: ignore[attr-defined]
 from dask.base import tokenize
 from dask.core import flatten
 from dask.utils import funcname
 from distributed import Future
 
-from scalable.client.bundle_client import BundleClient
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
+from scalable.client.collections import CollectionClient
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.known_slots import ask_known_slots
 from scalable.client.routing import ONE_SLOT, Routing
@@ -33,7 +32,7 @@ from scalable.protocol.operations import PROFILES, WAITING_TOPIC
 logger = logging.getLogger("scalable.client")
 
 
-class ScalableClient(BundleClient):
+class ScalableClient(CollectionClient):
     """A ``distributed.Client`` that runs each call on a worker of the pool with the call's tag.
 
     Parameters
@@ -67,14 +66,14 @@ class ScalableClient(BundleClient):
         tags: Iterable[str] = (),
         **kwargs: Any,
     ) -> None:
-        self._routing = Routing(
+        routing = Routing(
             lambda: not self.asynchronous,
             lambda: ask_known_slots(self.ask, self.cluster),
             tasks or {},
             labels or {},
             tags,
         )
-        super().__init__(address, *args, **kwargs)
+        super().__init__(routing, address, *args, **kwargs)
 
     def submit(
         self,
@@ -198,6 +197,8 @@ class ScalableClient(BundleClient):
         *,
         sync: bool = True,
         tag: str | None = None,
+        n: int = ONE_SLOT,
+        task: str | None = None,
         tags: Mapping[Any, str | None] | None = None,
         **options: Any,
     ) -> Any:
@@ -210,8 +211,8 @@ class ScalableClient(BundleClient):
             Dask graph.
         keys
             Name of a node, or a (nested) list of names.
-        tag
-            Tag of all nodes. Without a tag, any worker may run them.
+        tag, n, task
+            As in :meth:`submit`, for all nodes. Without a tag, any worker may run them.
         tags
             Node name -> tag, for nodes with another tag than ``tag``. Only for a plain dict.
         sync
@@ -235,10 +236,15 @@ class ScalableClient(BundleClient):
         if not is_raw(dsk):
             if tags:
                 raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
-            with annotate(**self._routing.annotations(tag, resources)):
+            with self._routed(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
+        tag, n, task = self._routing.asked(tag, n, task)
+        whole = self._routing.annotations(tag, resources, n, task)
         graph = prepare(dsk, keys, tag, tags)
-        routes = {t: self._routing.annotations(t, resources) for t in {tag, *(tags or {}).values()}}
+        routes = {
+            t: whole if t == tag else self._routing.annotations(t, resources)
+            for t in {tag, *(tags or {}).values()}
+        }
         options["actors"] = graph.actors(options.get("actors"))
         futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
         if not sync:

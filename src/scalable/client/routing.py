@@ -29,7 +29,8 @@ class _DefaultSlots(int):
 
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
-_ROUTING = ("tag", "n", "task")
+#: Keywords that route calls; as annotations they have the same meaning.
+ROUTING: Final = ("tag", "n", "task")
 _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
@@ -95,7 +96,27 @@ class Routing:
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
-            _refuse_hidden(func, [name for name in _ROUTING if given[name]])
+            _refuse_hidden(func, [name for name in ROUTING if given[name]])
+        tag, n, task = self.asked(tag, n, task)
+        return self._route(tag, n, task, kwargs)
+
+    def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
+        """Return tag, slots and task of a call; ``dask.annotate`` gives those without a keyword.
+
+        A task gives its tag. Errors are those of :meth:`route`.
+        """
+        noted = get_annotations()
+        if tag is None and task is None:
+            tag, task = noted.get("tag"), noted.get("task")
+        elif "tag" in noted or "task" in noted:
+            noted = {}  # its slots are those of another pool
+        if n is ONE_SLOT:
+            n = noted.get("n", n)
+        return tag if task is None else self._tag_of_task(task, tag), n, task
+
+    def _route(
+        self, tag: str | None, n: int, task: str | None, kwargs: dict[str, Any]
+    ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
         if task is not None:
             tag = self._tag_of_task(task, tag)
         annotations: dict[str, Any] = {}
@@ -119,12 +140,22 @@ class Routing:
 
         return tag, route, notes
 
-    def annotations(self, tag: str | None, resources: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the Dask annotations of all calls in a graph that have this tag."""
+    def annotations(
+        self,
+        tag: str | None,
+        resources: dict[str, Any] | None,
+        n: int = ONE_SLOT,
+        task: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the Dask annotations of all calls of a graph that have this tag, or this task.
+
+        Errors are those of :meth:`route`.
+        """
         given: dict[str, Any] = {"resources": resources} if resources else {}
-        _, route, notes = self.route(None, tag, ONE_SLOT, None, given)
+        _, route, notes = self._route(tag, n, task, given)
         with notes(None):
-            return {**get_annotations(), **given, **route}
+            noted = {k: v for k, v in get_annotations().items() if k not in ROUTING}
+        return {**noted, **given, **route}
 
     def _tag_of_task(self, task: str, tag: str | None) -> str | None:
         """Return the tag of a call that names a task."""
@@ -151,6 +182,8 @@ class Routing:
         ClusterError
             When no pool has the tag, or no worker of the pool has ``n`` slots.
         """
+        if not isinstance(tag, str):
+            raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ClusterError(f"n={n!r}: a call takes a positive whole number of slots")
         if self._known.slots.get(tag, 0) < n:

@@ -13,6 +13,7 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.scheduler import told_at_start
+from scalable.protocol.dask_seams.shuffles import keep_shuffles_in_pools
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import (
     AttachAnswer,
@@ -118,6 +119,7 @@ class Controller(SchedulerPlugin):
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.
         scheduler.set_metadata(keys=[self.name], value=True)
+        keep_shuffles_in_pools(scheduler)
         self._check = PeriodicCallback(self._tick, CHECK_INTERVAL_S * 1000)
         self._check.start()
 

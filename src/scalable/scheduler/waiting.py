@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed import Scheduler
-from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState, WorkerState
 
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
@@ -60,7 +60,33 @@ class WaitingCalls:
         self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
         for tag, tasks in waiting.items():
             if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
-                self._explain(tag, tasks, pools, now)
+                self._explain(tag, self._without_impossible(tasks, pools, now), pools, now)
+
+    def _without_impossible(
+        self, tasks: Iterable[TaskState], pools: Mapping[str, Any], now: float
+    ) -> list[TaskState]:
+        """Fail the calls whose restrictions no worker can ever meet; return the others."""
+        others = []
+        for task in tasks:
+            asked = task.resource_restrictions or {}
+            able = [ws for ws in self.scheduler.workers.values() if _offers(ws, asked)]
+            tags = [tag for tag in asked if tag in pools]
+            named = set() if task.loose_restrictions else task.worker_restrictions or set()
+            missing = named - self.scheduler.workers.keys()
+            if len(tags) > 1 and not able:
+                words = " and ".join(map(shown, tags))
+                self._fail([task], f"it needs slots of {words}, which no worker offers together")
+            elif named and not missing and not any(ws.address in named for ws in able):
+                self._fail(
+                    [task],
+                    f"it is restricted to {', '.join(sorted(named))}, without enough of what it "
+                    f"needs: {asked}",
+                )
+            else:
+                others.append(task)
+                for address in sorted(missing):
+                    self._say(address, f"calls wait for worker {address}, which has left", now)
+        return others
 
     @staticmethod
     def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
@@ -123,6 +149,10 @@ class WaitingCalls:
         for task in failing:
             logger.error("call %s fails: %s", task.key, message)
         fail_tasks(self.scheduler, failing, ClusterError(message))
+
+
+def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
+    return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
 
 
 def _why(tag: str, pool: PoolStatus) -> str:

@@ -10,6 +10,7 @@ from distributed import Client, Future
 from distributed.client import futures_of
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
+from scalable.protocol.dask_seams.graphs import annotate_layers, has_layers
 
 seams = Seams("client")
 
@@ -182,6 +183,40 @@ class ReportingClient(Client):
     async def _close(self, *args: Any, **kwargs: Any) -> None:
         self.before_close()
         await super()._close(*args, **kwargs)
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.compute", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.persist", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.get", "_graph_to_futures"),
+    accepts(f"{_CLIENT}._graph_to_futures", 4),
+    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "annotations"),
+)
+class AnnotatingClient(ReportingClient):
+    """A client that changes the annotations of graphs when they are sent.
+
+    Relies on ``Client._graph_to_futures``, which sends each graph with the annotations of the
+    context.
+    """
+
+    def graph_annotations(self) -> Mapping[str, Any]:
+        """Return further annotations of the graph that is about to be sent."""
+        return {}
+
+    def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Return the annotations of a layer of the graph, given those that it has."""
+        return annotations
+
+    def before_tagged_graph(self) -> None:
+        """Prepare for a graph, other than single calls, that has resources as annotations."""
+
+    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = self.graph_annotations()
+        layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
+        if "resources" in layers.union(ours):
+            self.before_tagged_graph()
+        with annotate(**ours):
+            return super()._graph_to_futures(expr, *args, **kwargs)
 
 
 @seams.relies_on(
