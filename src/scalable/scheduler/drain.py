@@ -3,11 +3,13 @@
 Dask's ``retire_workers`` moves stored results, but calls that still run are run again elsewhere.
 Therefore these steps come before it:
 
-1. the worker is told to begin no more calls. Its status becomes ``closing_gracefully`` and not
+1. the drain waits, for a limited time, until Dask's shuffles on the worker have ended; they would
+   begin again on other workers;
+2. the worker is told to begin no more calls. Its status becomes ``closing_gracefully`` and not
    ``paused``, because Dask's memory manager may end a pause;
-2. calls that have not begun are moved to other workers with Dask's work stealing, in which the
+3. calls that have not begun are moved to other workers with Dask's work stealing, in which the
    worker confirms that a call has not begun;
-3. the drain waits until the running calls have ended.
+4. the drain waits until the running calls have ended.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,12 +26,15 @@ from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.scheduler import Stealing, ask_task_states, set_worker_status
+from scalable.protocol.dask_seams.shuffles import ShufflesOf
 
 logger = logging.getLogger("scalable.scheduler")
 
 POLL_S = 0.1
 RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
+#: Seconds after which a worker leaves although it takes part in shuffles.
+SHUFFLES_LIMIT_S = 600.0
 #: States that a worker gives to a task which has not begun to run.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
@@ -60,8 +66,11 @@ class Drain:
         self._retiring = False
         # A flag in addition to cancelling the task: Dask's comms may swallow a cancellation.
         self._abandoned = False
-        # Set at once, not in the task: a worker that has just connected must get no work.
-        self._set_status(Status.closing_gracefully)
+        self._shuffles = ShufflesOf(scheduler, worker.address)
+        self._shuffles.avoid(True)
+        if not self._shuffles.running():
+            # Set at once, not in the task: a worker that has just connected must get no work.
+            self._set_status(Status.closing_gracefully)
         self._task = asyncio.create_task(self._run(), name=f"drain {worker.name}")
         self._task.add_done_callback(self._ended)
 
@@ -80,6 +89,7 @@ class Drain:
     def abandon(self) -> None:
         """Stop draining, without a change of the worker's status."""
         self._abandoned = True
+        self._shuffles.avoid(False)
         self._task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -91,6 +101,7 @@ class Drain:
         return self._scheduler.workers.get(self._worker.address) is self._worker
 
     async def _run(self) -> None:
+        await self._shuffles_end()
         while self._present and not self._abandoned:
             if self._worker.status is not Status.closing_gracefully:
                 self._set_status(Status.closing_gracefully)  # the worker was still starting
@@ -107,7 +118,16 @@ class Drain:
                 await asyncio.sleep(RETRY_HOLDING_S)
             await asyncio.sleep(POLL_S)
         self.state = "done"
+        self._shuffles.avoid(False)
         logger.debug("worker %s is drained and has left", self._worker.name)
+
+    async def _shuffles_end(self) -> None:
+        deadline = time.monotonic() + SHUFFLES_LIMIT_S
+        while self._shuffles.running() and self._present and not self._abandoned:
+            if time.monotonic() > deadline:
+                logger.warning("worker %s leaves in the midst of a shuffle", self._worker.name)
+                return
+            await asyncio.sleep(POLL_S)
 
     def _hold(self, reason: str) -> None:
         if self.state != "holding":

@@ -58,34 +58,60 @@ def shuffle_mender() -> Callable[..., None]:
             return
         choose = plugin._calculate_worker_for  # noqa: SLF001
 
-        def able(tasks: list[Any]) -> set[str] | None:
-            found: set[str] | None = None
+        def able(tasks: list[Any]) -> set[str]:
+            found = {worker.address for worker in dask_scheduler.running}
             for task in tasks:
                 workers = dask_scheduler.valid_workers(task)
                 if workers is not None:
-                    addresses = {worker.address for worker in workers}
-                    found = addresses if found is None else found & addresses
-            return found
+                    found &= {worker.address for worker in workers}
+            return found - plugin.scalable_leaving or found
 
         def within_pool(spec: Any) -> Any:
             barrier = dask_scheduler.tasks[barrier_key(spec.id)]
             tasks = [barrier, *barrier.dependents]
-            if not any(task.resource_restrictions for task in tasks):
-                return choose(spec)
             workers = able(tasks)
-            if not workers:
+            if not workers and any(task.resource_restrictions for task in tasks):
                 raise P2PIllegalStateError(
                     f"no running worker can run all outputs of the shuffle {spec.id}: they need "
                     f"{[task.resource_restrictions for task in tasks[:2]]}"
                 )
             restrictions = barrier.worker_restrictions
-            barrier.worker_restrictions = workers
+            barrier.worker_restrictions = workers or restrictions
             try:
                 return choose(spec)
             finally:
                 barrier.worker_restrictions = restrictions
 
+        plugin.scalable_leaving = set()
         plugin._calculate_worker_for = within_pool  # noqa: SLF001
         plugin.scalable_in_pools = True
 
     return mend
+
+
+@seams.relies_on(
+    contains(
+        "distributed.shuffle._core:SchedulerShuffleState.__annotations__", "participating_workers"
+    ),
+    mentions(_PLUGIN, "active_shuffles"),
+    mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
+)
+class ShufflesOf:
+    """The shuffles that a worker takes part in; if it left now, they would begin again.
+
+    Relies on ``ShuffleSchedulerPlugin.active_shuffles`` and on ``participating_workers`` of each.
+    """
+
+    def __init__(self, scheduler: Scheduler, address: str) -> None:
+        self._plugin: Any = scheduler.extensions.get("shuffle")
+        self._address = address
+
+    def running(self) -> bool:
+        """Return whether the worker takes part in a shuffle that has not ended."""
+        active = getattr(self._plugin, "active_shuffles", {})
+        return any(self._address in each.participating_workers for each in active.values())
+
+    def avoid(self, avoided: bool) -> None:
+        """Give the worker no outputs of further shuffles if another worker can take them."""
+        leaving: set[str] = getattr(self._plugin, "scalable_leaving", set())
+        (leaving.add if avoided else leaving.discard)(self._address)
