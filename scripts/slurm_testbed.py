@@ -402,7 +402,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def _user() -> str:
-    return pwd.getpwuid(os.geteuid()).pw_name
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _search_path() -> str:

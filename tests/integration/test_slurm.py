@@ -69,12 +69,26 @@ def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
     cluster.add_workers(n=3, tag="a")
     eventually(lambda: cluster.pools["a"].running == 3)
     elements = {
-        f"{e.job}_{e.index}": e for e in cluster.sync(Slurm().queue) if e.name.endswith("-a")
+        f"{e.job}_{e.index}": e for e in cluster.sync(Slurm().queue) if e.name.endswith("@a")
     }
     for name in cluster.inventory.wanted.names("a"):
         element = elements[cluster.job_of(name)]
-        assert element.name == f"scalable-{cluster.incarnation}.embedded-a"
+        assert element.name == f"scalable-{cluster.incarnation}.embedded@a"
         assert name == f"a-{cluster.incarnation}-{element.index}"
+
+
+def test_jobs_are_found_by_the_uid_not_by_the_name_of_the_user(on_slurm, eventually, monkeypatch):
+    for name in ("USER", "LOGNAME"):
+        monkeypatch.setenv(name, "nobody")  # as after sudo -E or su
+    for name in ("UNSEEN_GRACE_S", "SLOWEST_POLL_S"):
+        monkeypatch.setattr(f"scalable.providers.slurm.launcher.{name}", 0.5)
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=1, tag="a")
+        eventually(lambda: cluster.pools["a"].running == 1)
+        worker, polls = cluster.inventory.wanted.names("a"), cluster.slurm.commands
+        eventually(lambda: cluster.slurm.commands > polls + 4)
+        assert cluster.inventory.wanted.names("a") == worker
 
 
 def test_a_hundred_workers_are_one_array(cluster, eventually):

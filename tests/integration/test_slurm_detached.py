@@ -124,7 +124,7 @@ def test_jobs_are_taken_over_by_the_next_process_of_their_manager(on_slurm, clus
 
 
 def test_other_managers_other_clusters_and_other_tags_are_left_alone(on_slurm, site_of):
-    a, ab = ComponentSpec("a"), ComponentSpec("b-a")  # as manager "hpc-b" has it, of tag "a"
+    a, ab = ComponentSpec("a"), ComponentSpec("b-a")  # manager "hpc-b" has tag "a"
 
     async def scenario():
         one = Manager(site_of("hpc"), a, ab)
@@ -176,10 +176,10 @@ def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
     assert rows[one] == {
         "id": one,
         "provider": "slurm",
-        "what": f"2 jobs scalable-{one}.hpc-a",
+        "what": f"2 jobs scalable-{one}.hpc@a",
     }
     (ended,) = provider.delete(one)
-    assert f"(scalable-{one}.hpc-a)" in ended
+    assert f"(scalable-{one}.hpc@a)" in ended
     assert provider.delete(one) == []
     assert len(on_slurm.jobs()) == 2
     assert [row["id"] for row in provider.discover()] == [other]

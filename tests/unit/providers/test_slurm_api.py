@@ -1,6 +1,8 @@
-"""Slurm's commands hold up nothing else while Slurm does not answer."""
+"""Slurm's commands: whose jobs they ask for, and that they hold up nothing else."""
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 
@@ -66,3 +68,46 @@ def test_two_clients_of_slurm_do_not_wait_for_each_other(hung):
         await asyncio.gather(*asked, return_exceptions=True)
 
     asyncio.run(main())
+
+
+# Users --------------------------------------------------------------------------------------------
+
+UID = os.getuid()
+LINES = f"1|N/A|ours|RUNNING|None|1:00|{UID}|\n2|N/A|theirs|RUNNING|None|1:00|{UID + 1}|\n"
+
+
+@pytest.fixture
+def squeue(monkeypatch):
+    """What squeue was called with; like Slurm's, it succeeds with nothing for an unknown user."""
+    calls, known = [], {str(UID)}
+
+    def run(arguments, **_):
+        calls.append(arguments)
+        asked = [a.partition("=")[2] for a in arguments if a.startswith("--user=")]
+        if asked and asked[0] not in known:
+            error = f"squeue: error: Invalid user: {asked[0]}\n\n"
+            return subprocess.CompletedProcess(arguments, 0, "", error)
+        return subprocess.CompletedProcess(arguments, 0, LINES, "")
+
+    monkeypatch.setattr(api.shutil, "which", lambda name: sys.executable)
+    monkeypatch.setattr(api.subprocess, "run", run)
+    return calls, known
+
+
+def test_jobs_are_those_of_the_uid_whatever_the_user_is_called(squeue, monkeypatch):
+    for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    assert [e.name for e in asyncio.run(Slurm().queue())] == ["ours"]
+    assert f"--user={UID}" in squeue[0][0]
+
+
+def test_a_uid_without_a_name_finds_its_jobs_too(squeue):
+    calls, known = squeue
+    known.clear()
+
+    async def twice():
+        slurm = Slurm()
+        return [[e.name for e in await slurm.queue()] for _ in range(2)]
+
+    assert asyncio.run(twice()) == [["ours"], ["ours"]]
+    assert len(calls) == 3  # it has learnt that the user cannot be asked for

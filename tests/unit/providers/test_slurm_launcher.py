@@ -537,6 +537,25 @@ def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, laun
     asyncio.run(scenario())
 
 
+def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):
+    async def scenario():
+        slurm.answer("sbatch", err=LOST)
+        with pytest.raises(ProviderError):
+            await launcher.launch(entries(0, 1))
+        slurm.answer(
+            "squeue",
+            line(101, 0, "PENDING")
+            + line(101, 1, "PENDING")
+            + line(102, None, "PENDING", name="scalable-c1-b")
+            + line(103, 0, "FAILED"),
+        )
+        await launcher.cancel_unanswered()
+        await launcher.cancel_unanswered()
+
+    asyncio.run(scenario())
+    assert slurm.cancelled() == ["101"]
+
+
 @pytest.mark.parametrize("ran", [False, True])
 def test_a_waiting_job_that_vanishes_was_cancelled_unless_it_left_a_log(
     slurm, launcher, tmp_path, ran

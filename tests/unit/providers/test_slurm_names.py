@@ -21,9 +21,13 @@ ELEMENT = Element(7, 2, "n", JobState.THERE, "", None, "RUNNING")
 
 
 def test_the_names_of_a_cluster_s_jobs():
-    assert pool_name(ID, "hpc", "gcam large") == f"scalable-{ID}.hpc-gcam_large"
+    assert pool_name(ID, "hpc", "gcam large") == f"scalable-{ID}.hpc@gcam_large"
     assert service_name(ID, "scheduler") == f"scalable-{ID}.@scheduler"
     assert service_name(ID, "hpc") == f"scalable-{ID}.@manager-hpc"
+
+
+def test_no_two_pools_of_a_cluster_have_jobs_of_the_same_name():
+    assert pool_name(ID, "a", "b-c") != pool_name(ID, "a-b", "c")
 
 
 def test_names_say_whose_they_are_and_what():
@@ -36,7 +40,7 @@ def test_names_say_whose_they_are_and_what():
 
 @pytest.mark.parametrize(
     "name",
-    ["", "interactive", "scalable-ab12cd.embedded-a", f"scalable-{ID}", f"x-scalable-{ID}.a"],
+    ["", "interactive", "scalable-ab12cd.embedded@a", f"scalable-{ID}", f"x-scalable-{ID}.a"],
 )
 def test_jobs_of_others_belong_to_no_cluster(name):
     assert cluster_of(name) is None

@@ -48,7 +48,7 @@ def test_every_line_of_a_real_queue_is_read():
 def test_there_are_as_many_fields_as_the_format_asks_for():
     """The line that the format itself is has all fields, each at its place."""
     fields = SQUEUE_FORMAT.split("|")
-    assert fields == ["%F", "%K", "%j", "%T", "%r", "%L", "%N", "%k"]
+    assert fields == ["%F", "%K", "%j", "%T", "%r", "%L", "%U", "%k"]
     (element,) = parse_queue("|".join(["7", *fields[1:]]))
     assert (element.name, element.raw_state, element.comment) == ("%j", "%T", "%k")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import logging
 import os
 import shutil
@@ -21,6 +20,7 @@ from scalable.providers.slurm.queue import (
     parse_config,
     parse_queue,
     parse_record,
+    user_is_unknown,
 )
 from scalable.providers.slurm.render import overriding
 
@@ -69,7 +69,9 @@ class Slurm:
     def __init__(self, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.commands = 0
         self._timeout_s = timeout_s
-        self._user = getpass.getuser()
+        # Names are no help: USER may be another's, and a uid need not have a name at all.
+        self._uid = os.getuid()
+        self._filters = True
         self._threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="slurm-command")
 
     async def submit(
@@ -103,26 +105,21 @@ class Slurm:
 
     async def queue(self) -> list[Element]:
         """Return the user's jobs that Slurm still lists; each element of an array is one item."""
-        shown = await self._run(
-            [
-                "squeue",
-                f"--user={self._user}",
-                "--noheader",
-                "--array",
-                "--states=all",
-                f"--format={SQUEUE_FORMAT}",
-            ]
-        )
-        return parse_queue(shown)
+        asked = ["squeue", "--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}"]
+        while True:
+            by_user = [f"--user={self._uid}"] if self._filters else []
+            done = await self._complete([*asked, *by_user])
+            if not self._filters or not user_is_unknown(done.stderr):
+                break
+            # squeue succeeds with an empty list. The jobs of all users are listed with their uids.
+            logger.debug("squeue knows no user %d: all jobs are asked for", self._uid)
+            self._filters = False
+        return [e for e in parse_queue(done.stdout) if e.uid in (None, self._uid)]
 
     async def cancel(self, elements: Sequence[str]) -> None:
         """Cancel jobs and elements (``12_3``); ended ones are ignored."""
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
-
-    async def cancel_named(self, name: str) -> None:
-        """Cancel every job of the user that has this name."""
-        await self._run(["scancel", "--quiet", f"--user={self._user}", f"--name={name}"])
 
     async def max_array_size(self) -> int:
         """Return the largest size of a job array; 0 or 1 means that arrays are disabled."""
@@ -145,6 +142,14 @@ class Slurm:
         standard_input: str | None = None,
         without: Iterable[str] = (),
     ) -> str:
+        return (await self._complete(arguments, standard_input, without)).stdout
+
+    async def _complete(
+        self,
+        arguments: Sequence[str],
+        standard_input: str | None = None,
+        without: Iterable[str] = (),
+    ) -> subprocess.CompletedProcess[str]:
         hidden = frozenset(without)
         environment = {
             key: value
@@ -178,4 +183,4 @@ class Slurm:
             words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
             logger.debug("%s was refused: %s", name, words)
             raise ProviderError(f"Slurm refused {name}: {words}", transient=is_transient(words))
-        return done.stdout
+        return done

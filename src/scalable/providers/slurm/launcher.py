@@ -180,7 +180,6 @@ class SlurmLauncher:
         began = time.monotonic()
         for element in await self._slurm.queue():
             tag = tags.get(element.name)
-            # Manager "a" with tag "b-c" has the same job names as manager "a-b" with tag "c".
             owner = said_by(element).get("directory", str(self._directory))
             if tag is None or owner != str(self._directory) or element.state is JobState.ENDED:
                 continue
@@ -318,8 +317,10 @@ class SlurmLauncher:
     async def cancel_unanswered(self) -> None:
         """Cancel jobs that may exist although Slurm's answer to their submission was lost."""
         if self._unanswered:
-            for pool in self._pools.values():
-                await self._slurm.cancel_named(pool.name)
+            ours = {pool.name for pool in self._pools.values()}
+            left = [e for e in await self._slurm.queue() if e.name in ours]
+            jobs = {e.job for e in left if e.state is not JobState.ENDED}
+            await self._slurm.cancel([str(job) for job in jobs])
             self._unanswered.clear()
 
     async def logs(self, name: UnitName) -> str:

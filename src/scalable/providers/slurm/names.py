@@ -2,7 +2,7 @@
 
 The name of a job is ``scalable-<cluster>.<rest>``. Slurm can filter jobs by name and keeps names in
 its accounting, and the name is enough to cancel every job of a cluster. The rest is
-``<manager>-<tag>`` for workers, and ``@scheduler`` or ``@manager-<manager>`` for a scheduler or
+``<manager>@<tag>`` for workers, and ``@scheduler`` or ``@manager-<manager>`` for a scheduler or
 manager that runs as a job.
 
 The comment of a job holds further facts: the names of the workers, and the directory of the manager
@@ -29,8 +29,11 @@ _MANAGER = "@manager-"
 
 
 def pool_name(cluster_id: str, manager: str, tag: str) -> str:
-    """Return the name of the jobs of a pool."""
-    return f"scalable-{cluster_id}.{file_name(manager)}-{file_name(tag)}"
+    """Return the name of the jobs of a pool.
+
+    The ``@`` is in neither part: no two pools of a cluster have the same name.
+    """
+    return f"scalable-{cluster_id}.{file_name(manager)}@{file_name(tag)}"
 
 
 def service_name(cluster_id: str, service: str) -> str:

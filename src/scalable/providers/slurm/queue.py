@@ -8,8 +8,8 @@ from enum import Enum
 from scalable.units import parse_walltime
 
 #: Fields of ``squeue --format`` (man page of squeue): array job, index, name, state, reason, time
-#: left, node list, comment. Stable between versions, unlike the schema of ``--json``.
-SQUEUE_FORMAT = "%F|%K|%j|%T|%r|%L|%N|%k"
+#: left, uid, comment. Stable between versions, unlike the schema of ``--json``.
+SQUEUE_FORMAT = "%F|%K|%j|%T|%r|%L|%U|%k"
 _FIELDS = 8
 
 _WAITING = frozenset(
@@ -130,6 +130,8 @@ class Element:
         State in Slurm's notation.
     comment
         Comment of the job; empty without one.
+    uid
+        Numeric id of the user; None if it is unknown.
     """
 
     job: int
@@ -140,6 +142,7 @@ class Element:
     left_s: float | None
     raw_state: str
     comment: str = ""
+    uid: int | None = None
 
 
 def parse_queue(text: str) -> list[Element]:
@@ -152,7 +155,7 @@ def parse_queue(text: str) -> list[Element]:
         parts = line.strip().split("|", _FIELDS - 1)
         if len(parts) < _FIELDS or not parts[0].isdigit():
             continue
-        job, index, name, state, reason, left, _, comment = parts
+        job, index, name, state, reason, left, uid, comment = parts
         kind = _kind(state)
         elements.append(
             Element(
@@ -164,6 +167,7 @@ def parse_queue(text: str) -> list[Element]:
                 left_s=parse_left(left) if kind is JobState.THERE else None,
                 raw_state=state,
                 comment="" if comment == "(null)" else comment,
+                uid=int(uid) if uid.isdigit() else None,
             )
         )
     return elements
@@ -211,6 +215,11 @@ def is_transient(words: str) -> bool:
     """Return whether a message from Slurm means that the same request may succeed later."""
     lowered = words.lower()
     return any(sign in lowered for sign in _TRANSIENT)
+
+
+def user_is_unknown(words: str) -> bool:
+    """Return whether a message from squeue means that it knows no user with the given uid."""
+    return "invalid user" in words.lower()
 
 
 def parse_config(text: str, key: str) -> str | None:
