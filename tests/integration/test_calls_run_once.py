@@ -1,5 +1,7 @@
 """Calls of executors begin once, and none is lost: cancelled calls, leaving workers, lost inputs."""
 
+import os
+import signal
 import time
 from concurrent.futures import wait
 
@@ -97,3 +99,90 @@ def test_ended_calls_do_not_run_again_when_their_worker_is_retired(client, tmp_p
         assert wait(futures, timeout=60).not_done == set()
     found = starts(path)
     assert [found.count(str(x)) for x in range(60)] == [1] * 60
+
+
+# Arguments and results ----------------------------------------------------------------------------
+
+
+def fail_slowly(x):
+    time.sleep(0.2)
+    raise KeyError(x)
+
+
+def slowly(x, seconds):
+    time.sleep(seconds)
+    return x
+
+
+class Unsendable:
+    """An object that can be made, and looks too large for a message, but cannot be sent."""
+
+    def __sizeof__(self):
+        return 1 << 24
+
+    def __reduce__(self):
+        raise ValueError("cannot be sent")
+
+
+def make(sendable):
+    return bytes(2_000_000) if sendable else Unsendable()
+
+
+def end_a_worker(client):
+    """Kill the worker that holds the most uploaded objects, and return how many were there."""
+    held = {w: len(keys) for w, keys in client.has_what().items()}
+    victim = max(held, key=held.get)
+    os.kill(client.run(os.getpid)[victim], signal.SIGKILL)
+    return held[victim]
+
+
+def test_a_failed_argument_fails_its_call_alone(client):
+    with client.pool(tag="a") as pool:
+        list(pool.map(double, range(2000)))  # many calls fit a bundle
+        failed = client.submit(fail_slowly, "bad", tag="b", pure=False)
+        arguments = [*range(100), failed, *range(100)]
+        futures = [pool.submit(double, x) for x in arguments]
+        results = pool.imap(double, arguments)
+        outcomes = [future.exception(timeout=60) for future in futures]
+        assert [type(e) for e in outcomes if e is not None] == [KeyError]
+        assert isinstance(outcomes[100], KeyError)
+        assert [next(results) for _ in range(100)] == [2 * x for x in range(100)]
+        with pytest.raises(KeyError):
+            next(results)
+        assert list(results) == [2 * x for x in range(100)]
+
+
+def test_calls_behind_a_slow_argument_do_not_wait_for_it(client):
+    with client.pool(tag="a") as pool:
+        release = client.submit(slowly, 1, 600.0, tag="b", pure=False)
+        behind = [pool.submit(double, {"nested": release}) for _ in range(5)]
+        behind += [pool.submit(double, release) for _ in range(5)]
+        others = [pool.submit(double, x) for x in range(100)]
+        assert [f.result(timeout=60) for f in others] == [2 * x for x in range(100)]
+        assert not any(f.done() for f in behind)
+        pool.terminate()
+        assert wait(behind, timeout=60).not_done == set()
+        release.cancel()
+
+
+def test_a_large_result_that_cannot_be_sent_fails_its_call_alone(client):
+    with client.pool(tag="b") as pool:
+        sendable = [True, True, False, True]
+        futures = begin_together(pool, [(make, each) for each in [*sendable, *[True] * 8]])
+        for future, expected in zip(futures, sendable, strict=False):
+            if expected:
+                assert len(future.result(timeout=60)) == 2_000_000
+            else:
+                with pytest.raises(ValueError, match="cannot be sent"):
+                    future.result(timeout=60)
+
+
+def test_large_arguments_survive_the_worker_that_holds_them(client):
+    with client.pool(tag="a") as pool:
+        blockers = [pool.submit(time.sleep, 0.5) for _ in range(4)]
+        calls = [pool.submit(len, bytes(2_000_000 + x)) for x in range(12)]
+        results = pool.map(len, [bytearray(2_000_000 + x) for x in range(6)])
+        assert end_a_worker(client)
+        assert [f.result(timeout=60) for f in calls] == [2_000_000 + x for x in range(12)]
+        assert list(results) == [2_000_000 + x for x in range(6)]
+        wait(blockers, timeout=60)

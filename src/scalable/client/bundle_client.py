@@ -159,9 +159,9 @@ class BundleClient(AnnotatingClient):
         """Tell the executor that sent a bundle that the bundle's Dask task has failed."""
         self._line.task_erred(key, error)
 
-    def task_lost(self, key: Any) -> None:
+    def task_lost(self, key: Any, *, with_all: bool) -> None:
         """Tell the executor that sent a bundle that the scheduler no longer knows its Dask task."""
-        self._line.task_lost(key)
+        self._line.task_lost(key, with_all=with_all)
 
     async def before_cancel(self, keys: list[Any]) -> None:
         """Ask the scheduler to interrupt running calls, except those another client waits for."""

@@ -239,6 +239,14 @@ class SchedulerLine:
         (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
         return future  # type: ignore[no-any-return]
 
+    async def upload_soon(self, value: Any) -> Future[Any]:
+        """Upload an object as :meth:`upload` does; await it in the client's event loop."""
+        scattered = self._client.scatter(
+            [value], hash=False, direct=self._is_near(), asynchronous=True
+        )
+        (future,) = await scattered
+        return future  # type: ignore[no-any-return]
+
     def _is_near(self) -> bool | None:
         """Return True if the workers can be reached directly, or None to let Dask decide.
 
@@ -266,12 +274,16 @@ class SchedulerLine:
         if key in self._followers:
             self._followers[key].erred(key, error)
 
-    def task_lost(self, key: Any) -> None:
-        """Tell the follower of a bundle that the scheduler no longer knows its Dask task."""
+    def task_lost(self, key: Any, *, with_all: bool) -> None:
+        """Tell the follower of a bundle that the scheduler no longer knows its Dask task.
+
+        ``with_all`` is True if the scheduler was restarted, or is a new one.
+        """
         if key not in self._followers:
             return
         logger.debug("bundle %s is unknown to the scheduler", key)
-        self._followers[key].lost(key)
+        if not with_all:
+            self._followers[key].lost(key)
         if key in self._followers:
             error = ClusterError(
                 "the call was lost: the cluster was restarted, or lost an object that was sent",

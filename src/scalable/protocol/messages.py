@@ -12,7 +12,7 @@ import pickle
 import threading
 import traceback
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copyreg import dispatch_table as known_reducers
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -33,16 +33,42 @@ LARGE = 1 << 20
 _open = threading.local()
 
 
-def _by_key(future: Future[Any]) -> tuple[Callable[[Any], Any], tuple[Any]]:
-    _open.found[future.key] = future
+class Reference:
+    """A large argument that was uploaded, with its original.
+
+    Attributes
+    ----------
+    future
+        Dask future of the uploaded object. It changes when the object is uploaded again.
+    value
+        The original.
+    """
+
+    __slots__ = ("future", "value")
+
+    def __init__(self, future: Future[Any], value: Any) -> None:
+        self.future, self.value = future, value
+
+
+def _by_key(future: Future[Any]) -> Any:
+    found = getattr(_open, "found", None)
+    if found is None:  # it stands in a result, not in an argument
+        return future.__reduce_ex__(PROTOCOL)
+    found[future.key] = future
     return _of_key, (future.key,)
+
+
+def _by_reference(reference: Reference) -> tuple[Callable[[Any], Any], tuple[Any]]:
+    key = reference.future.key
+    _open.found[key] = reference
+    return _of_key, (key,)
 
 
 def _of_key(key: Any) -> Any:
     return _open.values[key]
 
 
-_REDUCERS: dict[Any, Any] = {Future: _by_key}
+_REDUCERS: dict[Any, Any] = {Future: _by_key, Reference: _by_reference}
 
 
 class _PlainPickler(pickle.Pickler):
@@ -55,20 +81,64 @@ class _ByValuePickler(cloudpickle.Pickler):
     )
 
 
-def _dump(value: Any, pickler: type[pickle.Pickler]) -> bytes:
-    buffer = io.BytesIO()
-    pickler(buffer, protocol=PROTOCOL).dump(value)
-    return buffer.getvalue()
+def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None = None) -> bytes:
+    file = io.BytesIO()
+    callback = None if buffers is None else buffers.append
+    pickler(file, protocol=PROTOCOL, buffer_callback=callback).dump(value)
+    return file.getvalue()
 
 
-def dump(value: Any) -> bytes:
-    """Pickle a value; functions and classes that cannot be imported are pickled by value."""
+def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
+    """Pickle a value; functions and classes that cannot be imported are pickled by value.
+
+    Parameters
+    ----------
+    value
+        The value.
+    buffers
+        List to which large buffers are added, such as the data of arrays; the bytes do not contain
+        these then. None to copy them into the bytes.
+    """
     try:
-        data = _dump(value, _PlainPickler)
-    except Exception:  # noqa: BLE001 - pickle raises whatever the objects raise
-        return _dump(value, _ByValuePickler)
-    # In another process, __main__ is another module, so a reference to it is not enough.
-    return _dump(value, _ByValuePickler) if b"__main__" in data else data
+        data = _dump(value, _PlainPickler, buffers)
+        # In another process, __main__ is another module, so a reference to it is not enough.
+        if b"__main__" not in data:
+            return data
+    except Exception:  # noqa: BLE001, S110 - pickle raises whatever the objects raise
+        pass
+    if buffers is not None:
+        buffers.clear()
+    return _dump(value, _ByValuePickler, buffers)
+
+
+class Pickled:
+    """A large value as pickle made it, whose buffers are not copied.
+
+    Raises whatever the value's own code raises if it cannot be pickled.
+    """
+
+    __slots__ = ("_buffers", "_data")
+
+    def __init__(self, value: Any) -> None:
+        self._buffers: list[Any] = []
+        self._data: Any = dump(value, self._buffers)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        kind: Callable[[Any], Any] = pickle.PickleBuffer if protocol >= PROTOCOL else bytes
+        return _pickled, tuple(map(kind, (self._data, *self._buffers)))
+
+    def __sizeof__(self) -> int:
+        return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
+
+    def load(self) -> Any:
+        """Return the value."""
+        return pickle.loads(self._data, buffers=self._buffers)  # noqa: S301 - see load()
+
+
+def _pickled(data: Any, *buffers: Any) -> Pickled:
+    made = Pickled.__new__(Pickled)
+    made._data, made._buffers = data, list(buffers)  # noqa: SLF001
+    return made
 
 
 def load(data: bytes) -> Any:
@@ -79,23 +149,26 @@ def load(data: bytes) -> Any:
     return pickle.loads(data)  # noqa: S301
 
 
+#: Types of arguments whose values Dask provides.
+_REFERENCES = frozenset({Future, Reference})
 #: Types of arguments that a call cannot change.
-_UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes, Future})
+_UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes}) | _REFERENCES
 #: Types of callables that have no state of their own.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
 #: Largest size in bytes of a pickled function whose loaded object is kept after the first use.
 MOST_REMEMBERED = 1 << 16
 
 
-def _are_unchanging(values: Iterable[Any]) -> bool:
-    return _UNCHANGING.issuperset(map(type, values))
+#: Key -> Dask future, or reference with the future, of each such argument of a call.
+Found = dict[Any, Any]
 
 
-def dump_calls(calls: Sequence[Any]) -> tuple[bytes, dict[Any, Future[Any]]]:
-    """Pickle calls; return the bytes, and key -> Dask future for the futures in the arguments.
+def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
+    """Pickle calls; return the bytes, and for each call the references in its arguments.
 
-    Arguments that a call might change are pickled separately for each call. So calls do not share
-    objects, and an argument that cannot be loaded fails only its own call.
+    The list is empty if no call has any. Arguments that a call might change are pickled separately
+    for each call. So calls do not share objects, and an argument that cannot be loaded fails only
+    its own call.
 
     Parameters
     ----------
@@ -103,17 +176,36 @@ def dump_calls(calls: Sequence[Any]) -> tuple[bytes, dict[Any, Future[Any]]]:
         The calls, in the form of :data:`scalable.protocol.bundles.Calls`.
     """
     indexes, rows, named = calls
-    _open.found = found = dict[Any, Future[Any]]()
+    kinds = set(map(type, chain.from_iterable(rows)))
+    found: list[Found] = []
     try:
-        if named is not None or not _are_unchanging(chain.from_iterable(rows)):
-            rows = list(map(_dump_apart, rows, repeat(None) if named is None else named))
-        return dump((indexes, rows)), found
+        if named is not None or not _UNCHANGING.issuperset(kinds):
+            apart = []
+            for args, kwargs in zip(rows, repeat(None) if named is None else named, strict=False):
+                _open.found = dict[Any, Any]()
+                apart.append(_dump_apart(args, kwargs))
+                found.append(_references_in(args) if apart[-1] is args else _open.found)
+            rows = apart
+        elif not _REFERENCES.isdisjoint(kinds):
+            found = [_references_in(row) for row in rows]
+        _open.found = dict[Any, Any]()
+        return dump((indexes, rows)), found if any(found) else []
     finally:
         _open.found = None
 
 
+def _references_in(args: Sequence[Any]) -> Found:
+    """Return the references among the arguments themselves."""
+    return {
+        (each if type(each) is Future else each.future).key: each
+        for each in args
+        if type(each) in _REFERENCES
+    }
+
+
 def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
-    return args if not kwargs and _are_unchanging(args) else dump((args, kwargs))
+    unchanging = not kwargs and _UNCHANGING.issuperset(map(type, args))
+    return args if unchanging else dump((args, kwargs))
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:

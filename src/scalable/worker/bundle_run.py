@@ -15,7 +15,7 @@ from typing import Any
 from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.lending import CallInterrupted, take_slot_back
-from scalable.protocol.messages import arguments
+from scalable.protocol.messages import Pickled, arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.worker.bundle_counts import BundleCounts
 from scalable.worker.interrupts import clear_interrupt, give_up, raise_in
@@ -72,7 +72,7 @@ class BundleRun:
         self._skipped: set[int] = set()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
-        self._kept: dict[int, Any] = {}
+        self._kept: dict[int, Pickled] = {}
         self._unsent = UnsentOutcomes()
         self._counts = BundleCounts()
 
@@ -88,7 +88,7 @@ class BundleRun:
         """Tell the client that the bundle begins, without waiting for an answer."""
         self._send(op=BEGUN)
 
-    def run(self) -> dict[int, Any]:
+    def run(self) -> dict[int, Pickled]:
         """Run the calls, and return position -> value for values too large for a message."""
         if self._end > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
@@ -178,8 +178,8 @@ class BundleRun:
     def _keep_or_add(self, number: int, value: Any) -> None:
         """Add a value to the outcomes; keep a value on the worker if it is too large to send."""
         try:
-            if not self._unsent.add_value(number, value):
-                self._kept[number] = value
+            if (kept := self._unsent.add_value(number, value)) is not None:
+                self._kept[number] = kept
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
             self._fail(number, raised)
 

@@ -10,7 +10,7 @@ import dask.sizeof
 from scalable.protocol.bundles import ERROR, KEPT, PICKLED
 from scalable.protocol.code import missing_module
 from scalable.protocol.importing import here
-from scalable.protocol.messages import LARGE, dump, dump_error, load_function
+from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 
 _SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
 _TEXTS = frozenset({str, bytes})
@@ -35,8 +35,8 @@ class UnsentOutcomes:
         #: Position -> kind, of the outcomes that are not ``PLAIN``.
         self._kinds: dict[int, int] = {}
 
-    def add_value(self, number: int, value: Any) -> bool:
-        """Add the result of a call; return False if the value is too large for a message.
+    def add_value(self, number: int, value: Any) -> Pickled | None:
+        """Add the result of a call; return the pickled value if it is too large for a message.
 
         Raises
         ------
@@ -47,13 +47,13 @@ class UnsentOutcomes:
         if kind in _SMALL_TYPES or (kind in _TEXTS and len(value) <= LARGE):
             self.numbers.append(number)
             self._values.append(value)
-            return True
-        fits = bool(dask.sizeof.sizeof(value) <= LARGE)
-        if fits:
+            return None
+        if dask.sizeof.sizeof(value) <= LARGE:
             self._add(number, dump(value), PICKLED)
-        else:
-            self._add(number, None, KEPT)
-        return fits
+            return None
+        pickled = Pickled(value)
+        self._add(number, None, KEPT)
+        return pickled
 
     def add_error(self, number: int, error: BaseException) -> None:
         """Add the error of a call."""

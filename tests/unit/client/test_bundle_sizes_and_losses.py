@@ -138,37 +138,44 @@ def test_a_call_that_ends_its_workers_is_given_up():
     assert "abs" in str(error)
 
 
+def finished():
+    return SimpleNamespace(status="finished")
+
+
 def test_large_arguments_are_sent_once():
     sent = []
-    uploads = Uploads(lambda value: sent.append(value) or f"reference {len(sent)}")
+    uploads = Uploads(lambda value: sent.append(value) or finished())
     large, small = b"x" * 2_000_000, b"y"
-    assert uploads.replaced((large, small, 1)) == ("reference 1", small, 1)
-    assert uploads.replaced((large,)) == ("reference 1",)
+    (first, *others) = uploads.replaced((large, small, 1))
+    assert first.value is large
+    assert others == [small, 1]
+    assert uploads.replaced((large,)) == (first,)
     assert len(sent) == 1
     mutable = bytearray(large)
-    first = uploads.replaced((mutable,))
+    (first,) = uploads.replaced((mutable,))
     mutable[0] = 0
-    assert uploads.replaced((mutable,)) != first  # what it holds may be other than it was
+    assert uploads.replaced((mutable,)) != (first,)  # what it holds may be other than it was
     rows = uploads.replaced_in_all([(mutable, 1), (mutable, 2)])
-    assert rows[0][0] == rows[1][0]
+    assert rows[0][0] is rows[1][0]
     assert uploads.replaced_in_all([(1, 2), (3, 4)]) == [(1, 2), (3, 4)]
 
 
-def test_lost_calls_are_sent_again():
+def test_an_argument_that_cannot_be_uploaded_now_travels_with_its_call():
+    large = b"x" * 2_000_000
+    assert Uploads(lambda _: None).replaced((large,)) == (large,)
+
+
+def test_a_lost_argument_is_uploaded_again_for_later_calls():
     sent = []
-
-    def send(value):
-        sent.append(SimpleNamespace(status="finished"))
-        return sent[-1]
-
-    uploads, large = Uploads(send), b"x" * 2_000_000
+    uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1]), b"x" * 2_000_000
     uploads.replaced((large,))
     sent[0].status = "cancelled"
-    assert uploads.replaced((large,)) == (sent[1],)
+    (second,) = uploads.replaced((large,))
+    assert second.future is sent[1]
 
 
 def test_uploads_do_not_hold_everything_that_was_sent():
-    uploads = Uploads(lambda value: object())
+    uploads = Uploads(lambda value: finished())
     for i in range(3 * REMEMBERED):
         uploads.replaced((bytes([i]) * 2_000_000,))
     assert len(uploads._sent) == REMEMBERED

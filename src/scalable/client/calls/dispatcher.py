@@ -14,6 +14,7 @@ from typing import Any
 
 from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.bundle_size import AHEAD, BundleSizing
+from scalable.client.calls.held_calls import HeldCalls
 from scalable.client.calls.in_flight import BundlesInFlight
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.packing import PackedCalls, pack
@@ -22,6 +23,7 @@ from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.protocol.bundles import PROCESS
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.protocol.messages import Reference
 from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")
@@ -55,6 +57,7 @@ class Dispatcher:
         self._in_flight = BundlesInFlight(
             line, options, self._sizing, self._put_back, self._dispatch
         )
+        self._held = HeldCalls(line, self._put_back_and_wake)
         self._awake = False
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
         self._reported, self._will_report = 0, False
@@ -80,7 +83,7 @@ class Dispatcher:
     @property
     def idle(self) -> bool:
         """Whether no call waits or runs, and the scheduler has recorded the end of all bundles."""
-        return self._in_flight.idle and not self._waiting()
+        return self._in_flight.idle and self._held.idle and not self._waiting()
 
     def cancel(self, pending: PendingCalls, number: Any) -> None:
         """Cancel a call that was sent, even if it is running.
@@ -99,12 +102,14 @@ class Dispatcher:
     def cancel_all(self) -> None:
         """Cancel every call that was sent and has not ended."""
         self._in_flight.cancel_all()
+        self._held.cancel_all()
 
     def close(self, error: BaseException | None = None) -> None:
         """Stop sending, and fail every waiting or running call with the error."""
         self.closed = True
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
+        self._held.close(error)
         for pending in list(self.backlog):
             numbers = pending.take(len(pending) or 1)
             pending.settle(numbers, [(None, error)] * len(numbers))
@@ -163,11 +168,16 @@ class Dispatcher:
         if pending not in self.backlog:
             self.backlog.appendleft(pending)
 
+    def _put_back_and_wake(self, pending: PendingCalls, numbers: list[Any]) -> None:
+        self._put_back(pending, numbers)
+        self.wake()
+
     def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
-        """Send calls; a call that cannot be sent fails."""
+        """Send calls whose arguments are complete; a call that cannot be sent fails."""
         try:
             for packed in pack(pending, numbers):
-                self._submit(pending, packed)
+                if not self._held.hold(pending, packed):
+                    self._submit(pending, packed)
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the call could not be sent: {raised!r}")
             pending.settle(numbers, [(None, error)] * len(numbers))
@@ -179,6 +189,7 @@ class Dispatcher:
         suspected = pending.suspects(numbers[0])
         calls = set(range(len(numbers)))
         bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
+        bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
         header = {
             "key": key,
             "client": self._line.client_id,
@@ -194,13 +205,17 @@ class Dispatcher:
         self._task_name = names.pop() if len(names) == 1 else options.name
         logger.debug("bundle %s: %d calls, %d bytes", key, len(numbers), len(packed.payload))
         self._in_flight.add(bundle)
-        bundle.future = self._line.submit_bundle(
-            key,
-            self._in_flight,
-            (run_bundle, header, packed.payload, packed.references),
-            annotations={
-                BUNDLE_ANNOTATION: {"calls": len(numbers), "rows": options.record_calls},
-                TASK_ANNOTATION: self._task_name,
-            },
-            resources=options.resources,
-        )
+        try:
+            bundle.future = self._line.submit_bundle(
+                key,
+                self._in_flight,
+                (run_bundle, header, packed.payload, packed.futures),
+                annotations={
+                    BUNDLE_ANNOTATION: {"calls": len(numbers), "rows": options.record_calls},
+                    TASK_ANNOTATION: self._task_name,
+                },
+                resources=options.resources,
+            )
+        except Exception as raised:  # noqa: BLE001 - such as FuturesCancelledError of an argument
+            error = ClusterError(f"the call could not be sent: {raised!r}")
+            self._line.call_soon(self._in_flight.erred, key, error)

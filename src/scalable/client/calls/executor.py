@@ -11,6 +11,8 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Self
 
+from distributed import Future
+
 from scalable.client.calls.backlog import SingleCalls, ValueOrError
 from scalable.client.calls.dependent_calls import DependentCalls
 from scalable.client.calls.dispatcher import Dispatcher
@@ -177,11 +179,11 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         if self._dispatcher.closed:
             raise RuntimeError("cannot schedule new futures: the client is closed")
 
-    def _upload(self, value: Any) -> Any:
+    def _upload(self, value: Any) -> Future[Any] | None:
         # The event loop (which runs callbacks) cannot wait for an upload, and without a worker
         # there is no place to upload to. The value is then sent within its call.
         at_once = self._line.in_event_loop or not self._line.slots_of("")
-        return value if at_once else self._line.upload(value)
+        return None if at_once else self._line.upload(value)
 
     def _begin(self, future: CallFuture) -> None:
         """Put a call whose arguments are complete into the backlog."""

@@ -5,6 +5,7 @@ A *bundle* is a batch of calls that is sent as one Dask task.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -249,8 +250,9 @@ class BundlesInFlight:
         values = kept or {}
         for position in bundle.kept:
             if position in values:
+                outcome = await asyncio.to_thread(loaded, KEPT, values[position])
                 bundle.open.discard(position)
-                bundle.pending.settle([bundle.numbers[position]], [(values[position], None)])
+                bundle.pending.settle([bundle.numbers[position]], [outcome])
         bundle.kept.clear()
         self._release(bundle.key)
 
@@ -274,8 +276,9 @@ class BundlesInFlight:
         self._release(key)
 
     def lost(self, key: str) -> None:
-        """Run calls again whose results were kept on a lost worker."""
-        if key in self._bundles and self._bundles[key].kept:
+        """Run calls again whose results or uploaded arguments were on a lost worker."""
+        bundle = self._bundles.get(key)
+        if bundle is not None and (bundle.kept or bundle.renewable):
             self._release(key)
 
     # Cancelling ---------------------------------------------------------------------------------

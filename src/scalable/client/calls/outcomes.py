@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalable.client.calls.backlog import ValueOrError
-from scalable.protocol.bundles import ERROR, PICKLED
+from scalable.protocol.bundles import ERROR, KEPT, PICKLED
 from scalable.protocol.messages import load, load_error
 
 
@@ -15,15 +15,15 @@ def loaded(kind: int, value: Any) -> ValueOrError:
     Parameters
     ----------
     kind
-        ``PLAIN``, ``PICKLED`` or ``ERROR`` of :mod:`scalable.protocol.bundles`.
+        A kind of outcome of :mod:`scalable.protocol.bundles`.
     value
         The value itself, the pickled value, or the pickled error.
     """
     if kind == ERROR:
         return None, load_error(value)
-    if kind == PICKLED:
+    if kind in (PICKLED, KEPT):
         try:
-            return load(value), None
+            return value.load() if kind == KEPT else load(value), None
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             return None, error
         except BaseException as ended:  # noqa: BLE001 - it would end the event loop

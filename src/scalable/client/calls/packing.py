@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Future
 
 from scalable.client.calls.backlog import PendingCalls
-from scalable.protocol.messages import dump_calls, dump_function
+from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,29 @@ class PackedCalls:
     payload
         Calls as bytes.
     references
-        Dask futures within the arguments, by key.
+        Dask futures and :class:`Reference` objects within the arguments, by key of the future.
+        They are the same in all calls, because a lost or failed one takes all calls with it.
     """
 
     numbers: list[Any]
     functions: tuple[tuple[bytes, bytes], ...]
     payload: bytes
-    references: dict[Any, Future[Any]]
+    references: Found
+
+    @property
+    def futures(self) -> dict[Any, Future[Any]]:
+        """Dask futures of the references, by key."""
+        return {
+            key: each.future if isinstance(each, Reference) else each
+            for key, each in self.references.items()
+        }
 
 
 def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack calls into one bundle, or into one bundle each if they cannot be pickled together.
+    """Pack calls into one bundle, or into several.
 
-    A call that cannot be pickled fails with the error.
+    Calls that cannot be pickled together get a bundle each; a call that cannot be pickled fails
+    with the error. Calls with different references get different bundles.
 
     Parameters
     ----------
@@ -59,7 +69,7 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
     if not packed:
         return
     try:
-        payload, references = dump_calls(calls)
+        payload, found = dump_calls(calls)
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
         if len(packed) == 1:
             pending.settle(packed, [(None, error)])
@@ -67,4 +77,11 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
             for number in packed:  # the other calls may be fine
                 yield from pack(pending, [number])
         return
-    yield PackedCalls(packed, tuple(functions), payload, references)
+    groups: dict[frozenset[Any], list[Any]] = {}
+    for number, references in zip(packed, found, strict=False):
+        groups.setdefault(frozenset(references), []).append(number)
+    if len(groups) > 1:
+        for group in groups.values():
+            yield from pack(pending, group)
+    else:
+        yield PackedCalls(packed, tuple(functions), payload, found[0] if found else {})

@@ -34,6 +34,8 @@ class SentBundle:
         Whether the worker was asked to give back the calls if the bundle has not begun.
     over
         Whether all calls of the bundle have been run.
+    renewable
+        Whether the bundle has arguments that can be uploaded again if they are lost.
     kept
         Positions of the calls whose results stay on the worker until they are fetched.
     """
@@ -47,6 +49,7 @@ class SentBundle:
     begun: bool = False
     withdrawn: bool = False
     over: bool = False
+    renewable: bool = False
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
 

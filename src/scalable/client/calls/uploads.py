@@ -10,9 +10,9 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Future
 
-from scalable.protocol.messages import LARGE
+from scalable.protocol.messages import LARGE, Reference
 
-_SMALL = frozenset({type(None), bool, int, float, complex, Future})
+_SMALL = frozenset({type(None), bool, int, float, complex, Future, Reference})
 #: Immutable types: an object of these types is uploaded only once.
 _UNCHANGING = (bytes, str)
 #: Number of uploaded immutable objects that are remembered.
@@ -25,32 +25,36 @@ class Uploads:
     Parameters
     ----------
     send
-        Function that uploads an object and returns a reference, or returns the object itself if it
-        cannot be uploaded now.
+        Function that uploads an object and returns its future, or returns None if the object cannot
+        be uploaded now.
     """
 
-    def __init__(self, send: Callable[[Any], Any]) -> None:
+    def __init__(self, send: Callable[[Any], Future[Any] | None]) -> None:
         self._send = send
-        # id -> (object, reference). The object is kept so that no other object gets its id.
-        self._sent: OrderedDict[int, tuple[Any, Any]] = OrderedDict()
+        # id -> reference. It keeps the object, so that no other object gets its id.
+        self._sent: OrderedDict[int, Reference] = OrderedDict()
 
     def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return the arguments of one call, with large arguments replaced by references."""
         return tuple([self.reference(v) if _is_large(v) else v for v in values])
 
     def reference(self, value: Any) -> Any:
-        """Return the reference of a large value; upload the value unless it is remembered."""
-        if not isinstance(value, _UNCHANGING):
-            return self._send(value)
+        """Return the reference of a large value; upload the value unless it is remembered.
+
+        Return the value itself if it cannot be uploaded now.
+        """
         known = self._sent.get(id(value))
-        if known is None or getattr(known[1], "status", "finished") != "finished":  # or lost
-            known = value, self._send(value)
-            if known[1] is value:
-                return value
+        if known is not None and known.future.status == "finished":
+            return known
+        future = self._send(value)
+        if future is None:
+            return value
+        known = Reference(future, value)
+        if isinstance(value, _UNCHANGING):
             self._sent[id(value)] = known
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
-        return known[1]
+        return known
 
     def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Return the arguments of many calls with large ones replaced; upload each object once."""

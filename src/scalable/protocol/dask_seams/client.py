@@ -112,8 +112,8 @@ class ReportingClient(Client):
     def task_erred(self, key: Any, error: BaseException) -> None:
         """Handle a task that has failed."""
 
-    def task_lost(self, key: Any) -> None:
-        """Handle a task that the scheduler no longer knows."""
+    def task_lost(self, key: Any, *, with_all: bool) -> None:
+        """Handle a task that the scheduler no longer knows; ``with_all``: nor any other task."""
 
     def known_tasks(self) -> list[Any]:
         """Return the keys of the tasks to report as lost if the connection breaks."""
@@ -163,18 +163,18 @@ class ReportingClient(Client):
     def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
         super()._handle_cancelled_keys(keys, *args, **kwargs)
         for key in keys:
-            self.task_lost(key)
+            self.task_lost(key, with_all=False)
 
     def _handle_restart(self) -> None:
         super()._handle_restart()
         for key in self.known_tasks():
-            self.task_lost(key)
+            self.task_lost(key, with_all=True)
 
     async def _reconnect(self) -> None:
         known = self.known_tasks()  # Dask forgets its futures while it reconnects
         await super()._reconnect()
         for key in known:
-            self.task_lost(key)
+            self.task_lost(key, with_all=True)
 
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         await self.before_cancel([future.key for future in futures_of(futures)])

@@ -1,0 +1,135 @@
+"""Calls that were taken from the backlog, but whose arguments are not on the workers yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from scalable.client.calls.backlog import PendingCalls
+from scalable.client.calls.futures import CallFuture
+from scalable.client.calls.packing import PackedCalls
+from scalable.client.scheduler_line import SchedulerLine
+from scalable.errors import ClusterError
+from scalable.protocol.messages import Reference
+
+logger = logging.getLogger("scalable.client")
+
+#: Seconds between two attempts to upload a lost argument, and between two checks of a result that
+#: is computed again.
+AGAIN_S = 0.5
+#: Number of attempts to upload a lost argument.
+ATTEMPTS = 10
+
+
+@dataclass(eq=False)
+class _Held:
+    """Calls with the same missing arguments."""
+
+    pending: PendingCalls
+    numbers: list[Any]
+
+    def left(self) -> list[Any]:
+        """Return the calls for which somebody still waits."""
+        return [number for number in self.numbers if not self.pending.is_over(number)]
+
+
+@dataclass
+class _Renewal:
+    """The upload of a lost argument."""
+
+    held: list[_Held] = field(default_factory=list)
+    attempts: int = 0
+
+
+class HeldCalls:
+    """Calls that wait for Dask futures, or for the upload of a lost argument.
+
+    A call that waits here holds up no other call, and takes no slot. Everything runs in the
+    client's event loop.
+
+    Parameters
+    ----------
+    line
+        The client's connection to the scheduler.
+    put_back
+        Function that puts calls back into the backlog, and sends calls if slots are free.
+    """
+
+    def __init__(
+        self, line: SchedulerLine, put_back: Callable[[PendingCalls, list[Any]], None]
+    ) -> None:
+        self._line, self._put_back = line, put_back
+        self._held: set[_Held] = set()
+        self._renewals: dict[Reference, _Renewal] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for any of the calls."""
+        return not any(held.left() for held in self._held)
+
+    def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
+        """Return whether calls have to wait for an argument; put them back once it is there."""
+        for key, each in packed.references.items():
+            status = packed.futures[key].status
+            held = _Held(pending, packed.numbers)
+            if status == "pending":
+                release = partial(self._line.call_soon, self._release, held)
+                packed.futures[key].add_done_callback(lambda _, r=release: r())
+            elif status == "lost":  # and computed again
+                self._line.call_later(AGAIN_S, partial(self._release, held))
+            elif status == "cancelled" and isinstance(each, Reference):
+                self._renew(each, held)
+            else:
+                continue  # a failed argument too: Dask passes the error on to the call
+            logger.debug("%d calls wait for argument %s (%s)", len(held.numbers), key, status)
+            self._held.add(held)
+            return True
+        return False
+
+    def _release(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.discard(held)
+            self._put_back(held.pending, held.numbers)
+
+    def _renew(self, reference: Reference, held: _Held) -> None:
+        if reference not in self._renewals:
+            self._renewals[reference] = _Renewal()
+            self._line.call_soon(self._upload, reference)
+        self._renewals[reference].held.append(held)
+
+    async def _upload(self, reference: Reference) -> None:
+        """Upload a lost argument again, and put the calls back that wait for it."""
+        renewal = self._renewals[reference]
+        renewal.attempts += 1
+        failure: ClusterError | None = None
+        if any(held.left() for held in renewal.held):
+            logger.debug("argument %s is uploaded again", reference.future.key)
+            try:
+                reference.future = await self._line.upload_soon(reference.value)
+            except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
+                if renewal.attempts < ATTEMPTS:
+                    self._line.call_later(AGAIN_S, partial(self._upload, reference))
+                    return
+                words = f"an argument was lost with its worker, and uploading it failed: {error!r}"
+                failure = ClusterError(words)
+        del self._renewals[reference]
+        for held in renewal.held:
+            if failure is not None:
+                held.pending.settle(held.numbers, [(None, failure)] * len(held.numbers))
+            self._release(held)
+
+    def cancel_all(self) -> None:
+        """Cancel the calls that have a future; the others are dropped by their owner."""
+        for held in list(self._held):
+            for number in held.left():
+                if isinstance(number, CallFuture):
+                    number.cancel()
+
+    def close(self, error: BaseException) -> None:
+        """Fail all calls."""
+        for held in list(self._held):
+            held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
+        self._held.clear()
