@@ -11,6 +11,7 @@ import pytest
 RUNS_CODE_OF_USERS = {
     "client/calls/backlog.py",
     "client/calls/executor.py",
+    "client/calls/held_calls.py",
     "client/calls/in_flight.py",
     "client/calls/mapped_calls.py",
     "client/calls/options.py",

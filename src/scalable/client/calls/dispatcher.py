@@ -216,6 +216,6 @@ class Dispatcher:
                 },
                 resources=options.resources,
             )
-        except Exception as raised:  # noqa: BLE001 - such as FuturesCancelledError of an argument
+        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the call could not be sent: {raised!r}")
             self._line.call_soon(self._in_flight.erred, key, error)
