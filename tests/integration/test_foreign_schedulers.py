@@ -61,3 +61,10 @@ def test_shuffles_of_a_tag_stay_with_its_workers():
         numbers = array.arange(16, chunks=4).reshape(4, 4).rechunk((4, 1)).rechunk((1, 4))
         future = client.compute(numbers.sum(), tag="a")
         assert future.result(timeout=60) == 120
+
+
+def test_equal_calls_without_pools_are_one_as_in_dask():
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(processes=False, **options) as cluster, ScalableClient(cluster) as client:
+        assert len({client.submit(double, 3).key for _ in range(2)}) == 1
+        assert len({future.key for future in client.map(double, [3] * 5)}) == 1

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from dask.utils import key_split
 from distributed import LocalCluster
 
 from scalable import (
@@ -284,13 +285,27 @@ def test_unknown_tags_labels_and_too_many_slots_are_errors_that_name_what_exists
             client.submit(square, 1, n=2)
 
 
-def test_tagged_calls_are_not_merged_but_untagged_ones_are_as_in_dask(manifest):
+def test_equal_calls_run_each_unless_they_are_pure(manifest):
     with ScalableSession.from_yaml() as client:
-        draws = [client.submit(random_draw, tag="demeter") for _ in range(4)]
-        assert len(set(client.gather(draws))) == 4
-        assert len({f.key for f in (client.submit(square, 3), client.submit(square, 3))}) == 1
-        merged = [client.submit(random_draw, tag="demeter", pure=True) for _ in range(4)]
-        assert len(set(client.gather(merged))) == 1
+        for tag in ("demeter", None):
+            draws = [client.submit(random_draw, tag=tag) for _ in range(4)]
+            assert len(set(client.gather(draws))) == 4
+            ran = client.map(square, [3] * 5, tag=tag)
+            assert len({future.key for future in ran}) == 5
+            assert {key_split(future.key) for future in ran} == {"square"}
+            merged = [client.submit(random_draw, tag=tag, pure=True) for _ in range(4)]
+            assert len(set(client.gather(merged))) == 1
+
+
+def test_actors_are_never_shared(manifest):
+    with ScalableSession.from_yaml() as client:
+        for options in ({}, {"pure": True}, {"tag": "post"}):
+            one, other = (client.submit(list, actor=True, **options).result() for _ in range(2))
+            one.append(1).result()
+            assert (one.__len__().result(), other.__len__().result()) == (1, 0)
+        both = client.gather(client.map(list, [()] * 2, actors=True))
+        both[0].append(1).result()
+        assert both[1].__len__().result() == 0
 
 
 def test_a_failed_call_runs_again_when_it_is_submitted_again(manifest, tmp_path):

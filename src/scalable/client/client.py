@@ -102,7 +102,8 @@ class ScalableClient(CollectionClient):
             to the pool of the task's component.
         pure
             Whether calls of the same function with the same arguments run only once. The default is
-            False for tagged calls, so that a function that draws random numbers runs each time.
+            True only for calls without a tag on a cluster without pools, so that a function that
+            draws random numbers runs each time. Actors are never shared.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
             the keyword arguments of the function.
@@ -120,7 +121,7 @@ class ScalableClient(CollectionClient):
             When the function itself has a parameter named ``tag``, ``n`` or ``task``.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
-        pure = tag is None if pure is None else pure
+        pure = self._is_pure(pure, tag, kwargs)
         if key is None:
             name = task or funcname(func)
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
@@ -156,7 +157,7 @@ class ScalableClient(CollectionClient):
             One future for each call, in the order of the elements.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
-        pure = tag is None if pure is None else pure
+        pure = self._is_pure(pure, tag, kwargs)
         key = task if key is None else key
         self._line.made_calls()
         with notes(key or funcname(func)):
@@ -165,6 +166,11 @@ class ScalableClient(CollectionClient):
         if failed:
             self._retry_now(failed)
         return list(futures)
+
+    def _is_pure(self, pure: bool | None, tag: str | None, options: Mapping[str, Any]) -> bool:
+        if options.get("actor") or options.get("actors"):
+            return False
+        return (tag is None and not self._routing.has_pools()) if pure is None else pure
 
     def starmap(
         self,

@@ -62,6 +62,7 @@ class Routing:
         self._tags = tuple(tags)
         self._known = KnownSlots()
         self._warned_untagged = False
+        self._asked_pools = False
 
     def route(
         self,
@@ -156,6 +157,13 @@ class Routing:
         with notes(None):
             noted = {k: v for k, v in get_annotations().items() if k not in ROUTING}
         return {**noted, **given, **route}
+
+    def has_pools(self) -> bool:
+        """Return whether the cluster has pools; the scheduler is asked once, unless it cannot be."""
+        if not (self._tags or self._known.slots or self._asked_pools) and self._can_ask():
+            self._asked_pools = True
+            self._known = self._ask_slots()
+        return bool(self._tags or self._known.slots)
 
     def _tag_of_task(self, task: str, tag: str | None) -> str | None:
         """Return the tag of a call that names a task."""
