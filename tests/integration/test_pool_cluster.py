@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 
+import psutil
 import pytest
 from distributed import Client, Nanny, Scheduler, Worker
 from distributed.deploy.spec import ProcessInterface
@@ -326,3 +327,34 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
         release.touch()
         assert future.result(timeout=30) is True
         assert cluster.inventory.wanted.names("a") == [name]
+
+
+# Units that come and go quickly -----------------------------------------------------------------
+
+
+def test_workers_that_are_ended_while_they_start_leave_no_process(eventually):
+    before = set(psutil.Process().children(recursive=True))
+    with PoolCluster(worker={"cls": Nanny, "options": {"nthreads": 1}}) as cluster:
+        cluster.scale(2)
+        time.sleep(0.5)
+        cluster.scale(0)
+        eventually(lambda: not cluster.workers and not cluster.scheduler.workers)
+        cluster.scale(1)
+        time.sleep(0.5)
+    assert not [child for child in workers_since(before) if child.is_running()]
+
+
+def workers_since(before):
+    new = set(psutil.Process().children(recursive=True)) - before
+    return [child for child in new if "resource_tracker" not in " ".join(child.cmdline())]
+
+
+def test_scaling_up_just_after_scaling_down_loses_no_worker(eventually, caplog):
+    with pooled(a=2) as cluster:
+        cluster.wait_for_workers(2, timeout=60)
+        for wait_s in (0.0, 0.1, 0.2):
+            cluster.scale("a", 1)
+            time.sleep(wait_s)
+            cluster.scale("a", 2)
+            eventually(lambda: cluster.pools["a"].running == len(cluster.scheduler.workers) == 2)
+    assert "lost" not in caplog.text

@@ -159,7 +159,7 @@ class Routing:
         return {**noted, **given, **route}
 
     def has_pools(self) -> bool:
-        """Return whether the cluster has pools; the scheduler is asked once, unless it cannot be."""
+        """Return whether the cluster has pools, as far as is known; the scheduler is asked once."""
         if not (self._tags or self._known.slots or self._asked_pools) and self._can_ask():
             self._asked_pools = True
             self._known = self._ask_slots()

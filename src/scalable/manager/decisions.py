@@ -68,6 +68,8 @@ class Decision:
         wanted again.
     stop
         Unwanted units without calls and results, which can be stopped.
+    left
+        Units that were wanted again when their workers had left already. Each is replaced.
     renew, leave
         Units whose walltime ends soon: units whose successor must be requested now, and units that
         must take no more calls.
@@ -77,6 +79,7 @@ class Decision:
     drain: list[UnitName] = field(default_factory=list)
     resume: list[UnitName] = field(default_factory=list)
     stop: list[UnitName] = field(default_factory=list)
+    left: list[UnitName] = field(default_factory=list)
     renew: list[UnitName] = field(default_factory=list)
     leave: list[UnitName] = field(default_factory=list)
 
@@ -129,7 +132,9 @@ def _wanted(
     decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
 ) -> None:
     restarting = unit.connected_at is not None and unit.missing_since is not None
-    if seen.state is UnitState.ENDED:
+    if unit.phase is Phase.DRAINING and unit.missing_since is not None:
+        decision.left.append(unit.name)
+    elif seen.state is UnitState.ENDED:
         # A unit whose walltime ended before its workers connected has failed to start.
         expired = unit.connected_at is None and seen.left_s == 0
         outside = unit.dismissed or (seen.from_outside and not expired)

@@ -25,6 +25,9 @@ from scalable.protocol.private_node import private_class
 logger = logging.getLogger("scalable.manager")
 
 CLOSE_TIMEOUT_S = 10.0
+#: Seconds that a start may take to end before it is cancelled. A cancelled start of a ``Nanny``
+#: leaves the process of its worker; that of a job may leave the job.
+START_TIMEOUT_S = 30.0
 _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 
@@ -109,6 +112,10 @@ class EntryLauncher:
     async def _stop(self, name: UnitName) -> None:
         created, task = self._objects.pop(name, None), self._starts.pop(name, None)
         if task is not None and not task.done():
+            logger.debug("worker %s: its start has to end first", name)
+            await asyncio.wait([task], timeout=START_TIMEOUT_S)
+        if task is not None and not task.done():
+            logger.warning("worker %s has not started in %g s: cancelled", name, START_TIMEOUT_S)
             task.cancel()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if created is None or getattr(created, "status", None) is Status.closed:

@@ -25,7 +25,7 @@ from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.launches import Batch, Launches
 from scalable.manager.losses import Losses
 from scalable.manager.pools import Pool
-from scalable.manager.renewals import margins_of, renew
+from scalable.manager.renewals import margins_of, renew, replace_left
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
 from scalable.manager.stops import Stops
 from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
@@ -180,6 +180,7 @@ class Reconciler:
                 decision = self._decide(view, now)
                 for loss in decision.lost:
                     self._excused += self._lose(loss, now)
+                self._end(replace_left(self.inventory, decision))
                 renew(self.inventory, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
             await self._stop_unwanted(decision.stop)
@@ -192,14 +193,15 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Let draining units work again; mark them as running once the scheduler has answered."""
+        """Let draining units work again; mark as running those that the scheduler names."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
             logger.debug("workers %s are wanted again", workers)
-            await self.link.resume(workers)
-            set_phase(units, units, Phase.RUNNING)
+            resumed = set(await self.link.resume(workers))
+            running = [name for name, unit in units.items() if resumed >= set(unit.worker_names)]
+            set_phase(units, running, Phase.RUNNING)
 
     async def _heartbeat(self) -> SchedulerView:
         assert self.link is not None

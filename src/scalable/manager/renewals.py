@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from scalable.manager.decisions import Decision, Margin
 from scalable.manager.inventory import Inventory
 from scalable.manager.pools import Pool
+from scalable.manager.units import Unit
 
 logger = logging.getLogger("scalable.manager")
 
@@ -52,6 +53,16 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
         for tag, pool in pools.items()
         if pool.walltime_s is not None
     }
+
+
+def replace_left(inventory: Inventory, decision: Decision) -> list[Unit]:
+    """Replace units that were wanted again too late; return them, to be stopped."""
+    left = [inventory.units.pop(name) for name in decision.left]
+    for unit in left:
+        logger.debug("unit %s had left when it was wanted again", unit.name)
+        unit.starts = ()  # it did not fail
+        inventory.wanted.replace(unit, inventory.pools[unit.pool])
+    return left
 
 
 def renew(inventory: Inventory, decision: Decision) -> None:

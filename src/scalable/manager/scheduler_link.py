@@ -81,8 +81,14 @@ class SchedulerLink(Protocol):
     async def allow_work(self, workers: Iterable[str]) -> None:
         """Undo :meth:`withhold_work` for these names."""
 
-    async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again, unless they are about to retire."""
+    async def resume(self, workers: Iterable[str]) -> list[str]:
+        """Let draining workers accept work again, unless they are about to retire.
+
+        Returns
+        -------
+        list of str
+            The names of the workers that accept work.
+        """
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
         """Do not count the loss of these workers against the calls that ran on them."""

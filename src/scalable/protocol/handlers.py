@@ -198,9 +198,15 @@ class SchedulerCalls:
         """Empty the workers with these names, so that they can be stopped without loss."""
         await self._call(Handler.DRAIN, workers=list(workers))
 
-    async def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again, unless they are about to retire."""
-        await self._call(Handler.RESUME, workers=list(workers))
+    async def resume(self, workers: Iterable[str]) -> list[str]:
+        """Let draining workers accept work again, unless they are about to retire.
+
+        Returns
+        -------
+        list of str
+            The names of the workers that accept work.
+        """
+        return list(await self._call(Handler.RESUME, workers=list(workers)))
 
     async def withhold_work(self, workers: Iterable[str]) -> list[str]:
         """Give no work to workers that connect from now on under these names.

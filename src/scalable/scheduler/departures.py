@@ -90,13 +90,23 @@ class Departures:
         for name in workers:
             self._withheld.pop(name, None)
 
-    def resume(self, workers: Iterable[str]) -> None:
-        """Let draining workers accept work again, unless they are about to retire."""
+    def resume(self, workers: Iterable[str]) -> list[str]:
+        """Let draining workers accept work again, unless they are about to retire.
+
+        Returns
+        -------
+        list of str
+            The names of the workers that accept work.
+        """
+        accepting = []
         for ws in self.named(workers):
             drain = self._drains.get(ws.address)
             if drain is not None and drain.cancel():
                 logger.debug("worker %s accepts work again", ws.name)
                 del self._drains[ws.address]
+            if ws.address not in self._drains:
+                accepting.append(str(ws.name))
+        return accepting
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
         """Do not count the loss of these workers against the calls that ran on them.

@@ -108,6 +108,13 @@ def test_a_draining_unit_that_is_wanted_again_resumes():
     assert decided({"x": {}}, [draining], workers={"x": WorkerView("tcp://1")}).resume == ["x"]
 
 
+def test_a_draining_unit_that_has_left_when_it_is_wanted_again_is_replaced_and_not_lost():
+    draining = unit("x", phase=Phase.DRAINING, missing_since=9.0)
+    for observed in ({}, {"x": Observation(UnitState.RUNNING)}):
+        decision = decided({"x": {}}, [draining], observed=observed)
+        assert (decision.left, decision.lost, decision.resume) == (["x"], [], [])
+
+
 def test_refresh_connects_a_group_only_when_it_is_complete():
     group = unit("x", workers=("x-0", "x-1"), phase=Phase.LAUNCHING, connected_at=None)
     assert refresh([group], {"x-0": WorkerView("tcp://1")}, 5.0) == []

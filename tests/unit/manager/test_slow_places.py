@@ -45,6 +45,7 @@ class FakeLink:
 
     async def resume(self, workers):
         await self._note("resume", workers)
+        return list(workers)
 
     async def excuse_losses(self, workers):
         await self._note("excuse_losses", workers)
