@@ -63,6 +63,47 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+_WRITTEN = tuple(
+    (f"{prefix}{binary}", (1024 if binary else 1000) ** exponent)
+    for prefix, exponent in (("T", 4), ("G", 3), ("M", 2), ("K", 1))
+    for binary in ("", "i")
+)
+
+
+def as_written(count: int) -> str:
+    """Return bytes as people write them in a manifest, such as ``600M`` or ``1.5Gi``.
+
+    The text is exact and as short as possible; other numbers are rounded as :func:`format_bytes`
+    does.
+
+    Parameters
+    ----------
+    count
+        Number of bytes.
+    """
+    exact = [
+        f"{count / size:g}{unit}"
+        for unit, size in _WRITTEN
+        if count >= size and round(count / size, 2) * size == count
+    ]
+    return min(exact, key=len) if exact else format_bytes(count)
+
+
+def like(example: int, count: float) -> str:
+    """Return bytes rounded, in decimal or binary units as :func:`as_written` shows the example.
+
+    Parameters
+    ----------
+    example, count
+        Numbers of bytes.
+    """
+    binary = "i" if "i" in as_written(example) else ""
+    for unit, size in _WRITTEN:
+        if unit.endswith("i") == bool(binary) and count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
+
+
 def parse_duration(text: str | float) -> float:
     """Parse a length of time.
 

@@ -3,10 +3,12 @@
 import pytest
 
 from scalable.units import (
+    as_written,
     counted,
     format_amount,
     format_bytes,
     format_duration,
+    like,
     parse_bytes,
     parse_duration,
     parse_walltime,
@@ -110,3 +112,15 @@ def test_a_small_amount_does_not_look_like_nothing(amount, unit, text):
 @pytest.mark.parametrize(("count", "text"), [(0, "0 calls"), (1, "1 call"), (2, "2 calls")])
 def test_one_is_no_plural(count, text):
     assert counted(count, "call") == text
+
+
+@pytest.mark.parametrize("text", ["600M", "1.5Gi", "512Mi", "20G", "1.25T", "100K"])
+def test_memory_is_shown_as_it_was_written(text):
+    assert as_written(parse_bytes(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "shown"), [("200M", 789 * 10**6, "789M"), ("1Gi", 3 * 2**29, "1.5Gi")]
+)
+def test_memory_that_was_used_is_shown_in_the_unit_of_its_limit(limit, used, shown):
+    assert like(parse_bytes(limit), used) == shown

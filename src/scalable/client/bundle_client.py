@@ -10,6 +10,10 @@ import logging
 from contextlib import nullcontext
 from typing import Any
 
+from distributed.protocol.pickle import dumps, loads
+from distributed.scheduler import KilledWorker
+
+from scalable.client.explained_losses import with_reasons
 from scalable.client.own_code import names_of, own_code
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.protocol.code import missing_module
@@ -144,6 +148,18 @@ class BundleClient(AnnotatingClient):
         if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
             return missing_module(cause, "the graph of this call", "the scheduler")
         return error
+
+    def explains_later(self, key: Any, exception: Any) -> bool:
+        """Return whether an error says that workers were lost, but not why."""
+        is_bundle = key in self._line.followed_keys
+        return not is_bundle and isinstance(exception, bytes) and b"KilledWorker" in exception
+
+    async def explained_later(self, key: Any, exception: Any) -> Any:
+        """Return the error of a call whose workers were lost, with the reasons."""
+        error = loads(exception)
+        if not isinstance(error, KilledWorker):
+            return exception
+        return dumps(await with_reasons(self, error, key))
 
     # Dask's events ------------------------------------------------------------------------------
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
+from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
+from scalable.client.explained_losses import with_reasons
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler
 from scalable.protocol.lending import Lender, made_calls
@@ -234,6 +236,30 @@ class SchedulerLine:
         (result,) = await gather(self._client, [future], direct=self._is_near())
         return result
 
+    def explain_losses(
+        self,
+        errors: Mapping[int, KilledWorker],
+        key: Any,
+        then: Callable[[Mapping[int, KilledWorker]], None],
+    ) -> None:
+        """Call a function with the errors of lost calls, once the reasons for the loss are known.
+
+        Parameters
+        ----------
+        errors
+            Position of a call in its bundle -> error.
+        key
+            Key of the bundle.
+        then
+            Function to call with the errors that give the reasons.
+        """
+        self.call_soon(self._explain, errors, key, then)
+
+    async def _explain(
+        self, errors: Mapping[int, KilledWorker], key: Any, then: Callable[..., None]
+    ) -> None:
+        then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
+
     def upload(self, value: Any) -> Future[Any]:
         """Upload an object to the cluster, and return a future to pass to calls in its place."""
         (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
@@ -259,6 +285,11 @@ class SchedulerLine:
         send_to_scheduler(self._client, message)
 
     # News of Dask tasks, from the client --------------------------------------------------------
+
+    @property
+    def followed_keys(self) -> Container[Any]:
+        """Keys of the bundles that were sent and not forgotten."""
+        return self._followers.keys()
 
     def followed(self) -> list[str]:
         """Return the keys of the bundles that were sent and not forgotten."""

@@ -107,10 +107,20 @@ class EmbeddedManager:
             scheduler.add_plugin(
                 Controller(scheduler, self.demand, self.managers, follow_with=_follow_load)
             )
+        self.listeners.append(self._tell_scheduler(scheduler))
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
         self.reconciler.start(RpcLink(comm, EMBEDDED, self.incarnation))
+
+    @staticmethod
+    def _tell_scheduler(scheduler: Any) -> Callable[[Event], None]:
+        def tell(event: Event) -> None:
+            controller = controller_of(scheduler)
+            for listener in () if controller is None else controller.event_listeners:
+                listener(event)
+
+        return tell
 
     def want(
         self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str

@@ -39,10 +39,12 @@ class Handler(StrEnum):
     PROFILE = "scalable_profile"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
+    REASONS_OF_LOSS = "scalable_reasons_of_loss"
     # Called by workers
     BUNDLE_BEGUN = "scalable_bundle_begun"
     CODE_TABLE = "scalable_code_table"
     SOURCES = "scalable_sources"
+    OUT_OF_MEMORY = "scalable_out_of_memory"
 
 
 @dataclass(frozen=True)
@@ -303,3 +305,14 @@ class SchedulerCalls:
         """Return digest -> source of a module, for those that clients have sent."""
         answer: dict[str, bytes] = await self._call(Handler.SOURCES, digests=list(digests))
         return answer
+
+    async def out_of_memory(self, worker: str, keys: Iterable[Any], used: int, limit: int) -> None:
+        """Tell that a worker ends because its calls use more memory than it has."""
+        await self._call(
+            Handler.OUT_OF_MEMORY, worker=worker, keys=list(keys), used=used, limit=limit
+        )
+
+    async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[str, str]]:
+        """Return worker -> reason of its loss, for a task's lost workers and for those named."""
+        asked = self._call(Handler.REASONS_OF_LOSS, key=key, workers=list(workers))
+        return [(name, reason) for name, reason in await asked]

@@ -101,7 +101,8 @@ class Controller(SchedulerPlugin):
         self.departures = Departures(scheduler)
         self.counts = PoolCounts(scheduler, self.demand, self.managers, self.departures)
         self.ending: str | None = None
-        self.event_listeners: list[Callable[[Event], None]] = []
+        lost = getattr(scheduler, "lost_workers", None)
+        self.event_listeners: list[Callable[[Event], None]] = [] if lost is None else [lost.event]
         self.on_change: Callable[[], None] = lambda: None
         self._status = Status(
             scheduler, self.demand, self.managers, self.counts, self.lifetime, expected=expected

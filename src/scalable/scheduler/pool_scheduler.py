@@ -18,6 +18,7 @@ from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.lost_workers import LostWorkers
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 
@@ -38,6 +39,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, CarryingScheduler):
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
+        self.lost_workers = LostWorkers(self)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)

@@ -154,7 +154,7 @@ class Recorder(Listener):
             return
         name, message = end.failure()
         # If a bundle is lost with its worker, its calls run again in another bundle.
-        again = name == "KilledWorker" and end.call.bundle is not None
+        again = name in ("KilledWorker", "OutOfMemory") and end.call.bundle is not None
         self._end(end.call, "cancelled" if again else "failed", end)
         # A task that failed only because another task failed has no failure row of its own.
         if not again and end.call.task.exception_blame is end.call.task:

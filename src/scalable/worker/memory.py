@@ -6,13 +6,14 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from scalable.protocol.exit_codes import OUT_OF_MEMORY
-from scalable.units import format_bytes
+from scalable.units import as_written, like
 
 logger = logging.getLogger("scalable.worker")
 
@@ -30,6 +31,8 @@ class MemoryWatch(threading.Thread):
     ----------
     limit
         Memory limit in bytes, or None for no limit.
+    tell
+        Function that is called with the used bytes before the process ends; its time is bounded.
 
     Notes
     -----
@@ -37,9 +40,9 @@ class MemoryWatch(threading.Thread):
     that is not allowed, only the samples count.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, tell: Callable[[int], None] = lambda _: None) -> None:
         super().__init__(name="scalable-memory-watch", daemon=True)
-        self._limit = limit
+        self._limit, self._tell = limit, tell
         self._process = psutil.Process()
         self._sampled = 0
 
@@ -74,13 +77,14 @@ class MemoryWatch(threading.Thread):
     def _terminate(self, used: int) -> None:
         assert self._limit is not None
         message = (
-            f"out of memory: {format_bytes(used)} used, the limit is {format_bytes(self._limit)}; "
-            "the worker ends itself\n"
+            f"out of memory: {like(self._limit, used)} used, the limit is "
+            f"{as_written(self._limit)}; the worker ends itself\n"
         )
         os.write(2, message.encode())
         for child in self._process.children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
+        self._tell(used)
         os._exit(OUT_OF_MEMORY)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import os
 import time
@@ -12,6 +13,7 @@ from typing import Any
 from distributed.core import Status
 
 from scalable.protocol.exit_codes import CALL_DID_NOT_END
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.worker.memory import MEMORY_INTERVAL_S, MemoryWatch
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
@@ -20,6 +22,8 @@ logger = logging.getLogger("scalable.worker")
 
 #: Largest time in seconds for moving results to other workers.
 RETIRE_TIMEOUT_S = 60.0
+#: Largest time in seconds for telling the scheduler that the memory is used up, which goes on.
+TELL_TIMEOUT_S = 0.5
 
 
 class ProcessWorker(PoolWorker):
@@ -34,7 +38,7 @@ class ProcessWorker(PoolWorker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._gives_up = False
-        self.memory_watch = MemoryWatch(self.memory_manager.memory_limit)
+        self.memory_watch = MemoryWatch(self.memory_manager.memory_limit, self._tell_of_memory)
         self.memory_watch.start()
 
     def _begin(self) -> ThreadUsage:
@@ -43,6 +47,18 @@ class ProcessWorker(PoolWorker):
     def peak_memory(self) -> int | None:
         """Return the peak memory in bytes since the running call began."""
         return self.memory_watch.end()
+
+    def _tell_of_memory(self, used: int) -> None:
+        """Tell the scheduler why this process ends now; called in another thread."""
+        loop: Any = self.loop
+        telling = asyncio.run_coroutine_threadsafe(self._report_memory(used), loop.asyncio_loop)
+        with suppress(OSError, TimeoutError, concurrent.futures.CancelledError):
+            telling.result(TELL_TIMEOUT_S)
+
+    async def _report_memory(self, used: int) -> None:
+        keys = [task.key for task in self.state.executing]
+        limit = self.memory_manager.memory_limit or 0
+        await SchedulerCalls(self.scheduler).out_of_memory(self.address, keys, used, limit)
 
     def give_up_on_call(self, key: str, shown: str) -> None:
         """End this process because an interrupted call does not end.

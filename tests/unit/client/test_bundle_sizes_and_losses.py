@@ -11,6 +11,7 @@ from scalable.client.calls.losses import LOSSES, judge_loss
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.client.calls.uploads import REMEMBERED, Uploads
 from scalable.client.calls.withdrawals import FREE_S, Withdrawals
+from scalable.protocol.lost_calls import OutOfMemory
 
 
 def sizing_of(mean_s):
@@ -115,27 +116,39 @@ def test_no_bundle_is_taken_back_while_all_slots_work():
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():
     pending = PendingCalls()
-    assert judge_loss(bundle(pending, list("abcd")), ERROR, 1.0) == [0, 1, 2, 3]
+    assert judge_loss(bundle(pending, list("abcd")), ERROR, 1.0)[0] == [0, 1, 2, 3]
     assert pending.losses == {"a": 1}
-    assert judge_loss(bundle(pending, list("efgh")), ERROR, 0.001) == [0, 1, 2, 3]
+    assert judge_loss(bundle(pending, list("efgh")), ERROR, 0.001)[0] == [0, 1, 2, 3]
     assert pending.losses.keys() == set("aefgh")
 
 
 def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
     pending = PendingCalls()
     for _ in range(2 * LOSSES):
-        assert judge_loss(bundle(pending, ["a"], suspected=True), ERROR, 1.0) == [0]
+        assert judge_loss(bundle(pending, ["a"], suspected=True), ERROR, 1.0)[0] == [0]
     assert pending.losses == {}
 
 
 def test_a_call_that_ends_its_workers_is_given_up():
     pending = PendingCalls()
-    assert judge_loss(bundle(pending, ["a"]), ERROR, 1.0) == [0]
+    assert judge_loss(bundle(pending, ["a"]), ERROR, 1.0)[0] == [0]
     for _ in range(LOSSES - 2):
-        assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0) == [0]
-    assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0) == []
-    _, error = pending.settled["a"]
-    assert "abs" in str(error)
+        assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)[0] == [0]
+    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)
+    assert again == []
+    assert "abs" in str(given_up[0])
+
+
+def test_a_call_without_memory_is_given_up_after_one_more_try():
+    pending = PendingCalls()
+    error = OutOfMemory("bundle", None, 0, 789 * 10**6, 200 * 10**6, "small")
+    assert judge_loss(bundle(pending, ["a"]), error, 1.0)[0] == [0]
+    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), error, 1.0)
+    assert again == []
+    assert str(given_up[0]) == (
+        "call 'abs' used more than 200M, the memory of component 'small'; it got to 789M; "
+        "set memory: 900M"
+    )
 
 
 def finished():

@@ -35,6 +35,9 @@ class Line:
     def call_soon(self, function, *args):
         self.later.append((function, *args))
 
+    def explain_losses(self, errors, key, then):
+        then(errors)
+
     def forget_bundle(self, key):
         self.forgotten.append(key)
 

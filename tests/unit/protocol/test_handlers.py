@@ -30,6 +30,8 @@ ARGUMENTS = {
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),
     Handler.CODE_TABLE: (("id",), {}),
     Handler.SOURCES: ((["digest"],), {}),
+    Handler.OUT_OF_MEMORY: (("address", ["key"], 2, 1), {}),
+    Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),
 }
 
 

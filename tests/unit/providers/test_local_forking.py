@@ -197,7 +197,7 @@ def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
 
 
 def test_exit_codes_are_explained():
-    assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 0.95 MiB)"
+    assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 1M)"
     assert "interrupted call" in end_of(CALL_DID_NOT_END, 0)
 
 

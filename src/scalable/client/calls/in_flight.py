@@ -263,17 +263,29 @@ class BundlesInFlight:
             self._release(key)
             return
         if isinstance(error, KilledWorker):
-            again = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
+            again, given_up = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
             logger.debug(
                 "bundle %s was lost with worker %s: %d of its calls wait again",
                 key, error.last_worker, len(again),
             )  # fmt: skip
             self._wait_again(bundle, again)
+            if given_up:
+                bundle.open = set(given_up)
+                self._line.explain_losses(given_up, key, partial(self._give_up, bundle))
+                return
         else:
             logger.debug("bundle %s has failed: %r", key, error)
             bundle.fail(bundle.left(), error)
         bundle.open.clear()
         self._release(key)
+
+    def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
+        """Fail calls that have lost too many workers, with the reasons."""
+        for position, error in errors.items():
+            if position in bundle.open:
+                bundle.fail([position], error)
+        bundle.open.clear()
+        self._release(bundle.key)
 
     def lost(self, key: str) -> None:
         """Run calls again whose results or uploaded arguments were on a lost worker."""

@@ -12,6 +12,7 @@ from distributed.scheduler import KilledWorker
 
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.protocol.bundles import TELL_S
+from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
 
 #: Number of lost workers after which a call is given up; Dask does the same.
 LOSSES = 3
@@ -19,8 +20,12 @@ LOSSES = 3
 MOST_SUSPECTS = 256
 
 
-def judge_loss(bundle: SentBundle, error: KilledWorker, call_s: float) -> list[int]:
-    """Return the positions of the calls to run again; fail calls that lost ``LOSSES`` workers.
+def judge_loss(
+    bundle: SentBundle, error: KilledWorker, call_s: float
+) -> tuple[list[int], dict[int, KilledWorker]]:
+    """Return the positions of the calls to run again, and of the calls to give up, with errors.
+
+    A call is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
 
     Parameters
     ----------
@@ -33,12 +38,18 @@ def judge_loss(bundle: SentBundle, error: KilledWorker, call_s: float) -> list[i
     """
     left = bundle.left()
     if bundle.suspected and not bundle.begun:
-        return left
+        return left, {}
     # The calls that were running, or that have ended since the last message.
     unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
+    allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
+    given_up: dict[int, KilledWorker] = {}
     for position in left[:unsure]:
         number = bundle.numbers[position]
-        if bundle.pending.lost(number) >= LOSSES:
+        if bundle.pending.lost(number) >= allowed:
             named = getattr(bundle.pending.function(number), "__qualname__", bundle.key)
-            bundle.fail([position], KilledWorker(named, error.last_worker, LOSSES - 1))
-    return bundle.left()
+            given_up[position] = (
+                error.of_call(named)
+                if isinstance(error, OutOfMemory)
+                else KilledWorker(named, error.last_worker, LOSSES - 1)
+            )
+    return [position for position in left if position not in given_up], given_up

@@ -133,6 +133,16 @@ class ReportingClient(Client):
         """Return the error to show in place of a task's error."""
         return error
 
+    def explains_later(self, key: Any, exception: Any) -> bool:
+        """Return whether :meth:`explained_later` has to see an error before it is shown."""
+        del key, exception
+        return False
+
+    async def explained_later(self, key: Any, exception: Any) -> Any:
+        """Return the exception to show, pickled or not, in place of a task's exception."""
+        del key
+        return exception
+
     @property
     def scheduler_facts(self) -> Mapping[str, Any]:
         """Facts that the scheduler has told about itself; empty before the connection."""
@@ -154,6 +164,21 @@ class ReportingClient(Client):
     def _handle_task_erred(
         self, key: Any = None, exception: Any = None, traceback: Any = None
     ) -> None:
+        if self.explains_later(key, exception):
+            assert self.loop is not None
+            self.loop.add_callback(self._explain_and_end, key, exception, traceback)
+            return
+        self._end_with_error(key, exception, traceback)
+
+    async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
+        state: Any = self.futures.get(key)
+        exception = await self.explained_later(key, exception)
+        if state is None or self.futures.get(key) is not state:
+            return  # released meanwhile
+        if state.status == "pending":
+            self._end_with_error(key, exception, traceback)
+
+    def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
         super()._handle_task_erred(key, exception, traceback)
         if key in self.futures:
             state = self.futures[key]

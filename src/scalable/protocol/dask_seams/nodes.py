@@ -13,7 +13,7 @@ from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import TaskState
 
 from scalable.protocol.code import missing_module
-from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, mentions
+from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.protocol.importing import here
 from scalable.protocol.operations import CODE_ANNOTATION
 
@@ -131,3 +131,35 @@ class CarryingScheduler(Scheduler):
         if ts.run_spec is not None:
             message["run_spec"] = ToPickle(CarriedNode(ts.run_spec, code))
         return message
+
+
+@seams.relies_on(
+    contains("distributed.scheduler:SchedulerState._TRANSITIONS_TABLE", ("processing", "erred")),
+    mentions(f"{_SCHEDULER}.remove_worker", "transition", "KilledWorker", "exception", "cause"),
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    accepts(
+        f"{_STATE}._transition_processing_erred",
+        3,
+        "worker",
+        "cause",
+        "exception",
+        "exception_text",
+    ),
+)
+def fail_running_task(scheduler: Scheduler, task: TaskState, worker: str, error: Exception) -> None:
+    """Make a task that is assigned to a worker fail with an error of the scheduler.
+
+    Relies on the transition from ``processing`` to ``erred``, as ``Scheduler.remove_worker`` does
+    for ``KilledWorker``.
+    """
+    stimulus = "scalable-out-of-memory"
+    recommendations = scheduler.transition(
+        task.key,
+        "erred",
+        exception=dumps(error),
+        exception_text=f"{type(error).__name__}({str(error)!r})",
+        cause=task.key,
+        worker=worker,
+        stimulus_id=stimulus,
+    )
+    scheduler.transitions(recommendations, stimulus)

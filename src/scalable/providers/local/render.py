@@ -10,7 +10,7 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
 from scalable.spec import ComponentSpec, names
-from scalable.units import format_bytes
+from scalable.units import as_written
 
 #: Errors that the same request meets again: a name, a path or an environment is wrong.
 _LASTING = frozenset({errno.E2BIG, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG})
@@ -87,7 +87,7 @@ def end_of(returncode: int, limit: int) -> str:
         Memory limit of the process in bytes, 0 for none.
     """
     if returncode == OUT_OF_MEMORY:
-        return f"it ran out of memory (limit {format_bytes(limit)})"
+        return f"it ran out of memory (limit {as_written(limit)})"
     if returncode == CALL_DID_NOT_END:
         return "it ended itself because an interrupted call did not end"
     if returncode > 128:  # a container's client reports a signal in the container this way

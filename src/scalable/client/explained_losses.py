@@ -1,0 +1,43 @@
+"""Reasons for the loss of workers, asked of the scheduler for the errors of their calls."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from dask.utils import key_split
+from distributed import Client
+from distributed.scheduler import KilledWorker
+
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.lost_calls import LostWorkers, OutOfMemory
+from scalable.protocol.operations import CODE
+
+logger = logging.getLogger("scalable.client")
+
+
+async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
+    """Return an error for a lost call that says why its workers were lost.
+
+    Parameters
+    ----------
+    client
+        Client whose scheduler is asked; its class is :class:`.BundleClient`.
+    error
+        Error of the call.
+    key
+        Key of the Dask task.
+    """
+    facts = getattr(client, "scheduler_facts", {})
+    if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
+        return error
+    last = str(getattr(error.last_worker, "name", ""))
+    try:
+        reasons = await SchedulerCalls(client.scheduler).reasons_of_loss(
+            key, [last] if last else []
+        )
+    except (OSError, TimeoutError) as problem:
+        logger.debug("the loss of %s is not explained: %r", key, problem)
+        return error
+    name = error.task if error.task != key else key_split(key)
+    return LostWorkers(name, error.last_worker, error.allowed_failures, reasons)

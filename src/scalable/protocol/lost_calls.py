@@ -1,0 +1,101 @@
+"""Errors of calls whose workers were lost, with the reasons; they are kinds of ``KilledWorker``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from distributed.scheduler import KilledWorker
+
+from scalable.units import as_written, like
+
+#: Number of times that a call may run out of memory before it fails.
+MOST_OUT_OF_MEMORY = 2
+#: Part that is added to the memory that a call was seen to use, in advice.
+_MARGIN = 1.1
+
+
+class OutOfMemory(KilledWorker):
+    """A call used more memory than its worker has.
+
+    Parameters
+    ----------
+    task
+        Name of the call.
+    last_worker
+        Worker that ended, as Dask describes it.
+    allowed_failures
+        Number of losses that were allowed.
+    used, limit
+        Memory that the worker used, and its limit, in bytes.
+    component
+        Name of the component whose memory it is.
+    others
+        Number of other calls that ran on the worker.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        used: int,
+        limit: int,
+        component: str,
+        others: int = 0,
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, used, limit, component, others)
+
+    def of_call(self, task: Any) -> OutOfMemory:
+        """Return the same error for a call with another name."""
+        return OutOfMemory(task, *self.args[1:])
+
+    def __str__(self) -> str:
+        task, _, _, used, limit, component, others = self.args
+        beside = f" and {others} other calls of its worker" if others else ""
+        component = f"of component {component!r}" if component else "of its worker"
+        return (
+            f"call {task!r}{beside} used more than {as_written(limit)}, the memory {component}; "
+            f"it got to {like(limit, used)}; set memory: {advised(limit, used)}"
+        )
+
+
+class LostWorkers(KilledWorker):
+    """A call is given up, because the workers that ran it were lost.
+
+    Parameters
+    ----------
+    task, last_worker, allowed_failures
+        As in ``KilledWorker``.
+    reasons
+        Pairs of a worker's name and the reason for its loss.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        reasons: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, tuple(map(tuple, reasons)))
+
+    def __str__(self) -> str:
+        task, last, allowed, reasons = self.args
+        workers: dict[str, list[str]] = {}
+        for name, reason in reasons:
+            workers.setdefault(reason, []).append(name)
+        shown = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in workers.items())
+        shown = shown or f"the last was {getattr(last, 'name', last)}, for an unknown reason"
+        count = f"{allowed + 1} workers were lost while they ran it"
+        return f"call {task!r} is given up: {count} ({shown})"
+
+
+def advised(limit: int, used: int) -> str:
+    """Return the memory to ask for, in the unit of the limit, if a call was seen to use this."""
+    wanted = used * _MARGIN
+    step = 10.0 ** math.floor(math.log10(wanted)) / 2
+    return like(limit, math.ceil(wanted / step) * step)
