@@ -171,11 +171,11 @@ class ReportingClient(Client):
         self._end_with_error(key, exception, traceback)
 
     async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
-        state: Any = self.futures.get(key)
+        futures: dict[Any, Any] = self.futures
+        state = futures.get(key)
         exception = await self.explained_later(key, exception)
-        if state is None or self.futures.get(key) is not state:
-            return  # released meanwhile
-        if state.status == "pending":
+        # The future may have been released or ended meanwhile.
+        if state is not None and futures.get(key) is state and state.status == "pending":
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
