@@ -171,11 +171,11 @@ class ReportingClient(Client):
         self._end_with_error(key, exception, traceback)
 
     async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
-        futures: dict[Any, Any] = self.futures
-        state = futures.get(key)
+        state = self.futures.get(key)
         exception = await self.explained_later(key, exception)
         # The future may have been released or ended meanwhile.
-        if state is not None and futures.get(key) is state and state.status == "pending":
+        now = self.futures.get(key)
+        if now is not None and now is state and now.status == "pending":
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
