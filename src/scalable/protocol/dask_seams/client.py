@@ -174,8 +174,8 @@ class ReportingClient(Client):
         state = self.futures.get(key)
         exception = await self.explained_later(key, exception)
         # The future may have been released or ended meanwhile.
-        now = self.futures.get(key)
-        if now is not None and now is state and now.status == "pending":
+        is_same = self.futures.get(key) is state
+        if is_same and state is not None and state.status == "pending":
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
