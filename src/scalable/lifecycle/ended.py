@@ -106,7 +106,8 @@ def _why_silent(
         return None
     return (
         f"process {known.get('pid')} on {known.get('host')}, where its scheduler ran, does not "
-        f"answer and has written no status for {format_duration(silence)}"
+        f"answer and has written no status for {format_duration(silence)}; what is left there "
+        "cannot be ended from here, and ends by itself when it misses the scheduler"
     )
 
 

@@ -134,12 +134,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
             hint=f"run `scalable down {record.name}` on {host}; or here, once there has been no "
             f"new status for {format_duration(SILENCE_S)}",
         ) from error
-    logger.warning(
-        "%s: it counts as ended. Processes on %s cannot be ended from here; if any are left, they "
-        "end by themselves when they miss the scheduler",
-        reason,
-        host,
-    )
+    logger.warning("cluster %r counts as ended: %s", record.name, reason)
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:

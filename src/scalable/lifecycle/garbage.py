@@ -106,16 +106,16 @@ def _judge(status: ClusterStatus) -> Garbage | None:
     action = "end what is left, remove the record"
     if status.state in ("stale", "failed"):
         return found(status.state, action=action)
-    if status.state not in ("creating", "starting", "deleting", "unreachable"):
+    lost = status.state == "unreachable"
+    if not lost and status.state not in ("creating", "starting", "deleting"):
         return None
     directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
-    if not directory.path.exists() or _age_s(directory.path / RECORD) < FRESH_S:
-        return None  # a cluster of another package, or one that is being made or deleted
-    reason = why_ended(directory)
-    if reason is None:
-        return None
-    kind = "failed" if status.state == "unreachable" else "interrupted"
-    return found(kind, action=f"{action}: {reason}")
+    # Without a record it is a cluster of another package; a fresh one is being made or deleted.
+    if directory.path.exists() and (lost or _age_s(directory.path / RECORD) > FRESH_S):
+        reason = why_ended(directory)
+        if reason is not None:
+            return found("failed" if lost else "interrupted", action=f"{action}: {reason}")
+    return None
 
 
 def _clear(garbage: Garbage, status: ClusterStatus) -> None:

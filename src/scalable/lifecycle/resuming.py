@@ -30,7 +30,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         When the place of its scheduler's job does not answer.
     """
     from scalable.lifecycle.ended import why_ended
-    from scalable.lifecycle.ending import end
+    from scalable.lifecycle.ending import clear_away
 
     directory = find_exactly(name)
     if directory is None:
@@ -40,11 +40,11 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         reason = why_ended(directory)
         if reason is not None or status.state in ("failed", "stale"):
             logger.warning(
-                "cluster %r has ended, and its remains are removed: %s",
+                "cluster %r had ended, and its remains are removed: %s",
                 name,
                 reason or status.reason,
             )
-            end(directory.id)
+            clear_away(directory)
             return None
     if status.embedded or status.state in ("unreachable", "deleting"):
         raise ClusterError(

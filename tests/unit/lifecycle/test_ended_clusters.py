@@ -104,7 +104,7 @@ def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, ca
     assert ending.end("one") is True
     assert not made.path.exists()
     assert "process 4711 on login1" in caplog.text
-    assert "Processes on login1 cannot be ended from here" in caplog.text
+    assert "what is left there cannot be ended from here" in caplog.text
 
 
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
