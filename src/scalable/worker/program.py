@@ -21,6 +21,7 @@ import os
 import shutil
 import sys
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +29,27 @@ from distributed.comm.core import connect
 
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
-from scalable.worker.serving import serve
+from scalable.worker.serving import Ending, serve
 
-ATTEMPTS = 4
-ANSWER_TIMEOUT_S = 10.0
+#: Seconds in which a scheduler accepts the connection of a new worker.
+FIRST_ANSWER_TIMEOUT_S = 40.0
+#: Seconds in which a scheduler accepts another connection after that of the worker has ended.
+LAST_ANSWER_TIMEOUT_S = 8.0
 
 
-async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Return whether the worker's scheduler accepts a connection; try ``ATTEMPTS`` times."""
+async def scheduler_answers(config: WorkerConfig, timeout_s: float) -> bool:
+    """Return whether the worker's scheduler accepts a connection within ``timeout_s`` seconds."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
-    for attempt in range(ATTEMPTS):
-        try:
-            comm = await connect(config.scheduler, timeout=ANSWER_TIMEOUT_S, **arguments)
-        except OSError:
-            if attempt < ATTEMPTS - 1:
-                await asyncio.sleep(1)
-        else:
-            await comm.close()
-            return True
-    return False
+    try:
+        comm = await connect(config.scheduler, timeout=timeout_s, **arguments)
+    except OSError:
+        return False
+    await comm.close()
+    return True
 
 
-async def serve_while_scheduler_lives(config: WorkerConfig) -> None:
+async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
     """Run the worker, and remove its cluster's files if the scheduler has ended.
 
     Parameters
@@ -58,14 +57,18 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> None:
     config
         Settings of the worker.
     """
-    if await scheduler_answers(config):
-        told = await serve(config)
-        if told or await scheduler_answers(config):
-            return
+    ending = Ending.CLOSED
+    if await scheduler_answers(config, FIRST_ANSWER_TIMEOUT_S):
+        ending = await serve(config)
+        if ending is Ending.TOLD or not config.clear_away:
+            return ending
+        if await scheduler_answers(config, LAST_ANSWER_TIMEOUT_S):
+            return ending
     else:
         sys.stderr.write(f"the scheduler {config.scheduler} does not answer: the worker ends\n")
     if config.clear_away:
         shutil.rmtree(config.clear_away, ignore_errors=True)
+    return ending
 
 
 def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
@@ -98,14 +101,23 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
     _run(config, serve_while_scheduler_lives(config))
 
 
-def _run(config: WorkerConfig, work: Coroutine[Any, Any, object]) -> None:
+def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
     # Our scratch directory contains Dask's and is removed first: Dask's warnings would mislead.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:
-        asyncio.run(work)
+        asyncio.run(_end_with_calls(config, work))
     finally:
         remove_scratch(config.local_directory)
+
+
+async def _end_with_calls(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
+    if await work is Ending.CALLS_RUN:
+        remove_scratch(config.local_directory)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(0)  # Python would wait for the threads of the calls
 
 
 def main() -> None:

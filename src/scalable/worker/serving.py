@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from contextlib import suppress
+from enum import Enum
 from typing import Any
 
 from distributed.core import Status
@@ -20,15 +21,21 @@ logger = logging.getLogger("scalable.worker")
 
 CONNECT_TIMEOUT_S = 60.0
 HAND_OVER_TIMEOUT_S = 20.0
+#: Seconds in which a worker closes. Without a scheduler nobody can have the results of its calls.
+CLOSE_TIMEOUT_S = 10.0
+_POLL_S = 0.2
 
 
-async def serve(config: WorkerConfig) -> bool:
+class Ending(Enum):
+    """The ways in which a worker ends: told by a signal, closed, or closed while calls run."""
+
+    TOLD = "told"
+    CLOSED = "closed"
+    CALLS_RUN = "calls run"
+
+
+async def serve(config: WorkerConfig) -> Ending:
     """Run the worker until it ends.
-
-    Returns
-    -------
-    bool
-        Whether a signal told the worker to end.
 
     Raises
     ------
@@ -65,8 +72,21 @@ async def serve(config: WorkerConfig) -> bool:
 
     loop.add_signal_handler(signal.SIGTERM, close)
     await worker
-    await worker.finished()
-    return bool(closing)
+    has_closed = await _close_of(worker)
+    if closing:
+        return Ending.TOLD
+    return Ending.CLOSED if has_closed else Ending.CALLS_RUN
+
+
+async def _close_of(worker: Any) -> bool:
+    """Wait until the worker has closed; return False if its calls keep it from closing."""
+    finished = asyncio.ensure_future(worker.finished())
+    while worker.status is not Status.closing and not finished.done():
+        await asyncio.wait([finished], timeout=_POLL_S)
+    await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
+    if not finished.done():
+        logger.warning("worker %s ends although its calls have not ended", worker.name)
+    return finished.done()
 
 
 async def _end(worker: Any, *, hand_over: bool) -> None:
