@@ -343,7 +343,7 @@ STEPS = """
         setattr(owner, name, run)
 
     for owner, name in [
-        (services, "_start_apart"), (services, "write_private"), (ClusterDirectory, "create"),
+        (services, "_start_apart"), (ClusterDirectory, "write_services"), (ClusterDirectory, "create"),
         (ClusterDirectory, "set_stage"), (ending, "_ask_to_end"), (ending, "end_process"),
         (ClusterDirectory, "remove"),
     ]:

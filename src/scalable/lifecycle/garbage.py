@@ -155,7 +155,7 @@ def _owner_is_gone(file: Path) -> bool:
         return is_alive(json.loads(read_private(file))) is False
     except FileNotFoundError:
         return True
-    except (OSError, ValueError, ClusterError):
+    except (OSError, ValueError, AttributeError, RecursionError, ClusterError):
         return False
 
 

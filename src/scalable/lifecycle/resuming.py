@@ -17,6 +17,7 @@ logger = logging.getLogger("scalable.lifecycle")
 
 #: States of a cluster whose scheduler has lately reported.
 ANSWERS = ("running", "degraded", "unmanaged")
+REPORT_POLL_S = 0.3
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
@@ -115,7 +116,7 @@ def resume(name: str) -> list[str]:
 
 
 def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
-    """Return whether a manager runs; the scheduler knows it of a process on another machine.
+    """Return whether a manager runs; of one on another machine, the scheduler knows it.
 
     Raises
     ------
@@ -126,23 +127,18 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
     known = services.presence(directory, manager)
     if known is not None:
         return known
-    from scalable.lifecycle.control import ask
-    from scalable.protocol.handlers import SchedulerCalls
-
     identity = services.identities(directory)[manager]
     place = f"process {identity.get('pid')} on {identity.get('host')}"
     again = f"run `scalable resume {directory.id}` on {identity.get('host')}"
     try:
-        rows = ask(directory, SchedulerCalls.status)["managers"]
+        if _reports(directory, manager):
+            return True
     except ClusterError as error:
         raise ClusterError(
-            f"manager {manager!r} is {place}, and the scheduler that knows its state cannot be "
+            f"manager {manager!r} is {place}, and the scheduler, to which it reports, cannot be "
             f"asked: {error.message}",
             hint=again,
         ) from error
-    row = next((row for row in rows if row["id"] == manager), None)
-    if row is not None and row["state"] != "lost":
-        return True
     if provider_traits(provider).on_this_machine:
         raise ClusterError(
             f"manager {manager!r} was {place} and has ended: its workers are processes of that "
@@ -150,6 +146,23 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
             hint=again,
         )
     return False
+
+
+def _reports(directory: ClusterDirectory, manager: str) -> bool:
+    """Wait for a manager's next report; return False once the scheduler has lost the manager."""
+    from scalable.lifecycle.control import ask
+    from scalable.protocol.handlers import SchedulerCalls
+
+    began = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - began
+        rows = ask(directory, SchedulerCalls.status)["managers"]
+        row = next((row for row in rows if row["id"] == manager), None)
+        if row is None or row["state"] == "lost":
+            return False
+        if row["silent_s"] < waited_s:
+            return True
+        time.sleep(REPORT_POLL_S)
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:

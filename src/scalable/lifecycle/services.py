@@ -154,14 +154,31 @@ def is_running(directory: ClusterDirectory, service: str) -> bool:
 
 
 def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
-    """Return the programs that have ended, each with the last line of its output."""
+    """Return the processes that have ended, each with the last line of its output."""
+    found = identities(directory).items()
+    return [(s, last_line(directory, s)) for s, identity in found if is_alive(identity) is False]
+
+
+def ended_jobs(directory: ClusterDirectory) -> list[str]:
+    """Return the programs that were submitted as jobs and have left the queue.
+
+    Raises
+    ------
+    ProviderError
+        When the place of the jobs does not answer.
+    """
+    places: dict[str, Mapping[str, str]] = {}
     ended = []
-    for service, identity in identities(directory).items():
-        if is_alive(identity) is False:
-            ended.append((service_name(service), _last_line(log_path(directory, service))))
+    for service, note in directory.services().items():
+        place = note.get("service")
+        if place is not None and place not in places:
+            places[place] = get_provider(place).services(None).state(directory.id)
+        if place is not None and service not in places[place]:
+            ended.append(service)
     return ended
 
 
-def _last_line(log: Path) -> str:
-    lines = reversed(read_tail(log).splitlines())
+def last_line(directory: ClusterDirectory, service: str) -> str:
+    """Return the last line that is not empty of a program's output."""
+    lines = reversed(read_tail(log_path(directory, service)).splitlines())
     return next((line.strip() for line in lines if line.strip()), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalable.records import ClusterDirectory
@@ -29,9 +29,17 @@ class Snapshots:
         Directory of the cluster.
     controller
         Controller of the scheduler, which reports the status.
+    on_removed
+        Function that is called with a reason if the directory was removed; None for none.
     """
 
-    def __init__(self, directory: ClusterDirectory, controller: Controller) -> None:
+    def __init__(
+        self,
+        directory: ClusterDirectory,
+        controller: Controller,
+        on_removed: Callable[[str], Any] | None = None,
+    ) -> None:
+        self._on_removed = on_removed
         self._directory = directory
         self._controller = controller
         self._loop = controller.scheduler.loop
@@ -83,6 +91,11 @@ class Snapshots:
             self._directory.write_status(status)
         except OSError as error:
             logger.warning("the status of the cluster cannot be written: %s", error)
+            path = self._directory.path
+            # Without its parent the file system is gone, and may come back.
+            if self._on_removed is not None and path.parent.is_dir() and not path.exists():
+                self._closed = True
+                self._loop.add_callback(self._on_removed, "its record was removed")
 
 
 def _without_silence(managers: list[dict[str, Any]]) -> list[dict[str, Any]]:

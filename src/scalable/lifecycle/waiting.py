@@ -5,15 +5,20 @@ This module does not import Dask.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, ProviderError
 from scalable.lifecycle import services
 from scalable.records import ClusterDirectory, status_of
 from scalable.spec import ClusterStatus
 
+logger = logging.getLogger("scalable.lifecycle")
+
 READY_POLL_S = 0.05
+#: Seconds between two questions about the jobs of scheduler and managers.
+JOBS_INTERVAL_S = 5.0
 #: Longest wait for a manager in seconds; its job may wait in a queue.
 MANAGER_TIMEOUT_S = 3600.0
 
@@ -45,10 +50,11 @@ def wait_until_ready(
         keeps running.
     """
     deadline = time.monotonic() + timeout_s
+    ends = _Ends(directory, managers=workers)
     while True:
         status = status_of(directory, time.time())
         on_status(status)
-        _refuse_dead(directory, status, managers=workers)
+        ends.refuse(status)
         listening = directory.scheduler() is not None and directory.status() is not None
         if listening and (not workers or _has_first_workers(status)):
             return status
@@ -67,25 +73,55 @@ def _has_first_workers(status: ClusterStatus) -> bool:
     return all(pool.running for pool in status.pools.values() if pool.wanted)
 
 
-def _refuse_dead(directory: ClusterDirectory, status: ClusterStatus, *, managers: bool) -> None:
-    name = status.name
-    for service, log in services.ended_early(directory):
-        if managers or service == services.SCHEDULER:
+class _Ends:
+    """The programs of a cluster that end while it is waited for.
+
+    Parameters
+    ----------
+    directory
+        Directory of the cluster.
+    managers
+        Whether managers are needed, and not only the scheduler.
+    """
+
+    def __init__(self, directory: ClusterDirectory, *, managers: bool) -> None:
+        self._directory = directory
+        self._managers = managers
+        self._asked_at = time.monotonic()
+
+    def refuse(self, status: ClusterStatus) -> None:
+        """Raise ClusterError if a needed program has ended, or a pool was given up."""
+        name = status.name
+        for service, line in (*services.ended_early(self._directory), *self._ended_jobs()):
+            if self._managers or service == services.SCHEDULER:
+                shown = services.service_name(service)
+                raise ClusterError(
+                    f"{shown} of cluster {name!r} ended: {line or 'no output'}",
+                    hint=f"`scalable logs {name} --worker {shown}` shows its output; `scalable up` "
+                    f"starts it again, `scalable down {name}` removes the cluster",
+                )
+        if status.state in ("failed", "stale", "deleting", "unreachable"):
             raise ClusterError(
-                f"{service} of cluster {name!r} ended: {log or 'no output'}",
-                hint=f"`scalable logs {name} --worker {service}` shows its output; `scalable up` "
-                f"starts it again, `scalable down {name}` removes the cluster",
+                f"cluster {name!r} is {status.state}: {status.reason or 'no reason is known'}"
             )
-    if status.state in ("failed", "stale", "deleting", "unreachable"):
-        raise ClusterError(
-            f"cluster {name!r} is {status.state}: {status.reason or 'no reason is known'}"
-        )
-    for tag, pool in status.pools.items():
-        if pool.reason and not pool.running:
-            raise ClusterError(
-                f"pool {tag!r} of cluster {name!r} has no worker: {pool.reason}",
-                hint=f"`scalable scale {name} {tag}=N` tries again",
-            )
+        for tag, pool in status.pools.items():
+            if pool.reason and not pool.running:
+                raise ClusterError(
+                    f"pool {tag!r} of cluster {name!r} has no worker: {pool.reason}",
+                    hint=f"`scalable scale {name} {tag}=N` tries again",
+                )
+
+    def _ended_jobs(self) -> list[tuple[str, str]]:
+        """Return the programs whose jobs have ended, each with the last line of its output."""
+        if time.monotonic() - self._asked_at < JOBS_INTERVAL_S:
+            return []
+        try:
+            ended = services.ended_jobs(self._directory)
+        except ProviderError as error:
+            logger.debug("the jobs of cluster %s are not known: %s", self._directory.id, error)
+            ended = []
+        self._asked_at = time.monotonic()
+        return [(service, services.last_line(self._directory, service)) for service in ended]
 
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
@@ -97,9 +133,10 @@ def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None
         When a manager has ended instead, or the time is over.
     """
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
+    ends = _Ends(directory, managers=True)
     while True:
         status = status_of(directory, time.time())
-        _refuse_dead(directory, status, managers=True)
+        ends.refuse(status)
         attached = {m["id"] for m in status.managers if m["state"] == "attached"}
         missing = [name for name in names if name not in attached]
         if not missing:

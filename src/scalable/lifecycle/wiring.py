@@ -100,7 +100,9 @@ class Wiring:
             return
         from scalable.lifecycle.snapshots import Snapshots
 
-        self._snapshots = Snapshots(self._directory, controller)
+        # Another machine removes the record of a detached cluster that it takes for ended.
+        on_removed = None if self._record.embedded else controller.end
+        self._snapshots = Snapshots(self._directory, controller, on_removed)
         controller.on_change = self._snapshots.changed
         self._snapshots.changed()
 

@@ -127,5 +127,5 @@ def read_access_file(path: Path) -> AccessFile:
         names.FILE_NAME.require(data["id"])
         data["tags"] = tuple(data["tags"])
         return AccessFile(**data)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ClusterError(f"{path} is not an access file of a cluster: {error}") from error

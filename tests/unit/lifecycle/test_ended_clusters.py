@@ -12,7 +12,16 @@ from dataclasses import replace
 import pytest
 
 from scalable.errors import ClusterError, ProviderError
-from scalable.lifecycle import control, ended, ending, garbage, recording, resuming, services
+from scalable.lifecycle import (
+    control,
+    ended,
+    ending,
+    garbage,
+    recording,
+    resuming,
+    services,
+    waiting,
+)
 from scalable.lifecycle.discovery import ClusterListing
 from scalable.liveness import identify, identify_process
 from scalable.providers import registry
@@ -164,17 +173,33 @@ def test_a_job_that_does_not_answer_is_ended_with_its_cluster(place, unanswered)
     assert place.deleted == [made.id]
 
 
-def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(place, monkeypatch):
-    row = {"id": "m", "state": "attached"}
-    started = []
-    monkeypatch.setattr(control, "ask", lambda *_: {"managers": [row]})
-    monkeypatch.setattr(services, "start_manager", lambda _, manager, __: started.append(manager))
+@pytest.fixture
+def started(monkeypatch):
+    """Managers that were started."""
+    names = []
     monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
+    monkeypatch.setattr(services, "start_manager", lambda _, name, __: names.append(name))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("reports", "expected"),
+    [
+        ([("attached", 3.0), ("attached", 0.1)], []),
+        ([("attached", 3.0), ("attached", 29.0), ("lost", 31.0)], ["m"]),
+        ([("lost", 90.0)], ["m"]),
+    ],
+    ids=["it reports again", "it does not report again", "lost for long"],
+)
+def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
+    place, monkeypatch, started, reports, expected
+):
+    rows = [{"id": "m", "state": state, "silent_s": silent_s} for state, silent_s in reports]
+    monkeypatch.setattr(control, "ask", lambda *_: {"managers": [rows.pop(0)]})
     made = recorded(scheduler=ELSEWHERE, managers={"m": {**MANAGER, "provider": "place"}})
     made.write_services({"m": ELSEWHERE})
-    assert resuming.resume("one") == []
-    row["state"] = "lost"
-    assert resuming.resume("one") == started == ["m"]
+    assert resuming.resume("one") == started == expected
+    assert rows == []
 
 
 def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(monkeypatch):
@@ -245,6 +270,29 @@ def test_a_cluster_in_the_making_is_left_alone(child):
     made.write_record(replace(made.record(), creator=GONE))
     assert resuming.running_cluster("one").id == made.id
     assert made.record().stage == "made"
+
+
+def test_waiting_for_a_scheduler_does_not_end_with_its_managers(child, monkeypatch):
+    """A cluster whose manager died while starting: `up` starts the manager again."""
+    made = recorded(scheduler=identify(child.pid), managers={"m": MANAGER})
+    made.write_services({"m": {**GONE, "pid": 2**22 + 1}})
+    made.write_status({**made.status(), "state": "starting"})
+    assert waiting.wait_until_ready(made, workers=False).state == "starting"
+    with pytest.raises(ClusterError, match="manager-m of cluster 'one' ended: no output"):
+        waiting.wait_until_ready(made)
+    monkeypatch.setattr(services, "start_manager", lambda *_: None)
+    monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
+    assert resuming.resume("one") == ["m"]
+
+
+def test_a_job_that_leaves_the_queue_before_it_listens_is_not_waited_for(place, monkeypatch):
+    monkeypatch.setattr(waiting, "JOBS_INTERVAL_S", 0.1)
+    made = recorded(services="place", provider="place")
+    made.write_services({"scheduler": {"service": "place"}})
+    services.log_path(made, "scheduler").parent.mkdir()
+    services.log_path(made, "scheduler").write_text("no such interpreter\n")
+    with pytest.raises(ClusterError, match="scheduler of cluster 'one' ended: no such interpreter"):
+        waiting.wait_until_ready(made, timeout_s=30)
 
 
 def test_files_that_cannot_be_written_are_named_and_nothing_is_left(monkeypatch, state):

@@ -10,6 +10,7 @@ from tornado.ioloop import IOLoop
 
 from scalable.lifecycle import snapshots
 from scalable.lifecycle.snapshots import PAUSE_S, Snapshots
+from scalable.records import ClusterDirectory
 
 
 class Place:
@@ -116,3 +117,19 @@ async def test_after_closing_nothing_is_written():
     writer.changed()
     await asyncio.sleep(3 * PAUSE_S)
     assert place.written == [0]
+
+
+@in_loop
+async def test_a_scheduler_whose_record_was_removed_is_told(tmp_path):
+    place, told = Place(), []
+    directory = ClusterDirectory(tmp_path / "clusters" / "one")
+    writer = Snapshots(directory, place, told.append)
+    writer.changed()
+    await until(lambda: place.built)
+    await asyncio.sleep(2 * PAUSE_S)
+    assert told == []  # the whole file system is away, and may come back
+    directory.path.parent.mkdir()
+    place.workers = 1
+    writer.changed()
+    await until(lambda: told == ["its record was removed"])
+    writer.close()
