@@ -86,7 +86,7 @@ async def _close_of(worker: Any) -> bool:
     await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
     if not finished.done():
         logger.warning("worker %s ends although its calls have not ended", worker.name)
-    return finished.done()
+    return bool(finished.done())
 
 
 async def _end(worker: Any, *, hand_over: bool) -> None:
