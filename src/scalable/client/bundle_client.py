@@ -88,6 +88,10 @@ class BundleClient(AnnotatingClient):
         """
         self._line.lender = lender
 
+    async def close_at_once(self) -> None:
+        """Close the client without waiting for the scheduler's answer; in the event loop."""
+        await self._close(fast=True)
+
     def _follow_slots(self) -> None:
         """Ask the scheduler to report the slots of each tag, now and after each change."""
         if self._line.knows_slots:

@@ -6,19 +6,18 @@ import time
 from functools import partial
 from typing import Any
 
-import dask
 from distributed import Client, Worker
-from distributed.client import default_client
 from distributed.metrics import context_meter
-from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.worker.bundles import interrupt
+from scalable.worker.call_client import CallClient
 from scalable.worker.code import know_code_of
 from scalable.worker.slots import SlotLender
 
@@ -37,6 +36,8 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.slot_lender = SlotLender(self, self._used_memory)
+        self.call_client = CallClient(self, self.slot_lender)
+        close_with_worker(self, "call-client", self.call_client)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
@@ -49,7 +50,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         await know_code_of(self, task)
         try:
             with context_meter.add_callback(usage.observe):
-                event = await super().execute(key, stimulus_id=stimulus_id)
+                event = failure_for_clients(await super().execute(key, stimulus_id=stimulus_id))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would end the event loop, and with it the worker or the session.
             failure = RuntimeError(f"the call ended with {error!r}")
@@ -77,25 +78,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
     def _get_client(self, timeout: float | None = None) -> Client:
         """Return the client with which calls submit nested calls; this client routes by tag."""
-        try:
-            given = default_client()
-        except ValueError:
-            given = None
-        if given is None and self._client is None:
-            from scalable.client.client import ScalableClient
-
-            self._client = ScalableClient(
-                self.scheduler,
-                loop=self.loop,
-                security=self.security,
-                set_as_default=True,
-                asynchronous=in_async_call(self.loop),
-                direct_to_workers=True,
-                name="worker",
-                timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
-            )
-            self._initialized_clients.add(self._client)
-        return super()._get_client(timeout)
+        return self.call_client.get(timeout)
 
 
 class ThreadUsage:

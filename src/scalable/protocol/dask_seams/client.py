@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
@@ -76,6 +77,37 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
     return list(await client._gather(futures, direct=direct))  # noqa: SLF001
 
 
+class _SharedAnswer(asyncio.Future[Any]):
+    """The answer to a request that several coroutines await, none of which can cancel it.
+
+    Parameters
+    ----------
+    request
+        Task that makes the request.
+    """
+
+    def __init__(self, request: asyncio.Task[Any]) -> None:
+        super().__init__(loop=request.get_loop())
+        self._request = request
+        _requests.add(request)
+        request.add_done_callback(_forget)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.shield(self._request).__await__()
+
+    __iter__ = __await__
+
+
+#: Requests under way; the event loop holds no references to its tasks.
+_requests: set[asyncio.Task[Any]] = set()
+
+
+def _forget(request: asyncio.Task[Any]) -> None:
+    _requests.discard(request)
+    if not request.cancelled():
+        request.exception()  # perhaps nobody waits for it any more
+
+
 @seams.relies_on(
     declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
     declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
@@ -84,6 +116,8 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
     declares(f"{_CLIENT}._reconnect", "self"),
     declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
     declares(f"{_CLIENT}._close", "self", "fast"),
+    declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
+    mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
     mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
     mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
     mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
@@ -200,6 +234,9 @@ class ReportingClient(Client):
         await super()._reconnect()
         for key in known:
             self.task_lost(key, with_all=True)
+
+    def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))
 
     async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
         await self.before_cancel([future.key for future in futures_of(futures)])

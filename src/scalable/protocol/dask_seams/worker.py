@@ -7,9 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
+from distributed.core import clean_exception
 from distributed.threadpoolexecutor import secede as secede_thread
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
-from distributed.worker_state_machine import SecedeEvent, TaskState, UnpauseEvent
+from distributed.worker_state_machine import (
+    ExecuteFailureEvent,
+    SecedeEvent,
+    StateMachineEvent,
+    TaskState,
+    UnpauseEvent,
+)
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, has, mentions
 
@@ -194,6 +201,51 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
     Relies on ``Server.stream_handlers``.
     """
     worker.stream_handlers.setdefault(operation, handler)
+
+
+@seams.relies_on(
+    accepts(
+        "distributed.worker_state_machine:ExecuteFailureEvent.from_exception",
+        2,
+        *("key", "run_id", "start", "stop", "stimulus_id"),
+    ),
+    mentions("distributed.core:error_message", "to_serialize"),
+    mentions("distributed.protocol.serialize:Serialize.__init__", "data"),
+    accepts("distributed.core:clean_exception", 1),
+)
+def failure_for_clients(event: StateMachineEvent) -> StateMachineEvent:
+    """Return the end of a task with an error that clients can raise; other ends as they are.
+
+    Event loops, coroutines and generators take errors that are no ``Exception`` for their own end:
+    clients would not hear of the call. Such an error becomes a RuntimeError that names it.
+
+    Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error.
+    """
+    if not isinstance(event, ExecuteFailureEvent):
+        return event
+    _, error, _ = clean_exception(event.exception.data)
+    if error is None or isinstance(error, Exception):
+        return event
+    changed = ExecuteFailureEvent.from_exception(
+        RuntimeError(f"the call ended with {error!r}"),
+        key=event.key,
+        run_id=event.run_id,
+        start=event.start,
+        stop=event.stop,
+        stimulus_id=event.stimulus_id,
+    )
+    changed.traceback, changed.traceback_text = event.traceback, event.traceback_text
+    return changed
+
+
+@seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
+def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
+    """Have the coroutine ``close`` of an object run when a worker closes.
+
+    It runs after the worker has stopped to report the ends of tasks, and before it waits for the
+    threads of tasks. Relies on ``Worker.extensions``.
+    """
+    worker.extensions[name] = extension
 
 
 # Slots --------------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""Clients of calls: which one a call gets, and what an interrupted wait leaves behind."""
+
+import asyncio
+import time
+from functools import partial
+
+import pytest
+from distributed import get_client
+
+MANIFEST = """\
+version: 1
+project: {name: %s}
+targets:
+  local: {provider: local, processes: %s}
+components:
+  %s: {}
+"""
+
+
+@pytest.fixture(scope="module")
+def session(running_session):
+    with running_session(MANIFEST % ("clients", "true", "a"), workers=1) as session:
+        yield session
+
+
+def double(x):
+    return 2 * x
+
+
+def sum_of_doubles(where, n):
+    with get_client().pool(tag=where) as pool:
+        return sum(pool.map(double, range(n))) + get_client().submit(double, n, tag=where).result()
+
+
+# Interrupted while the client is made -------------------------------------------------------------
+
+
+def be_slow_to_make_clients():
+    from scalable.client import bundle_client
+
+    register = bundle_client.add_stream_handlers
+
+    def register_slowly(*args):
+        time.sleep(1.0)
+        register(*args)
+
+    bundle_client.add_stream_handlers = register_slowly
+
+
+def test_a_worker_whose_first_nested_call_is_cancelled_at_once_runs_others(session, eventually):
+    client = session.client
+    client.run(be_slow_to_make_clients)
+    first = client.submit(sum_of_doubles, "a", 1, tag="a")
+    eventually(lambda: any(client.processing().values()), "the call to begin")
+    time.sleep(0.4)
+    first.cancel()
+    assert client.submit(sum_of_doubles, "a", 3, tag="a").result(timeout=60) == 12
+
+
+# Cancelled gathers --------------------------------------------------------------------------------
+
+
+def steps(most=30):
+    return range(most)
+
+
+def in_event_loop(client, coroutine):
+    loop = client.loop.asyncio_loop
+    return asyncio.run_coroutine_threadsafe(coroutine, loop).result(timeout=120)
+
+
+def test_a_gather_that_is_cancelled_at_any_step_leaves_the_client_whole(session):
+    client = session.client
+    futures = client.map(double, range(3), tag="a")
+    client.gather(futures)
+
+    async def cancel_after(count):
+        gathering = asyncio.ensure_future(client.gather(futures, asynchronous=True))
+        for _ in range(count):
+            await asyncio.sleep(0)
+        gathering.cancel()
+        return await client.gather(futures, asynchronous=True)
+
+    for count in steps():
+        assert in_event_loop(client, cancel_after(count)) == [0, 2, 4]
+
+
+def test_a_gather_that_is_cancelled_does_not_end_others(session):
+    client = session.client
+    futures = client.map(double, range(4), tag="a")
+    client.gather(futures)
+
+    async def cancel_one_of_two(count):
+        one = asyncio.ensure_future(client.gather(futures[:2], asynchronous=True))
+        other = asyncio.ensure_future(client.gather(futures[2:], asynchronous=True))
+        for _ in range(count):
+            await asyncio.sleep(0)
+        one.cancel()
+        return await other
+
+    for count in steps():
+        assert in_event_loop(client, cancel_one_of_two(count)) == [4, 6]
+
+
+def test_results_that_are_not_waited_for_long_enough_do_not_end_other_waits(session):
+    client = session.client
+    futures = client.map(double, range(20), tag="a")
+    for _ in range(100):
+        for future in futures[:3]:
+            with pytest.raises(TimeoutError):
+                future.result(timeout=0.000001)
+        assert client.gather(futures) == list(range(0, 40, 2))
+
+
+# Several sessions in one process ------------------------------------------------------------------
+
+
+def test_calls_of_two_sessions_in_one_process_make_calls_in_their_own_cluster(running_session):
+    north = running_session(MANIFEST % ("north", "false", "a"), workers=1)
+    south = running_session(MANIFEST % ("south", "false", "b"), workers=1)
+    with north as one, south as other:
+        for tag, client in (("a", one.client), ("b", other.client), ("a", one.client)):
+            assert client.submit(sum_of_doubles, tag, 3, tag=tag).result(timeout=30) == 12
+            with client.pool(tag=tag) as pool:
+                assert pool.submit(sum_of_doubles, tag, 3).result(timeout=30) == 12
+
+
+# Errors that end event loops or generators --------------------------------------------------------
+
+
+def fail_with(error):
+    raise error
+
+
+ERRORS = [GeneratorExit(), asyncio.CancelledError(), KeyboardInterrupt(), SystemExit(3)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_a_call_that_raises_what_ends_a_coroutine_fails(session, error):
+    with session.client.pool(tag="a") as pool:
+        for submit in (partial(session.client.submit, tag="a"), pool.submit):
+            with pytest.raises(RuntimeError, match=rf"the call ended with {type(error).__name__}"):
+                submit(fail_with, error).result(timeout=30)
