@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from dask.base import tokenize
@@ -396,6 +397,15 @@ class ScalableClient(CollectionClient):
             retry_soon(self, futures)
         else:
             self.retry(futures)
+
+
+def client_of(cluster: Any) -> Any:
+    """Return the current client if it is connected through this cluster object, or a new client."""
+    with suppress(ValueError):  # there is no current client
+        current = ScalableClient.current()
+        if current.cluster is cluster:
+            return current
+    return ScalableClient(cluster)
 
 
 def _log_message(event: tuple[float, Any]) -> None:

@@ -7,6 +7,7 @@ A *unit* is one job, process or object that brings one worker or a group of work
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +15,7 @@ from distributed import Security
 from distributed.core import Status
 from distributed.utils import NoOpAwaitable
 
+from scalable.embedded.adapting import read_bounds
 from scalable.embedded.manager import EmbeddedManager, controller_of
 from scalable.embedded.scheduler_entry import secured_entry
 from scalable.errors import ClusterError
@@ -27,7 +29,7 @@ from scalable.protocol.dask_seams.spec_cluster import (
 )
 from scalable.protocol.events import Event
 from scalable.protocol.guarded_http import GuardedHttp
-from scalable.protocol.pools import UNTAGGED, only_tag, wanted_counts
+from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, wanted_counts
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
@@ -36,7 +38,6 @@ from scalable.units import parse_bytes
 
 if TYPE_CHECKING:
     from scalable.client.attached import AttachedCluster
-    from scalable.scheduler.adaptation import PoolAdaptive
 
 
 class PoolCluster(ManagedSpecCluster):
@@ -96,7 +97,10 @@ class PoolCluster(ManagedSpecCluster):
         self.manager = EmbeddedManager(self.provider_name, self.starting, start_timeout)
         self.incarnation = self.manager.incarnation
         self.inventory, self.demand = self.manager.inventory, self.manager.demand
-        self.add_pools([Pool(UNTAGGED, self.manager.entries, template=worker)])
+        untagged = Pool(UNTAGGED, self.manager.entries, template=worker)
+        if self.names_new_workers(PoolCluster):
+            untagged.new_entry = self.new_worker_spec
+        self.add_pools([untagged])
         scheduler, security = secured_entry(scheduler, security)
         kwargs.setdefault("silence_logs", logging.WARNING)
         super().__init__(
@@ -203,6 +207,26 @@ class PoolCluster(ManagedSpecCluster):
         self.want(wanted_counts(n, count, self._only_pool))
         return NoOpAwaitable() if self.asynchronous else None
 
+    scale_up = scale  # type: ignore[assignment]
+
+    def new_worker_spec(self) -> dict[UnitName, Any]:
+        """Return name and entry of a further unit of the pool without a tag, under a new name.
+
+        A subclass may override this method, or Dask's ``_new_worker_name``, to name the units that
+        ``scale(n)`` adds, or to give each its own entry.
+
+        Raises
+        ------
+        ClusterError
+            When the pool without a tag has no template.
+        """
+        if self.new_spec is None:
+            raise ClusterError(
+                "new_worker_spec() is about the pool without a tag, which has no template",
+                hint="use scale(tag, n) or add_pool(), or give PoolCluster worker=",
+            )
+        return super().new_worker_spec()
+
     def want(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> None:
@@ -253,6 +277,12 @@ class PoolCluster(ManagedSpecCluster):
             return self.scheduler.live_page
         return str(super().dashboard_link)
 
+    def get_client(self) -> Any:
+        """Return the current client if it belongs to this cluster, or a new `ScalableClient`."""
+        from scalable.client.client import client_of
+
+        return client_of(self)
+
     @property
     def controller(self) -> Controller | None:
         """The scheduler plugin that controls the pools; None before the cluster is started."""
@@ -284,13 +314,13 @@ class PoolCluster(ManagedSpecCluster):
 
     def adapt(  # type: ignore[override]
         self,
-        *bounds: str | int | None,
+        *bounds: str | float | type[Any] | None,
         minimum: int = 0,
         maximum: int | None = None,
         tag: str | None = None,
         enabled: bool = True,
         **options: Any,
-    ) -> PoolAdaptive | None:
+    ) -> Any:
         """Adapt a pool to its load: ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
         The pool grows as long as the time that more workers save is worth their cost. Idle workers
@@ -310,33 +340,42 @@ class PoolCluster(ManagedSpecCluster):
         enabled
             False to stop adapting the pool.
         **options
-            ``interval`` and ``policy``, see :class:`scalable.scheduler.adaptation.PoolAdaptive`.
+            ``interval``, ``wait_count``, ``target_duration`` and ``policy``, see
+            :class:`scalable.scheduler.adaptation.PoolAdaptive`; ``minimum_cores``,
+            ``maximum_cores``, ``minimum_memory`` and ``maximum_memory``, totals of the pool; and
+            ``Adaptive``, a class like Dask's, which may also be the first argument. Such a class
+            takes further options, and counts all workers alike: it needs a cluster with one pool.
 
         Returns
         -------
         PoolAdaptive or None
-            Object that adapts the pool, with its last decision; None with ``enabled=False``.
+            Object that adapts the pool, with its last decision, or an object of the class that was
+            given; None with ``enabled=False``.
 
         Raises
         ------
         ClusterError
             When there is no such pool, or the bounds are not a range.
         """
-        given: list[Any] = list(bounds)
-        if given and isinstance(given[0], str):
-            tag = given.pop(0)
-        minimum = given.pop(0) if given else minimum
-        maximum = given.pop(0) if given else maximum
-        if given:
-            raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {given}")
-        tag = self._only_pool() if tag is None else tag
-        self.inventory.pool(tag)
+        asked = read_bounds(bounds, tag, minimum, maximum, options)
+        tag = self._only_pool() if asked.tag is None else asked.tag
+        asked.apply_totals(self.inventory.pool(tag))
         if self.controller is None:
             raise ClusterError("the cluster is not started", hint="await it first")
-        adaptive: PoolAdaptive | None = self.controller.adapt(
-            tag, minimum, maximum, enabled=enabled, **options
-        )
-        return adaptive
+        self.stop_adapting_as_dask()
+        if asked.adaptive is None or not enabled:
+            return self.controller.adapt(
+                tag, asked.minimum, asked.maximum, enabled=enabled, **options
+            )
+        if self._only_pool() != tag or len(self.inventory.pools) > 2:
+            raise ClusterError(
+                f"adapt(Adaptive={asked.adaptive.__name__}) counts all workers alike, and this "
+                f"cluster has the pools {known_tags(self.pools)}",
+                hint="leave Adaptive out, or give policy=",
+            )
+        self.controller.keep_counts(tag, why=f"{asked.adaptive.__name__} adapts it")
+        most = math.inf if asked.maximum is None else asked.maximum
+        return super().adapt(asked.adaptive, asked.minimum, most, **options)
 
     def align(self) -> Any:
         """Start missing units and stop unwanted units now, not at the reconciler's next tick.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,9 @@ class Pool:
         seconds; None if the last request was accepted.
     refusal
         Message of the last temporary error, or None.
+    new_entry
+        Function that returns name and entry of a new unit, in place of the template and a name of
+        ours; or None.
     shape
         ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
     """
@@ -66,6 +69,7 @@ class Pool:
     wait_s: float = 30.0
     refused_since: float | None = None
     refusal: str | None = None
+    new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
 
     def may_start(self, now: float) -> bool:

@@ -59,6 +59,11 @@ class Wanted:
 
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
         """Add one wanted unit to a pool, under a new name."""
+        if pool.new_entry is not None:
+            for name, entry in pool.new_entry().items():
+                self._put(name, pool, entry)
+                self._starts[name] = starts
+            return
         count = self._counters.get(pool.tag, 0)
         while (name := self._name(pool.tag, count)) in self.spec:
             count += 1
@@ -102,10 +107,11 @@ class Wanted:
         else:
             self._starts[unit.name] = unit.starts
 
-    def _put(self, name: UnitName, pool: Pool) -> None:
-        assert pool.template is not None
+    def _put(self, name: UnitName, pool: Pool, entry: Mapping[str, Any] | None = None) -> None:
+        entry = pool.template if entry is None else entry
+        assert entry is not None
         tagged = {"pool": pool.tag} if pool.tag != UNTAGGED else {}
-        self.spec[name] = {**pool.template, **tagged}
+        self.spec[name] = {**entry, **tagged}
         self._generated.add(name)
 
     def _name(self, tag: str, count: int) -> UnitName:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.ledger import Ledger
@@ -34,6 +36,8 @@ POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
 #: Policy of a plan -> relative gain that a new worker count must bring before it is applied.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
+#: Number of changes that the log of an adaptive pool keeps.
+LOGGED_CHANGES = 1000
 
 
 class Adaptation:
@@ -206,6 +210,11 @@ class PoolAdaptive:
         Seconds between two decisions, or text such as ``"500ms"``.
     policy
         Policy that decides on the count; by default a :class:`~scalable.scaling.policy.PoolScaler`.
+    wait_count
+        Number of decisions in a row that have to find workers superfluous before any is removed.
+    target_duration
+        Seconds, or text such as ``"30s"``, within which the known calls should end. It takes the
+        place of the policy.
 
     Attributes
     ----------
@@ -216,6 +225,9 @@ class PoolAdaptive:
         last decision.
     took_s
         Seconds that the last decision took.
+    log
+        The last changes of the count, as tuples (time in seconds since the epoch, recommendation);
+        see :meth:`recommendations`.
     """
 
     def __init__(
@@ -227,7 +239,14 @@ class PoolAdaptive:
         *,
         interval: float | str = INTERVAL_S,
         policy: PoolPolicy | None = None,
+        wait_count: int = 1,
+        target_duration: float | str | None = None,
     ) -> None:
+        if target_duration is not None:
+            if policy is not None:
+                raise ClusterError("adapt() takes policy= or target_duration=, not both")
+            policy = _target(tag, target_duration)
+        check_count(tag, wait_count)
         self.tag = tag
         self.minimum = minimum
         self.maximum = maximum
@@ -236,7 +255,11 @@ class PoolAdaptive:
         self.busy = 0
         self.work_s = 0.0
         self.took_s = 0.0
+        self.log: deque[tuple[float, dict[str, Any]]] = deque(maxlen=LOGGED_CHANGES)
+        self.wait_count = wait_count
         self.periodic_callback: PeriodicCallback | None = None
+        self._present = 0
+        self._superfluous = 0
         self._adaptation = adaptation
         self._interval = parse_duration(interval)
         self._loop: Any = None
@@ -254,6 +277,8 @@ class PoolAdaptive:
         """Wanted worker count: the decision or the busy workers, limited by the bounds."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
+        if self._superfluous < self.wait_count:
+            count = max(count, self._present)
         return count if self.maximum is None else min(count, self.maximum)
 
     @property
@@ -280,6 +305,28 @@ class PoolAdaptive:
         if self.periodic_callback is not None:
             self._adaptation.look(self)
 
+    async def target(self) -> int:
+        """Return the wanted number of workers, as Dask's ``Adaptive.target`` does."""
+        if self.decision is None:
+            self._adaptation.look(self)
+        return self.minimum if self.decision is None else self.wished
+
+    async def recommendations(self, target: int) -> dict[str, Any]:
+        """Return the change to a number of workers, as Dask's ``Adaptive.recommendations`` does.
+
+        Returns
+        -------
+        dict
+            ``status`` (``same``, ``up`` or ``down``), and ``n``, the new number of workers. Which
+            workers leave is decided when they leave.
+        """
+        return self._recommended(target)
+
+    def _recommended(self, target: int) -> dict[str, Any]:
+        if target == self._present:
+            return {"status": "same"}
+        return {"status": "up" if target > self._present else "down", "n": target}
+
     def decide(self, views: PoolViews, model: TaskModel) -> None:
         """Ask the policy for a decision about the pool's present state, and store the decision."""
         began = time.perf_counter()
@@ -289,6 +336,11 @@ class PoolAdaptive:
         self.work_s += sum(model.mean_s(k) * len(each) for k, each in view.running.items())
         before = self.decision
         self.decision = self.policy.decide(view, model)
+        self._present = view.wanted
+        fewer = self.decision.workers < view.wanted
+        self._superfluous = self._superfluous + 1 if fewer else 0
+        if self.wished != view.wanted:
+            self.log.append((time.time(), self._recommended(self.wished)))
         if before is None or before.workers != self.decision.workers:
             logger.debug(
                 "%s: the policy decides on %d workers instead of %d: %s",
@@ -298,3 +350,10 @@ class PoolAdaptive:
                 self.decision.reason,
             )
         self.took_s = time.perf_counter() - began
+
+
+def _target(tag: str, target_duration: float | str) -> TargetDuration:
+    try:
+        return TargetDuration(parse_duration(target_duration))
+    except ValueError as error:
+        raise ClusterError(f"{shown(tag)} cannot adapt: {error}") from error

@@ -30,6 +30,9 @@ _SPEC = "distributed.deploy.spec:SpecCluster"
     declares(f"{_CLUSTER}._update_worker_status", "self", "op", "msg"),
     declares(f"{_SPEC}._update_worker_status", "self", "op", "msg"),
     mentions(_CLUSTER, "_supports_scaling"),
+    mentions(f"{_SPEC}.new_worker_spec", "_i", "_new_worker_name", "new_spec", "worker_spec"),
+    declares(f"{_SPEC}._new_worker_name", "self", "worker_number"),
+    mentions(f"{_CLUSTER}.adapt", "_adaptive", "stop"),
 )
 class ManagedSpecCluster(SpecCluster):
     """A ``SpecCluster`` whose subclass, not Dask, starts and stops the workers.
@@ -39,7 +42,8 @@ class ManagedSpecCluster(SpecCluster):
 
     Relies on ``SpecCluster._start``, ``_close``, ``_correct_state``, ``_correct_state_internal``,
     ``_correct_state_waiting`` and ``_update_worker_status``, on ``Cluster._update_worker_status``
-    and on ``Cluster._supports_scaling``.
+    on ``Cluster._supports_scaling`` and ``Cluster._adaptive``, and on ``SpecCluster._i`` and
+    ``_new_worker_name``.
     """
 
     async def bring_in_line(self) -> None:
@@ -76,6 +80,26 @@ class ManagedSpecCluster(SpecCluster):
         # Skips SpecCluster's own version, which closes and forgets a worker that was lost.
         Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
         self.workers_changed()
+
+    def new_worker_spec(self) -> dict[Any, Any]:
+        """Return name and entry of a new worker; no name is returned twice."""
+        made: dict[Any, Any] = super().new_worker_spec()
+        self._i += 1
+        return made
+
+    @classmethod
+    def names_new_workers(cls, base: type[SpecCluster]) -> bool:
+        """Return whether this subclass of ``base`` overrides how new workers are named or made."""
+        return (
+            cls.new_worker_spec is not base.new_worker_spec
+            or cls._new_worker_name is not base._new_worker_name  # noqa: SLF001
+        )
+
+    def stop_adapting_as_dask(self) -> None:
+        """Stop the object that Dask's ``adapt`` made, if there is one."""
+        if self._adaptive is not None:
+            self._adaptive.stop()
+            self._adaptive = None
 
     @property
     def _supports_scaling(self) -> bool:  # type: ignore[override]
