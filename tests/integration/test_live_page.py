@@ -12,7 +12,7 @@ from http.cookiejar import CookieJar
 from pathlib import Path
 
 import pytest
-from distributed import Scheduler, Worker
+from distributed import Nanny, Scheduler, Worker
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
@@ -171,6 +171,18 @@ def test_the_http_server_of_a_worker_is_guarded(cls, address):
         link = made.live_page
         assert get(link.partition("?")[0].replace("status", "health"))[0] == 403
         assert get(link.replace("status", "health"), browser())[0] == 200
+
+
+def test_the_http_server_of_the_worker_of_a_nanny_is_guarded():
+    with PoolCluster(worker={"cls": Nanny, "options": {}}) as cluster:
+        cluster.scale(1)
+        with scalable.ScalableClient(cluster) as client:
+            client.wait_for_workers(1, timeout=60)
+            (worker,) = client.scheduler_info(n_workers=-1)["workers"].values()
+            port = worker["services"]["dashboard"]
+            (host,) = client.run(lambda dask_worker: dask_worker.http_server.address).values()
+        assert host == "127.0.0.1"
+        assert get(f"http://127.0.0.1:{port}/health")[0] == 403
 
 
 def _detached(place):

@@ -18,8 +18,8 @@ from distributed.utils import import_term
 
 from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName, UnitState
-from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.guarded_http import guarded
+from scalable.protocol.guarded_worker import GuardedWorker
 from scalable.protocol.private_node import private_class
 
 logger = logging.getLogger("scalable.manager")
@@ -89,8 +89,8 @@ class EntryLauncher:
         if isinstance(cls, type) and issubclass(cls, Worker):
             cls = guarded(cls)
         elif cls is Nanny:
-            # The worker of a Nanny runs in another process, with Dask's own HTTP server.
-            options.setdefault("dashboard_address", f"{LOOPBACK}:0")
+            # The worker of a Nanny runs in another process, which has to import its class.
+            options.setdefault("worker_class", GuardedWorker)
         if isinstance(cls, type):
             cls = private_class(cls)
         return cls(self.scheduler_address, **options)
