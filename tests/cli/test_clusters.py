@@ -8,11 +8,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fabricated import ADDRESS, ID, STATUS
+from fabricated import ADDRESS, ID, STATUS, pool
 
 from scalable.errors import ClusterError
 from scalable.lifecycle import control, discovery, ending, garbage, resuming
 from scalable.lifecycle.garbage import Garbage
+from scalable.liveness import identify_process
+from scalable.providers.local import LocalProvider
 from scalable.records import ClusterDirectory, read_access_file
 
 OTHER = "ffffffff-1111-4222-8333-444455556666"
@@ -187,6 +189,32 @@ def test_a_status_for_people(invoke, recorded):
     )
 
 
+def test_a_status_shows_workers_that_were_lost(invoke, recorded):
+    counts = {"model": pool(2, 2, lost=3, last_loss="model-1: it was killed by SIGKILL")}
+    recorded(status={"pools": counts})
+    shown = "  model: 3 workers lost; the last, model-1: it was killed by SIGKILL\n"
+    assert shown in invoke("status", "one").out
+
+
+def test_a_session_that_was_killed_is_listed_no_more_when_nothing_is_left_of_it(
+    invoke, recorded, monkeypatch
+):
+    gone = {**identify_process(), "pid": 2**22 + 5}
+    kept = recorded()
+    killed = recorded("killed", uuid=OTHER, embedded=True, creator=gone)
+    listed = json.loads(invoke("list", "--format", "json").out)["clusters"]
+    assert [row["name"] for row in listed] == ["one"]
+    assert (kept.path.exists(), killed.path.exists()) == (True, False)
+
+
+def test_a_session_that_was_killed_is_listed_while_its_workers_run(invoke, recorded, monkeypatch):
+    gone = {**identify_process(), "pid": 2**22 + 5}
+    recorded("killed", uuid=OTHER, embedded=True, creator=gone)
+    monkeypatch.setattr(LocalProvider, "discover", lambda self: [{"id": OTHER}])
+    listed = json.loads(invoke("list", "--format", "json").out)["clusters"]
+    assert [(row["name"], row["state"]) for row in listed] == [("killed", "failed")]
+
+
 def test_a_scheduler_that_is_gone_is_failed(invoke, recorded):
     directory = recorded()
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -219,6 +247,14 @@ def test_shells_complete_the_names_of_clusters(recorded, complete):
         assert complete(f"scalable {verb} cl") == names, verb
     assert complete("scalable run --cluster cli") == names[:1]
     assert complete("scalable manager attach bun") == ["file,bun"]
+
+
+def test_a_pool_that_does_not_exist_is_refused_before_anything_else(invoke, recorded):
+    recorded(max_workers=2)
+    refused = invoke("scale", "one", "nope=3")
+    assert (refused.code, refused.out) == (5, "")
+    assert "cluster 'one' has no pool 'nope'" in refused.err
+    assert "its pools: 'analysis', 'model'" in refused.err
 
 
 # scale, connect -----------------------------------------------------------------------------------

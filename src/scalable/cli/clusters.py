@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from scalable.cli.terminal import harmless
 from scalable.spec import ClusterStatus, PoolStatus, names
-from scalable.units import format_duration, parse_duration
+from scalable.units import counted, format_duration, parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -158,6 +158,9 @@ def render_status(status: ClusterStatus) -> str:
         why = pool.reason or pool.waiting
         if why:
             lines.append(f"  {tag}: {_indented(why)}")
+        if pool.lost:
+            last = f"; the last, {_indented(pool.last_loss)}" if pool.last_loss else ""
+            lines.append(f"  {tag}: {counted(pool.lost, 'worker')} lost{last}")
     managers = [
         (str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0)))
         for m in status.managers

@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from dask.base import tokenize
@@ -24,6 +25,13 @@ from scalable.client.collections import CollectionClient
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.known_slots import ask_known_slots
 from scalable.client.routing import ONE_SLOT, Routing
+from scalable.client.unsendable import (
+    explained,
+    name_of,
+    parts_of_call,
+    parts_of_graph,
+    parts_of_map,
+)
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.handlers import Handler
@@ -128,7 +136,7 @@ class ScalableClient(CollectionClient):
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
         self._run_failed_again([key])
         self._line.made_calls()
-        with notes(key):
+        with notes(key), explained(name_of(func), lambda: parts_of_call(func, args, kwargs)):
             return super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
 
     def map(
@@ -161,7 +169,9 @@ class ScalableClient(CollectionClient):
         pure = self._is_pure(pure, tag, kwargs)
         key = task if key is None else key
         self._line.made_calls()
-        with notes(key or funcname(func)):
+        name = name_of(func)
+        parts = partial(parts_of_map, func, iterables, kwargs)
+        with notes(key or name), explained(name, parts):
             futures = super().map(func, *iterables, key=key, pure=pure, **route, **kwargs)
         failed = [f for f in futures if f.status == "error"]
         if failed:
@@ -253,7 +263,8 @@ class ScalableClient(CollectionClient):
             for t in {tag, *(tags or {}).values()}
         }
         options["actors"] = graph.actors(options.get("actors"))
-        futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
+        with explained("get", lambda: parts_of_graph(dsk)):
+            futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
         if not sync:
             return futures
         gathering = {k: options[k] for k in ("direct", "asynchronous") if k in options}

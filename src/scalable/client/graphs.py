@@ -118,7 +118,7 @@ def prepare(
     tag_of = _tags_of(graph, run, takes, tag, tags)
     nodes: dict[str | None, dict[str, GraphNode]] = {}
     for name, key in keys_run.items():
-        nodes.setdefault(tag_of[name], {})[key] = _node(key, graph[name], stands)
+        nodes.setdefault(tag_of[name], {})[key] = _node(name, key, graph[name], stands)
     return PreparedGraph(_shaped(keys, key_of), nodes, key_of)
 
 
@@ -148,9 +148,14 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_dask_node(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(_has_dask_node(part) for part in value)
-    return isinstance(value, GraphNode)
+    rest = [value]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, GraphNode):
+            return True
+        if isinstance(part, list | tuple):
+            rest.extend(part)
+    return False
 
 
 def _label(node: Any) -> str:
@@ -171,11 +176,27 @@ def _shaped(keys: Any, key_of: Mapping[Any, str]) -> Any:
 
 
 def _names_in(value: Any, names: Any) -> Iterator[Any]:
-    if _is_name(value, names):
-        yield value
-    elif isinstance(value, _CONTAINERS):
-        for part in value[1:] if _is_call(value) else value:  # type: ignore[index]
-            yield from _names_in(part, names)
+    rest = [value]
+    while rest:
+        part = rest.pop()
+        if _is_name(part, names):
+            yield part
+        elif isinstance(part, _CONTAINERS):
+            rest.extend(reversed(part[1:] if _is_call(part) else list(part)))  # type: ignore[index]
+
+
+def _is_bare(value: Any, names: Any) -> bool:
+    """Return whether nothing within a value has to be replaced."""
+    rest = [value]
+    while rest:
+        part = rest.pop()
+        if _is_name(part, names) or _is_call(part) or isinstance(part, GraphNode | TaskRef):
+            return False
+        if isinstance(part, _CONTAINERS):
+            rest.extend(part)
+        elif type(part) is dict:
+            rest.extend(part.items())
+    return True
 
 
 def _target_of(name: Any, graph: Graph) -> Any:
@@ -266,8 +287,14 @@ def _tags_of(
     return tag_of
 
 
-def _node(key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
-    bound = _bound(raw, stands)
+def _node(name: Any, key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode:
+    try:
+        bound = raw if _is_bare(raw, stands) else _bound(raw, stands)
+    except RecursionError as error:
+        raise ClusterError(
+            f"node {name!r} of the graph is nested too deeply",
+            hint="make nodes of its inner calls and lists",
+        ) from error
     if isinstance(bound, TaskRef):
         return Alias(key, bound.key)
     if isinstance(bound, GraphNode):
@@ -282,7 +309,9 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
     Dicts are processed with ``stands=None``, which leaves names and nested calls unchanged.
     """
     if stands is not None and _is_call(value):
-        return Task(None, value[0], *(_bound(part, stands) for part in value[1:]))
+        # Most arguments need no copy, and may be nested more deeply than calls may be.
+        parts = (p if _is_bare(p, stands) else _bound(p, stands) for p in value[1:])
+        return Task(None, value[0], *parts)
     if stands is not None and _is_name(value, stands):
         return stands[value]
     if _is_future(value):

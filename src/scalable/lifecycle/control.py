@@ -97,9 +97,21 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
     Otherwise return None. Also return None if no count grows, or if several managers provide
     workers, because each manager's target has its own limit.
+
+    Raises
+    ------
+    ClusterError
+        When the cluster has no such pool.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
+    known = {tag for tag in (*record.tags, *status.get("pools", ())) if tag}
+    for tag in counts:
+        if known and tag not in known:
+            raise ClusterError(
+                f"cluster {record.name!r} has no pool {tag!r}",
+                hint=f"its pools: {', '.join(map(repr, sorted(known)))}",
+            )
     if record.max_workers is None or len(status.get("managers", ())) > 1:
         return None
     now = {tag: int(pool["wanted"]) for tag, pool in status.get("pools", {}).items()}

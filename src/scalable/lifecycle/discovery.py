@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, overload
@@ -58,13 +59,23 @@ class ClusterListing(Sequence[ClusterStatus]):
         return self.clusters[index]
 
 
-def list_clusters() -> ClusterListing:
+def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     """Return all clusters of this user that can be found from this machine.
 
-    If a plug-in raises or does not answer within 5 s, only its own clusters are missing.
+    If a plug-in raises or does not answer within 5 s, only its own clusters are missing. The record
+    of a session that was killed is removed, once nothing of its cluster is left.
+
+    Parameters
+    ----------
+    with_remains
+        Whether to keep such records, and list them as failed.
     """
     recorded, errors = _recorded()
     found, failures = _ask_plugins()
+    if not with_remains:
+        left = {status.id for status in found}
+        silent = tuple(failure.partition(":")[0] for failure in failures)
+        recorded = [s for s in recorded if s.id in left or not _is_over(s, silent)]
     known = {status.id for status in recorded}
     # A cluster that was made while plug-ins were asked is not an orphan, and neither is one whose
     # directory cannot be read.
@@ -74,6 +85,16 @@ def list_clusters() -> ClusterListing:
         if status.id not in known:
             orphans.setdefault((status.provider, status.id), status)
     return ClusterListing((*recorded, *orphans.values()), (*errors, *failures))
+
+
+def _is_over(status: ClusterStatus, silent: Iterable[str]) -> bool:
+    """Return whether a session was killed and left nothing but its record; remove the record."""
+    over = status.embedded and status.state in ("failed", "stale")
+    if not over or f"provider {status.provider!r}" in silent:
+        return False
+    with suppress(OSError):
+        ClusterDirectory(ClusterDirectory.parent() / status.id).remove()
+    return True
 
 
 def _recorded() -> tuple[list[ClusterStatus], list[str]]:

@@ -67,7 +67,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
         Function that is called with a message for each place or cluster that cannot be examined.
     """
     found: list[Garbage] = []
-    listing = list_clusters()
+    listing = list_clusters(with_remains=True)
     for error in listing.errors:
         warn(error)
     for status in listing:

@@ -51,6 +51,8 @@ class Pool:
     new_entry
         Function that returns name and entry of a new unit, in place of the template and a name of
         ours; or None.
+    lost, last_loss
+        Number of units that were lost, and name and reason of the last, or None.
     shape
         ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
     """
@@ -71,6 +73,8 @@ class Pool:
     refusal: str | None = None
     new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
+    lost: int = 0
+    last_loss: str | None = None
 
     def may_start(self, now: float) -> bool:
         """Return whether units of the pool may be started now."""
@@ -136,4 +140,6 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
         slots=pool.slots,
         reason=pool.degraded,
         waiting=waiting[-1] if waiting else pool.refusal,
+        lost=pool.lost,
+        last_loss=pool.last_loss,
     )

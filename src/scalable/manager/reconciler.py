@@ -257,6 +257,8 @@ class Reconciler:
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
         unit.leaving = f"lost: {loss.reason}"
+        pool.lost += 1
+        pool.last_loss = f"{loss.name}: {loss.reason}"
         if loss.from_outside:
             unit.starts = unit.starts[:-1]
         if unit.connected_at is None:

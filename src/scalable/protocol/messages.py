@@ -141,6 +141,18 @@ def _pickled(data: Any, *buffers: Any) -> Pickled:
     return made
 
 
+def why_not_sendable(value: Any) -> str | None:
+    """Return why a value cannot be pickled, or None if it can; Dask futures can."""
+    _open.found = {}
+    try:
+        dump(value)
+    except Exception as error:  # noqa: BLE001 - pickle raises whatever the objects raise
+        return str(error) or type(error).__name__
+    finally:
+        _open.found = None
+    return None
+
+
 def load(data: bytes) -> Any:
     """Load a value that another process of the cluster has pickled.
 

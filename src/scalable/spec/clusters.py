@@ -42,7 +42,7 @@ _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "limits": (Mapping, {}),
 }
 #: Entries of a pool's status whose type is not that of a number.
-_POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting"), (str, type(None)))
+_POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (str, type(None)))
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,10 @@ class PoolStatus:
         Reason why the pool is degraded, or None.
     waiting
         Reason why workers have not started yet, as the provider reports it, or None.
+    lost
+        Number of workers that were lost since their manager started; they are replaced.
+    last_loss
+        Name of the worker that was lost last, and the reason, or None.
     """
 
     wanted: int = 0
@@ -201,6 +205,8 @@ class PoolStatus:
     slots: int = 1
     reason: str | None = None
     waiting: str | None = None
+    lost: int = 0
+    last_loss: str | None = None
 
     @property
     def degraded(self) -> bool:
@@ -219,6 +225,8 @@ class PoolStatus:
             slots=max(self.slots, other.slots),
             reason=self.reason or other.reason,
             waiting=self.waiting or other.waiting,
+            lost=self.lost + other.lost,
+            last_loss=self.last_loss or other.last_loss,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -160,6 +160,27 @@ def test_long_chains_do_not_recurse():
 # What is run, and where ----------------------------------------------------------------------------
 
 
+def nested(levels, innermost=1):
+    value = innermost
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_arguments_may_be_nested_as_deeply_as_python_allows():
+    assert run({"a": (len, nested(900)), "b": nested(900)}, ["a"]) == [1]
+    assert not is_raw({"a": nested(5000, Task("t", len, [])), "b": 1})
+
+
+def test_names_that_are_nested_too_deeply_are_refused_by_the_node():
+    with pytest.raises(ClusterError, match="node 'b' of the graph is nested too deeply"):
+        prepare({"a": 1, "b": (len, nested(5000, "a"))}, "b")
+
+
+def test_names_may_be_bytes():
+    assert run({b"a": (inc, 1), "b": (inc, b"a"), "c": [b"a", "b"]}, ["c", b"a"]) == [[2, 3], 2]
+
+
 def test_only_what_the_keys_need_is_run():
     assert names_run(prepare(GRAPH, "c")) == ["b", "c"]
     assert names_run(prepare(GRAPH, ["e"])) == ["e"]

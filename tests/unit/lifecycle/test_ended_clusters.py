@@ -39,7 +39,7 @@ def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(ended, "WATCH_S", 0.3)
 
-    def recorded_only():
+    def recorded_only(**_):
         return ClusterListing(tuple(status_of(d, time.time()) for d in all_directories()[0]))
 
     monkeypatch.setattr(garbage, "list_clusters", recorded_only)

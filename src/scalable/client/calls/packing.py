@@ -9,6 +9,7 @@ from typing import Any
 from distributed import Future
 
 from scalable.client.calls.backlog import PendingCalls
+from scalable.client.unsendable import name_of, parts_of_call, unsendable
 from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
 
 
@@ -72,7 +73,10 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
         payload, found = dump_calls(calls)
     except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
         if len(packed) == 1:
-            pending.settle(packed, [(None, error)])
+            _, rows, named = calls
+            function = pending.function(packed[0])
+            parts = parts_of_call(function, rows[0], named[0] if named else None)
+            pending.settle(packed, [(None, unsendable(name_of(function), parts) or error)])
         else:
             for number in packed:  # the other calls may be fine
                 yield from pack(pending, [number])

@@ -1,0 +1,99 @@
+"""Errors for calls that cannot be sent, because their function or an argument cannot be pickled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+from dask.utils import funcname
+
+from scalable.protocol.messages import why_not_sendable
+
+#: First words of Dask's error for a graph that cannot be pickled.
+_DASK = "Could not serialize object"
+
+_here = threading.local()
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return False for Dask's log record with the tracebacks of an error that is raised here."""
+    return not (getattr(_here, "quiet", False) and record.msg == "Failed to serialize %s.")
+
+
+logging.getLogger("distributed.protocol.pickle").addFilter(_is_wanted)
+
+#: Labels and values of the parts of a call.
+Parts = Iterable[tuple[str, Any]]
+
+
+@contextmanager
+def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
+    """Replace Dask's error about a graph that cannot be pickled by one that names the part.
+
+    Parameters
+    ----------
+    name
+        Name of the call.
+    parts
+        Function that returns label -> value of what is sent, in the order of search.
+    """
+    _here.quiet = True
+    try:
+        yield
+    except TypeError as error:
+        if not error.args or not str(error.args[0]).startswith(_DASK):
+            raise
+        found = unsendable(name, parts())
+        if found is None:
+            raise
+        raise found from None
+    finally:
+        _here.quiet = False
+
+
+def unsendable(name: str, parts: Parts) -> TypeError | None:
+    """Return the error for a call with a part that cannot be pickled; None if there is none."""
+    for label, value in parts:
+        why = why_not_sendable(value)
+        if why is not None:
+            return TypeError(
+                f"call {name!r} cannot be sent to a worker: {label} ({type(value).__name__}) "
+                f"cannot be pickled: {why}. Make such an object within the call, and pass what "
+                "it is made from"
+            )
+    return None
+
+
+def parts_of_call(
+    func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None
+) -> Parts:
+    """Return the parts of a call."""
+    yield from ((f"its argument {i}", value) for i, value in enumerate(args, 1))
+    yield from ((f"its argument {key}=", value) for key, value in (kwargs or {}).items())
+    yield "its function", func
+
+
+def parts_of_map(
+    func: Callable[..., Any], iterables: Iterable[Iterable[Any]], kwargs: Mapping[str, Any]
+) -> Parts:
+    """Return the parts of the calls of ``client.map``."""
+    elements = (
+        (f"element {place} of its argument {i}", value)
+        for i, values in enumerate(iterables, 1)
+        for place, value in enumerate(values)
+    )
+    return chain(elements, parts_of_call(func, (), kwargs))
+
+
+def parts_of_graph(graph: Mapping[Any, Any]) -> Parts:
+    """Return the nodes of a plain graph."""
+    return ((f"its node {name!r}", node) for name, node in graph.items())
+
+
+def name_of(func: Any) -> str:
+    """Return the name of a function for a message."""
+    return str(funcname(func))

@@ -1,0 +1,60 @@
+"""A call that cannot be pickled fails with one message, which names the function and the part."""
+
+import logging
+import threading
+
+import pytest
+
+from scalable import ScalableSession
+
+
+def take(*args, **kwargs):
+    return len(args)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with ScalableSession.local({"a": 1}) as client:
+        yield client
+
+
+WAYS = {
+    "submit": (
+        lambda client, lock: client.submit(take, 1, lock, tag="a").result(30),
+        "call 'take' cannot be sent to a worker: its argument 2 (lock) cannot be pickled",
+    ),
+    "keyword": (
+        lambda client, lock: client.submit(take, x=[lock], tag="a").result(30),
+        "call 'take' cannot be sent to a worker: its argument x= (list) cannot be pickled",
+    ),
+    "map": (
+        lambda client, lock: client.gather(client.map(take, [1, 2, lock], tag="a")),
+        "element 2 of its argument 1 (lock) cannot be pickled",
+    ),
+    "function": (
+        lambda client, lock: client.submit(lambda: lock, tag="a").result(30),
+        "its function (function) cannot be pickled",
+    ),
+    "graph": (
+        lambda client, lock: client.get({"node": (take, lock)}, "node", tag="a"),
+        "its node 'node' (tuple) cannot be pickled",
+    ),
+    "executor": (
+        lambda client, lock: client.pool(tag="a").submit(take, lock).result(30),
+        "call 'take' cannot be sent to a worker: its argument 1 (lock) cannot be pickled",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_pickled_is_named_in_one_message(client, way, caplog):
+    call, text = WAYS[way]
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(TypeError, match="cannot pickle '_thread.lock' object") as caught,
+    ):
+        call(client, threading.Lock())
+    assert text in str(caught.value)
+    assert caplog.records == []
+    # The cluster goes on.
+    assert client.submit(take, 1, tag="a").result(30) == 1
