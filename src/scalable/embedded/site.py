@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scalable import settings
 from scalable.embedded.manager import EMBEDDED
 from scalable.embedded.pool_cluster import PoolCluster
 from scalable.manager.site import ManagerSite
 from scalable.protocol.search_path import search_path
+from scalable.records.directory import state_dir
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
@@ -33,7 +33,7 @@ def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
         incarnation=cluster.incarnation,
         scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
         security=cluster.security,
-        directory=settings.state_dir() / "embedded" / cluster.incarnation,
+        directory=state_dir() / "embedded" / cluster.incarnation,
         log_dir=log_dir,
         sys_path=search_path(),
     )

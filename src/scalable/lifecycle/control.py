@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from scalable.errors import ClusterError
+from scalable.liveness import is_alive
+from scalable.protocol.addresses import is_loopback
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import ClusterDirectory, find, status_of
 
@@ -16,6 +18,9 @@ logger = logging.getLogger("scalable.lifecycle")
 _Answer = TypeVar("_Answer")
 
 ANSWER_TIMEOUT_S = 10.0
+#: Seconds for a connection to a scheduler that listens only on another machine; that may share the
+#: network of this one, as containers do.
+ELSEWHERE_TIMEOUT_S = 2.0
 
 
 def ask(
@@ -60,13 +65,16 @@ def ask(
             hint="start it with `scalable up` or detach=True to reach it from elsewhere",
         )
     pem = directory.pem()
+    # Less than the whole time, so that the reason why there is no connection is known.
+    connect_s = 0.8 * timeout_s
+    if is_alive(known) is None and is_loopback(known["address"]):
+        connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
     logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
     async def call() -> _Answer:
         arguments_of = security_of(pem).get_connection_args("client")
-        # Less than the whole time, so that the reason why there is no connection is known.
         async with rpc(
-            known["address"], timeout=0.8 * timeout_s, connection_args=arguments_of
+            known["address"], timeout=connect_s, connection_args=arguments_of
         ) as scheduler:
             return await question(SchedulerCalls(scheduler))
 

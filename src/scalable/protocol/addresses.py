@@ -63,6 +63,15 @@ def link_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def is_loopback(address: str) -> bool:
+    """Return whether an address such as ``tls://127.0.0.1:8786`` leads to its own machine."""
+    host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _is_ip(host: str, version: int) -> bool:
     try:
         return ipaddress.ip_address(host).version == version

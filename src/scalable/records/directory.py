@@ -53,6 +53,23 @@ _LOCK_POLL_S = 0.02
 REMOVALS = 3
 
 
+def state_dir() -> Path:
+    """Return the directory of lasting state.
+
+    Raises
+    ------
+    ClusterError
+        When it has no place, because this user has no home directory.
+    """
+    try:
+        return settings.state_dir()
+    except RuntimeError as error:
+        raise ClusterError(
+            f"user {os.geteuid()} has no home directory to keep clusters in: {error}",
+            hint="let HOME or XDG_STATE_HOME name a directory that only you can change",
+        ) from error
+
+
 class ClusterDirectory:
     """The private directory of one cluster.
 
@@ -77,7 +94,7 @@ class ClusterDirectory:
     @staticmethod
     def parent() -> Path:
         """Return the directory that holds the directories of all clusters."""
-        return settings.state_dir() / "clusters"
+        return state_dir() / "clusters"
 
     # Making, changing, removing -------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.protocol.addresses import LOOPBACK, link_host, listen_address
+from scalable.protocol.addresses import LOOPBACK, is_loopback, link_host, listen_address
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,17 @@ def test_invalid_addresses_are_refused_with_an_example(written):
 )
 def test_a_link_names_a_host_that_a_browser_can_reach(host, shown):
     assert link_host(host) == shown
+
+
+@pytest.mark.parametrize(
+    ("address", "answer"),
+    [
+        ("tls://127.0.0.1:8786", True),
+        ("tls://[::1]:8786", True),
+        ("tcp://localhost:1", True),
+        ("tls://10.0.0.1:8786", False),
+        ("tls://login1:8786", False),
+    ],
+)
+def test_addresses_that_lead_to_their_own_machine(address, answer):
+    assert is_loopback(address) is answer
