@@ -125,8 +125,15 @@ def read_layout() -> PythonLayout:
         # sys.path already has the entries of .pth files; its empty entry, the current directory,
         # is left out.
         search_path=_existing((*lasting(sys.path), str(source))),
-        protected=(*SYSTEM_DIRECTORIES, tempfile.gettempdir(), str(Path.home())),
+        protected=(*SYSTEM_DIRECTORIES, tempfile.gettempdir(), *_home()),
     )
+
+
+def _home() -> list[str]:
+    try:
+        return [str(Path.home())]
+    except RuntimeError:
+        return []  # a user whom this machine does not know has none
 
 
 def _existing(paths: Iterable[str]) -> tuple[str, ...]:
