@@ -3,9 +3,12 @@
 import concurrent.futures
 import threading
 import time
+import uuid
 
 import pytest
 from distributed import as_completed, get_client, wait
+
+from scalable.worker import slots
 
 MANIFEST = """\
 version: 1
@@ -17,10 +20,23 @@ components:
 """
 
 
+def notice_soon():
+    slots.UNSEEN_WAIT_S, slots.BUSY_WAIT_S = 0.4, 1.0
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
 def client(request, running_session):
-    with running_session(MANIFEST % str(request.param).lower(), workers=1) as session:
+    with (
+        running_session(MANIFEST % str(request.param).lower(), workers=1) as session,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(slots, "UNSEEN_WAIT_S", slots.UNSEEN_WAIT_S)  # set back for other tests
+        patch.setattr(slots, "BUSY_WAIT_S", slots.BUSY_WAIT_S)
+        session.client.run(notice_soon)
         yield session.client
+
+
+in_processes = pytest.mark.parametrize("client", [True], ids=["processes"], indirect=True)
 
 
 def nap(seconds):
@@ -116,3 +132,69 @@ def by_untagged_after_tagged():
 
 def test_a_call_without_tag_gets_a_thread_when_its_parent_waits(client):
     assert client.submit(by_untagged_after_tagged, tag="a").result(timeout=60) == 1
+
+
+# Waits in threads that a call has started --------------------------------------------------------
+
+
+def by_own_threads():
+    client = get_client()
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        futures = [threads.submit(lambda: client.submit(nap, 0, tag="a").result())] * 3
+        return sum(future.result() for future in futures) // 3
+
+
+@in_processes
+def test_a_call_that_waits_through_its_own_threads_lends_its_slot(client):
+    assert client.submit(by_own_threads, tag="a").result(timeout=60) == 1
+
+
+# How much runs and waits at once ------------------------------------------------------------------
+
+
+def running_in(path):
+    return len(list(path.glob("began-*"))) - len(list(path.glob("ended-*")))
+
+
+def count_while(path, act):
+    """Return the number of calls that were between the beginning and the end of `act` at once."""
+    name = uuid.uuid4()
+    (path / f"began-{name}").touch()
+    running = running_in(path)
+    act()
+    (path / f"ended-{name}").touch()
+    return running
+
+
+def wait_for_result(path):
+    return count_while(path, lambda: get_client().submit(nap, 0.02, tag="a").result())
+
+
+def wait_for_pool(path):
+    with get_client().pool(tag="a") as pool:
+        return count_while(path, lambda: pool.submit(nap, 0.02).result())
+
+
+@pytest.mark.parametrize("wait", [wait_for_result, wait_for_pool])
+def test_queued_calls_do_not_all_wait_for_nested_calls_at_once(client, wait, tmp_path):
+    counts = client.gather(client.map(wait, [tmp_path] * 60, tag="a"))
+    assert max(counts) < 20
+
+
+def compute(seconds):
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+def wait_unseen_and_compute(path):
+    client, over = get_client(), threading.Event()
+    client.submit(nap, 0, tag="a").add_done_callback(lambda _: over.set())
+    over.wait()
+    return count_while(path, lambda: compute(1.5))
+
+
+@in_processes
+def test_calls_that_compute_after_an_unseen_wait_do_not_add_up(client, tmp_path):
+    calls = client.map(wait_unseen_and_compute, [tmp_path] * 3, tag="a")
+    assert max(client.gather(calls)) <= 2

@@ -19,7 +19,7 @@ from distributed.utils import in_async_call
 
 from scalable.client.explained_losses import with_reasons
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.client import gather, send_to_scheduler
+from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.operations import (
     BACKLOG,
@@ -129,9 +129,9 @@ class SchedulerLine:
         """Return the id of the code that calls run, or "" (:mod:`scalable.protocol.code`)."""
         return self._code()
 
-    def made_calls(self) -> None:
-        """Record that the call in this thread, if there is one, has made other calls."""
-        made_calls(self.lender)
+    def made_calls(self) -> Any:
+        """Record that the call in this thread has made other calls; return its key, or None."""
+        return made_calls(None if self.in_event_loop else self.lender)
 
     # Slots and backlog --------------------------------------------------------------------------
 
@@ -191,6 +191,7 @@ class SchedulerLine:
         *,
         annotations: Mapping[str, Any],
         resources: dict[str, float] | None,
+        parent: Any = None,
     ) -> Future[Any]:
         """Submit a bundle as one Dask task.
 
@@ -204,10 +205,13 @@ class SchedulerLine:
             Function and its arguments.
         annotations, resources
             Dask's annotations and resources of the task.
+        parent
+            Key of the call that has made the calls of the bundle, which begin before calls that
+            no call has made; None if there is no such call.
         """
         self._followers[key] = follower
         function, *args = call
-        with annotate(**annotations):
+        with annotate(**annotations), submitted_by(parent):
             # Not ``self._client.submit``, which would route the bundle by tag a second time.
             return Client.submit(
                 self._client, function, *args, key=key, pure=False, resources=resources

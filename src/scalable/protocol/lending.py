@@ -109,7 +109,7 @@ def in_call() -> bool:
     return _current_call() is not None
 
 
-def made_calls(owner: Lender | None) -> None:
+def made_calls(owner: Lender | None) -> Any:
     """Record that a call has made other calls; it may wait for them unseen.
 
     Parameters
@@ -117,13 +117,20 @@ def made_calls(owner: Lender | None) -> None:
     owner
         Lender of the worker whose calls alone use the client; None for other clients. Calls that
         are made outside a call with such a client come from a thread that a call has started.
+
+    Returns
+    -------
+    object
+        Key of the call in this thread; None outside a call.
     """
     here = _current_call()
     if here is not None:
         lender, key = here
         lender.loop.add_callback(lender.watch, key)
-    elif owner is not None:
+        return key
+    if owner is not None:
         owner.loop.add_callback(owner.watch_all)
+    return None
 
 
 def _current_call() -> tuple[Lender, Any] | None:

@@ -52,6 +52,8 @@ class Dispatcher:
         self.tag = options.tag
         self.backlog: deque[PendingCalls] = deque()
         self.closed = False
+        #: Key of the call that makes the calls; None if no call makes them.
+        self.parent: Any = None
         self._line, self._options = line, options
         self._sizing = BundleSizing()
         self._in_flight = BundlesInFlight(
@@ -215,6 +217,7 @@ class Dispatcher:
                     TASK_ANNOTATION: self._task_name,
                 },
                 resources=options.resources,
+                parent=self.parent,
             )
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the call could not be sent: {raised!r}")

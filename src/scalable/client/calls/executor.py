@@ -187,9 +187,14 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
 
     def _begin(self, future: CallFuture) -> None:
         """Put a call whose arguments are complete into the backlog."""
-        self._line.made_calls()
+        self._made_calls()
         self._single.add(future)
         self._dispatcher.wake()
+
+    def _made_calls(self) -> None:
+        parent = self._line.made_calls()
+        if parent is not None:
+            self._dispatcher.parent = parent
 
     def _end_call(self, future: CallFuture) -> None:
         self._line.call_soon(self._dispatcher.cancel, self._single, future)
@@ -214,7 +219,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
 
     def _offer(self, many: MappedCalls) -> None:
         if len(many):
-            self._line.made_calls()
+            self._made_calls()
             self._many.add(many)
             self._dispatcher.offer(many)
 

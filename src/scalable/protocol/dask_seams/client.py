@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
 from distributed.client import futures_of
+from distributed.utils import set_thread_state
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
 from scalable.protocol.dask_seams.graphs import annotate_layers, has_layers
@@ -66,6 +68,25 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     Relies on ``Client._send_to_scheduler``.
     """
     client._send_to_scheduler(message)  # noqa: SLF001
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}._graph_to_futures", "thread_state", "key"),
+    accepts("distributed.utils:set_thread_state", 0, "key"),
+)
+def submitted_by(key: Any) -> AbstractContextManager[None]:
+    """Have the scheduler take tasks that are submitted in the block for those of another task.
+
+    Such tasks begin before tasks that no task has submitted. Relies on
+    ``distributed.utils.thread_state``, whose ``key`` is sent to the scheduler.
+
+    Parameters
+    ----------
+    key
+        Key of the other task; None for no change.
+    """
+    block: AbstractContextManager[None] = nullcontext()
+    return block if key is None else set_thread_state(key=key)
 
 
 @seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
