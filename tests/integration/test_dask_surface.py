@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import math
+import traceback
 
+import dask
 import pytest
 from distributed import Scheduler
 from distributed.deploy.adaptive import Adaptive
@@ -219,3 +221,30 @@ def test_a_class_like_dasks_adapts_the_only_pool(eventually):
         assert client.submit(abs, -1, tag="a").result(timeout=30) == 1
         assert cluster.adapt(enabled=False) is None
         assert adaptive.state == "stopped"
+
+
+# Source and tracebacks ----------------------------------------------------------------------------
+
+
+def fail_in_the_middle(number):
+    raise LookupError(number)
+
+
+@pytest.mark.parametrize("tag", ["a", None])
+def test_recorded_source_and_tracebacks_are_those_of_the_user(cluster, tag):
+    with (
+        cluster.get_client() as client,
+        dask.config.set({"distributed.diagnostics.computations.nframes": 1}),
+    ):
+        for send in (
+            lambda: client.submit(fail_in_the_middle, 1, tag=tag),
+            lambda: client.map(fail_in_the_middle, [2], tag=tag)[0],
+            lambda: client.compute(dask.delayed(fail_in_the_middle)(3), tag=tag),
+        ):
+            future = send()
+            with pytest.raises(LookupError) as raised:
+                future.result(timeout=30)
+            files = [frame.filename for frame in traceback.extract_tb(raised.value.__traceback__)]
+            assert not [name for name in files[1:-1] if "scalable/client" in name]
+            code = list(cluster.scheduler.computations[-1].code)
+            assert {source.filename for (source,) in code} == {__file__}

@@ -7,7 +7,13 @@ import time
 import pytest
 from distributed import LocalCluster
 
-from scalable import ClusterHandle, DeploymentProvider, ScalePlan, ValidationReport
+from scalable import (
+    ClusterHandle,
+    DeploymentProvider,
+    ScalableSession,
+    ScalePlan,
+    ValidationReport,
+)
 from scalable.manifest.fields import ProviderOptions
 from scalable.providers.registry import (
     get_provider,
@@ -152,6 +158,32 @@ def test_a_built_cluster_scales_and_closes(name, processes, request_for):
     finally:
         provider.close(cluster)
     provider.close(cluster)
+
+
+def test_without_close_the_session_closes_the_cluster(tmp_path, monkeypatch):
+    class Closeless(MinimalProvider):
+        close = property()
+
+        def build_cluster(self, spec):
+            built.append(super().build_cluster(spec))
+            return built[-1]
+
+    built = []
+    assert not hasattr(Closeless(), "close")
+    assert isinstance(Closeless(), DeploymentProvider)
+    manifest = tmp_path / "scalable.yaml"
+    manifest.write_text(
+        "version: 1\nproject: {name: p}\ntargets: {here: {provider: closeless}}\n"
+        "components: {a: {cpus: 1, workers: 1}}\n"
+    )
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    register_provider("closeless", Closeless)
+    try:
+        with ScalableSession.from_yaml(manifest) as client:
+            assert client.submit(sum, [1, 2], tag="a").result(timeout=60) == 3
+    finally:
+        unregister_provider("closeless")
+    assert [cluster.status.name for cluster in built] == ["closed"]
 
 
 def workers(cluster):

@@ -14,6 +14,7 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 
 from scalable.client.explained_losses import with_reasons
+from scalable.client.frames import leave_out_our_frames
 from scalable.client.own_code import names_of, own_code
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.protocol.code import missing_module
@@ -56,6 +57,7 @@ class BundleClient(AnnotatingClient):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
+        leave_out_our_frames()
         self._line = SchedulerLine(self, self.code)
         #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.
         self._can_interrupt: bool | None = None

@@ -186,7 +186,10 @@ class Deployment:
             if self._records:
                 cluster.sync(stop)
         finally:
-            self._provider.close(cluster)
+            if hasattr(self._provider, "close"):
+                self._provider.close(cluster)
+            else:
+                cluster.close()
             self._wiring.stop_status()
             self._forget()
 

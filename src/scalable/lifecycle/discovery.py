@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 from scalable.errors import ClusterError
 from scalable.providers.registry import provider_class, provider_names
@@ -144,27 +145,23 @@ def asking() -> bool:
 # Plug-ins -----------------------------------------------------------------------------------------
 
 
+_Question: TypeAlias = Callable[[], Iterable[ClusterStatus]]
+
+
 def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
     """Ask all plug-ins at once; return their rows, and an error for each that failed."""
-    questions = {f"provider {name!r}": _question(name) for name in provider_names()}
-    for point in entry_points(group=DASK_GROUP):
-        if point.name != OWN:
-            questions[f"{DASK_GROUP} plug-in {point.name!r}"] = _foreign(point)
-    answers: dict[str, list[ClusterStatus] | str] = {}
-    threads = {}
-    for who, question in questions.items():
-        thread = threading.Thread(
-            target=_answer, args=(answers, who, question), name=f"{THREAD}{who}", daemon=True
-        )
-        thread.start()
-        threads[who] = thread
+    loads = {f"provider {name!r}": partial(_question, name) for name in provider_names()}
+    foreign = [point for point in entry_points(group=DASK_GROUP) if point.name != OWN]
+    for point in foreign:
+        loads[f"{DASK_GROUP} plug-in {point.name!r}"] = partial(_foreign, point)
+    asked = _Asked(loads)
     deadline = time.monotonic() + PLUGIN_TIMEOUT_S
-    for thread in threads.values():
-        thread.join(max(0.0, deadline - time.monotonic()))
+    asked.start(with_dask=bool(foreign))
+    asked.wait(deadline)
     rows: list[ClusterStatus] = []
     errors: list[str] = []
-    for who in questions:
-        answer = answers.get(who, f"no answer within {PLUGIN_TIMEOUT_S:g} s")
+    for who in loads:
+        answer = asked.answer(who)
         if isinstance(answer, str):
             errors.append(f"{who}: {answer}")
         else:
@@ -172,25 +169,73 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
     return rows, errors
 
 
-def _answer(
-    answers: dict[str, list[ClusterStatus] | str],
-    who: str,
-    question: Callable[[], Iterable[ClusterStatus]],
-) -> None:
-    try:
-        answers[who] = list(question())
-    except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
-        answers[who] = f"{type(error).__name__}: {error}"
+class _Asked:
+    """Plug-ins that are imported one after the other, in a thread, and asked side by side.
+
+    Imports of one package in several threads find each other's half-initialized modules.
+
+    Parameters
+    ----------
+    loads
+        Name of each plug-in -> function that imports it and returns the function that asks it.
+    """
+
+    def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
+        self._loads = loads
+        self._answers: dict[str, list[ClusterStatus] | str] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._importing = ""
+        self._importer = threading.Thread(name=f"{THREAD}import", daemon=True)
+
+    def start(self, *, with_dask: bool) -> None:
+        """Start to import and ask; ``with_dask`` imports distributed before anything else."""
+        self._importer = threading.Thread(
+            target=self._import, args=(with_dask,), name=f"{THREAD}import", daemon=True
+        )
+        self._importer.start()
+
+    def wait(self, deadline: float) -> None:
+        """Wait for the answers, until a time in monotonic seconds."""
+        self._importer.join(max(0.0, deadline - time.monotonic()))
+        for thread in list(self._threads.values()):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def answer(self, who: str) -> list[ClusterStatus] | str:
+        """Return a plug-in's rows, or the reason why there are none."""
+        if who in self._answers:
+            return self._answers[who]
+        if who in self._threads or who == self._importing:
+            return f"no answer within {PLUGIN_TIMEOUT_S:g} s"
+        return f"not asked: the import of {self._importing} has not ended"
+
+    def _import(self, with_dask: bool) -> None:
+        if with_dask:
+            import distributed  # noqa: F401 - the questions of plug-ins may import it too
+        for who, load in self._loads.items():
+            self._importing = who
+            try:
+                question = load()
+            except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
+                self._answers[who] = f"{type(error).__name__}: {error}"
+                continue
+            thread = threading.Thread(
+                target=self._ask, args=(who, question), name=f"{THREAD}{who}", daemon=True
+            )
+            self._threads[who] = thread
+            thread.start()
+
+    def _ask(self, who: str, question: _Question) -> None:
+        try:
+            self._answers[who] = list(question())
+        except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
+            self._answers[who] = f"{type(error).__name__}: {error}"
 
 
-def _question(provider: str) -> Callable[[], list[ClusterStatus]]:
-    def ask() -> list[ClusterStatus]:
-        cls = provider_class(provider)
-        if not hasattr(cls, "discover"):
-            return []
-        return [_orphan(provider, row) for row in cls().discover()]
-
-    return ask
+def _question(provider: str) -> _Question:
+    cls = provider_class(provider)
+    if not hasattr(cls, "discover"):
+        return list
+    return lambda: [_orphan(provider, row) for row in cls().discover()]
 
 
 def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
@@ -205,9 +250,11 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
     )
 
 
-def _foreign(point: EntryPoint) -> Callable[[], list[ClusterStatus]]:
-    """Return a function that lists the clusters of another package's discovery plug-in."""
+def _foreign(point: EntryPoint) -> _Question:
+    """Import another package's discovery plug-in; return a function that lists its clusters."""
     import asyncio
+
+    discover = point.load()
 
     async def collect() -> list[ClusterStatus]:
         return [
@@ -219,7 +266,7 @@ def _foreign(point: EntryPoint) -> Callable[[], list[ClusterStatus]]:
                 state="unmanaged",
                 reason=f"it belongs to {point.value.partition(':')[0]}",
             )
-            async for name, _ in point.load()()
+            async for name, _ in discover()
         ]
 
     return lambda: asyncio.run(collect())

@@ -103,7 +103,9 @@ class ClusterHandle(Protocol):
 class DeploymentProvider(Protocol):
     """The methods of every provider.
 
-    A class may also offer ``estimate_cost(spec, plan) -> CostEstimate | None``, and two attributes:
+    A class may also offer ``close(cluster)``, which ends the cluster and everything that it
+    started, and does nothing if the cluster has ended (without it ``cluster.close()`` is called);
+    ``estimate_cost(spec, plan) -> CostEstimate | None``; and two attributes:
     ``options_model``, a pydantic model of the options that a target may carry (without it any
     option is accepted), and ``traits``, a :class:`Traits` (without it the defaults hold).
     """
@@ -127,9 +129,6 @@ class DeploymentProvider(Protocol):
 
         Idempotent. Counts are absolute; a tag that the plan does not name stays as it is.
         """
-
-    def close(self, cluster: ClusterHandle) -> None:
-        """End the cluster and everything that it started; do nothing if it has ended."""
 
 
 class ClusterServices(Protocol):

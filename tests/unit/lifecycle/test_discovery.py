@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -24,6 +25,7 @@ from scalable.spec import ClusterRecord
 def plugins(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(discovery, "PLUGIN_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(discovery, "entry_points", lambda group: [])
     registered = []
 
     def add(name, discover, delete=None):
@@ -78,6 +80,40 @@ def test_plug_ins_for_dasks_tools_are_asked_and_ours_is_not(plugins, monkeypatch
     ]
     assert len(listing.errors) == 1
     assert "'bad'" in listing.errors[0]
+
+
+def test_plug_ins_are_imported_one_after_the_other_and_asked_side_by_side(plugins, monkeypatch):
+    importing, asked = threading.Lock(), threading.Barrier(3)
+
+    def point(name):
+        async def discover():
+            asked.wait(timeout=10)
+            yield name, object
+
+        def load():
+            assert importing.acquire(blocking=False), "two imports at once"
+            time.sleep(0.05)
+            importing.release()
+            return discover
+
+        return SimpleNamespace(name=name, value="theirs:discover", load=load)
+
+    monkeypatch.setattr(discovery, "PLUGIN_TIMEOUT_S", 20.0)
+    monkeypatch.setattr(discovery, "entry_points", lambda group: [point(n) for n in "abc"])
+    listing = discovery.list_clusters()
+    assert (sorted(row.name for row in listing), listing.errors) == (["a", "b", "c"], ())
+
+
+def test_plug_ins_behind_one_whose_import_hangs_are_said_not_to_be_asked(plugins, monkeypatch):
+    points = [
+        SimpleNamespace(name="tar", value="tar:discover", load=lambda: time.sleep(60)),
+        SimpleNamespace(name="good", value="good:discover", load=lambda: None),
+    ]
+    monkeypatch.setattr(discovery, "entry_points", lambda group: points)
+    tar, good = discovery.list_clusters().errors
+    assert tar == "dask_cluster_discovery plug-in 'tar': no answer within 1 s"
+    assert good.startswith("dask_cluster_discovery plug-in 'good': not asked: the import of dask_")
+    assert good.endswith("plug-in 'tar' has not ended")
 
 
 def test_units_of_a_recorded_cluster_are_no_orphans(plugins):

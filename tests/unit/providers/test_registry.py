@@ -1,6 +1,9 @@
 """Which providers there are."""
 
 import importlib.metadata
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +73,23 @@ def test_an_installed_one_that_cannot_be_loaded_says_so_and_harms_no_other(monke
     assert models["theirs"] is None
     assert models["local"] is not None
     assert "no_such_module" in caplog.text
+
+
+def test_the_classes_of_built_in_providers_are_in_the_package_and_loaded_when_used():
+    code = (
+        "import sys, scalable.providers as p; assert 'LocalProvider' in dir(p);"
+        "from scalable.providers import LocalProvider, SlurmProvider, KubernetesProvider;"
+        "from scalable.providers import AWSBatchProvider, GCPProvider;"
+        "assert {type(p.AWSBatchProvider()).name, GCPProvider.name} == {'aws', 'gcp'};"
+        "assert 'distributed' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    with pytest.raises(ImportError, match="MoonProvider"):
+        from scalable.providers import MoonProvider  # noqa: F401
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "aws", "gcp"])
+def test_a_provider_that_cannot_build_yet_says_so_when_it_is_used(name):
+    spec = SimpleNamespace(target_name="there")
+    with pytest.raises(NotImplementedError, match=f"'there': provider '{name}' validates and plan"):
+        get_provider(name).build_cluster(spec)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from scalable.providers.base import DeploymentSpec, ScalePlan
 
 
-class AWSProvider:
+class AWSBatchProvider:
     """Validates and plans targets on AWS; clusters cannot be built yet."""
 
     name = "aws"
