@@ -54,8 +54,9 @@ docs-options: $(VENV)/.dev
 
 # What the tests on a real Slurm need, where it may be installed: root on Debian or Ubuntu. Elsewhere
 # those tests skip and say so. While policy-rc.d says 101, no package starts its daemon.
-SYSTEM_PROGRAMS := sbatch slurmctld slurmd munged podman runc newuidmap
-SYSTEM_PACKAGES := slurm-wlm slurmctld slurmd slurm-client munge podman runc uidmap catatonit
+SYSTEM_PROGRAMS := sbatch slurmctld slurmd munged slurmdbd mariadbd podman runc newuidmap
+SYSTEM_PACKAGES := slurm-wlm slurmctld slurmd slurm-client munge slurmdbd mariadb-server-core \
+    podman runc uidmap catatonit
 POLICY := /usr/sbin/policy-rc.d
 APT := DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq -o DPkg::Lock::Timeout=300
 

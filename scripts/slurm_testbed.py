@@ -24,6 +24,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import slurm_accounting
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "sinfo", "squeue")
 INSTALL = (
     "apt-get install --no-install-recommends slurm-wlm slurmctld slurmd slurm-client munge podman"
@@ -32,6 +34,7 @@ DEFAULT_DIRECTORY = Path("~/.cache/scalable/slurm-testbed")
 
 #: What the kernel calls our daemons. The batch steps (slurmstepd) outlive the daemon of their node.
 DAEMONS = frozenset({"munged", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd"})
+ACCOUNTING_DAEMONS = frozenset({"mariadbd", "slurmdbd"})
 #: Slurm sets it in the environment of what runs on a node, and not in a shell on the login node.
 ON_A_NODE = "SLURMD_NODENAME"
 #: The kernel's limit is 108 characters; the longest socket is that of a step, in its node's spool.
@@ -66,13 +69,19 @@ KillWait={kill_wait}
 ReturnToService=1
 MailProg=/bin/true
 JobAcctGatherType=jobacct_gather/linux
-AccountingStorageType=accounting_storage/none
+{accounting}
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 JobCompType=jobcomp/filetxt
 JobCompLoc={directory}/log/jobcomp.txt
 {nodes}
-PartitionName=batch Nodes=ALL Default=YES MaxTime=7-0 DefaultTime=01:00:00 DefMemPerCPU=1000
-PartitionName=short Nodes=ALL MaxTime=00:30:00 DefaultTime=00:10:00 DefMemPerCPU=1000
-PartitionName=tight Nodes=ALL MaxTime=00:01:00 DefaultTime=00:01:00 DefMemPerCPU=1000
+PartitionName=DEFAULT Nodes=ALL DefMemPerCPU=1000 PriorityTier=5 PreemptMode=OFF
+PartitionName=batch Default=YES MaxTime=7-0 DefaultTime=01:00:00
+PartitionName=short MaxTime=00:30:00 DefaultTime=00:10:00
+PartitionName=tight MaxTime=00:01:00 DefaultTime=00:01:00
+PartitionName=urgent MaxTime=7-0 DefaultTime=01:00:00 PriorityTier=9
+PartitionName=scavenge MaxTime=7-0 DefaultTime=01:00:00 PriorityTier=1 PreemptMode=CANCEL
+PartitionName=requeue MaxTime=7-0 DefaultTime=01:00:00 PriorityTier=1 PreemptMode=REQUEUE
 """
 
 
@@ -93,6 +102,8 @@ class SlurmTestbed:
         What each node says that it has; memory in MB.
     kill_wait
         Seconds between the two signals that end a job at its time limit.
+    accounting
+        Whether it has accounting: jobs then need an association, and `sacct` shows what they took.
     """
 
     def __init__(
@@ -103,6 +114,7 @@ class SlurmTestbed:
         cpus: int = 64,
         memory: int = 200_000,
         kill_wait: int = 5,
+        accounting: bool = False,
     ) -> None:
         if not 1 <= nodes <= 100:
             raise SlurmTestbedError(f"{nodes} nodes: 1 to 100 are possible")
@@ -111,6 +123,8 @@ class SlurmTestbed:
         self.cpus = cpus
         self.memory = memory
         self.kill_wait = kill_wait
+        self.accounting = accounting
+        self._database: subprocess.Popen[bytes] | None = None
 
     # Its life
 
@@ -135,14 +149,17 @@ class SlurmTestbed:
         """
         if self.running:
             return False
-        if missing := missing_programs():
+        if missing := missing_programs(accounting=self.accounting):
+            install = slurm_accounting.INSTALL if self.accounting else INSTALL
             raise SlurmTestbedError(
-                f"{', '.join(missing)} not found; on Debian or Ubuntu, as root: {INSTALL}"
+                f"{', '.join(missing)} not found; on Debian or Ubuntu, as root: {install}"
             )
         self.stop()  # what an earlier one left behind
         self._write_files()
         try:
             self._launch_munge()
+            if self.accounting:
+                self._launch_accounting()
             # -c forgets jobs and states of an earlier test bed in the same directory
             self._launch("slurmctld", "-c")
             for node in self.nodes:
@@ -171,6 +188,8 @@ class SlurmTestbed:
         for ending, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 30.0)):
             _signal(self.daemons(), ending)
             if _wait(lambda: not self.daemons(), patience):
+                if self._database is not None:
+                    self._database.wait(30.0)
                 return True
         raise SlurmTestbedError(f"could not end {self.daemons()} in {self.directory}")
 
@@ -192,7 +211,8 @@ class SlurmTestbed:
             except OSError:  # it has just ended, or is somebody else's
                 continue
             on_a_node = any(variable.startswith(f"{ON_A_NODE}=".encode()) for variable in variables)
-            if mark in variables and (name in DAEMONS or on_a_node):
+            ours = name in DAEMONS or name in ACCOUNTING_DAEMONS
+            if mark in variables and (ours or on_a_node):
                 found[int(process.name)] = name
         return found
 
@@ -225,6 +245,14 @@ class SlurmTestbed:
         """Return the state of a job, or of each element of an array, also after its end."""
         lines = self.command("squeue", "-h", "-r", "-t", "all", "-j", job, "-o", "%i %T")
         return dict(line.split(maxsplit=1) for line in lines.splitlines())
+
+    def manage(self, *words: str) -> None:
+        """Change accounts, limits or users with `sacctmgr`; no change is no error."""
+        try:
+            self.command("sacctmgr", "--immediate", *words)
+        except SlurmTestbedError as error:
+            if "Nothing" not in str(error):  # "Nothing new added", "Nothing modified"
+                raise
 
     def cancel_jobs(self) -> None:
         """Cancel all jobs."""
@@ -289,7 +317,8 @@ class SlurmTestbed:
     def _environ(self) -> dict[str, str]:
         """Return the environment without what leads to another Slurm, or into a job of it."""
         own = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH_"))}
-        return own | {"PATH": _search_path()} | self.environment()
+        database = slurm_accounting.environment(self.directory) if self.accounting else {}
+        return own | {"PATH": _search_path()} | self.environment() | database
 
     def _write_files(self) -> None:
         configuration = Path(self.environment()["SLURM_CONF"])
@@ -305,7 +334,12 @@ class SlurmTestbed:
     def _configuration(self) -> str:
         host = socket.gethostname().split(".")[0]
         address, binding = _address(host)
-        controller_port, *ports = free_ports(1 + len(self.nodes))
+        controller_port, accounting_port, *ports = free_ports(2 + len(self.nodes))
+        accounting = slurm_accounting.NONE
+        if self.accounting:
+            accounting = slurm_accounting.write_configuration(
+                self.directory, accounting_port, _user()
+            )
         size = f"CPUs={self.cpus} RealMemory={self.memory} State=UNKNOWN"
         return CONFIGURATION.format(
             host=host,
@@ -315,6 +349,7 @@ class SlurmTestbed:
             directory=self.directory,
             user=_user(),
             kill_wait=self.kill_wait,
+            accounting=accounting,
             nodes="\n".join(
                 f"NodeName={node} NodeHostname={host} NodeAddr={address} Port={port} {size}"
                 for node, port in zip(self.nodes, ports, strict=True)
@@ -334,6 +369,34 @@ class SlurmTestbed:
         # this one is for one user, in a directory that nobody else can enter: hence --force.
         options = [f"--{name}={path}" for name, path in files.items()]
         self._launch("munged", "--force", "--num-threads=4", *options)
+
+    def _launch_accounting(self) -> None:
+        """Start the database and slurmdbd, with an account for the user of the test bed."""
+        try:
+            server = slurm_accounting.start_database(self.directory, _user(), self._environ())
+            self._database = server
+        except (subprocess.SubprocessError, OSError) as error:
+            raise SlurmTestbedError(f"mariadbd did not start: {error}") from error
+        ready = _wait(
+            lambda: slurm_accounting.is_ready(self.directory) or server.poll() is not None, 60.0
+        )
+        if not ready or server.poll() is not None:
+            raise SlurmTestbedError(f"mariadbd does not answer\n{self.log_tails()}")
+        self._launch("slurmdbd")
+        if not _wait(self._accounting_answers, 60.0):
+            raise SlurmTestbedError(f"slurmdbd does not answer\n{self.log_tails()}")
+        account, user = slurm_accounting.ACCOUNT, _user()
+        self.manage("add", "cluster", "testbed")
+        self.manage("add", "account", account)
+        self.manage("add", "user", user, f"account={account}")
+        self.manage("modify", "user", user, "set", f"defaultaccount={account}")
+
+    def _accounting_answers(self) -> bool:
+        try:
+            self.command("sacctmgr", "--noheader", "list", "cluster")
+        except SlurmTestbedError:
+            return False
+        return True
 
     def _launch(self, name: str, *options: str) -> None:
         """Start a daemon; it returns when the daemon has gone to the background."""
@@ -377,10 +440,12 @@ class SlurmTestbed:
         self.command("scontrol", "update", *(f"{key}={value}" for key, value in changes.items()))
 
 
-def missing_programs() -> list[str]:
-    """Return which of Slurm's and munge's programs are not installed."""
+def missing_programs(*, accounting: bool = False) -> list[str]:
+    """Return which programs of Slurm and munge, and for accounting of MariaDB, are missing."""
     path = _search_path()
-    return [program for program in PROGRAMS if not shutil.which(program, path=path)]
+    programs = (*PROGRAMS, *slurm_accounting.PROGRAMS) if accounting else PROGRAMS
+    missing = [program for program in programs if not shutil.which(program, path=path)]
+    return missing or (slurm_accounting.missing_files() if accounting else [])
 
 
 def free_ports(count: int) -> list[int]:

@@ -21,7 +21,7 @@ from scalable.providers.slurm.network import free_port  # noqa: E402
 @contextlib.contextmanager
 def running_testbed(**options):
     """Run a private Slurm; it ends with the block, or with this process, whatever ends that."""
-    if missing := missing_programs():
+    if missing := missing_programs(accounting=options.get("accounting", False)):
         reason = f"NOT TESTED ON SLURM: {', '.join(missing)} not installed; run: {INSTALL}"
         if os.environ.get("SCALABLE_REQUIRE_SLURM") == "1":
             pytest.fail(reason)
@@ -61,9 +61,26 @@ def slurm():
         yield testbed
 
 
+@pytest.fixture(scope="module")
+def accounted_slurm():
+    """Run a Slurm with accounting for the tests of one file."""
+    with running_testbed(nodes=1, cpus=8, kill_wait=2, accounting=True) as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def on_accounting(accounted_slurm, monkeypatch, eventually):
+    """The file's Slurm with accounting, for a test that leaves it as it was."""
+    yield from led_to(accounted_slurm, monkeypatch, eventually)
+
+
 @pytest.fixture
 def on_slurm(slurm, monkeypatch, eventually):
     """The session's Slurm, for a test that leaves it as it was: commands lead to it."""
+    yield from led_to(slurm, monkeypatch, eventually)
+
+
+def led_to(slurm, monkeypatch, eventually):
     lead_to(slurm, monkeypatch)
     # Schedulers of tests side by side would look for a free port at the same one, and both take it.
     side = 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

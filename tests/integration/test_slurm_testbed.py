@@ -28,7 +28,9 @@ def test_commands_of_the_test_lead_to_it(on_slurm):
     listed = subprocess.run(
         ["sinfo", "-h", "-o", "%P %l"], capture_output=True, text=True, timeout=30, check=True
     ).stdout
-    assert listed.splitlines() == ["batch* 7-00:00:00", "short 30:00", "tight 1:00"]
+    listed, preempting = listed.splitlines()[:3], listed.splitlines()[3:]
+    assert listed == ["batch* 7-00:00:00", "short 30:00", "tight 1:00"]
+    assert preempting == [f"{name} 7-00:00:00" for name in ("urgent", "scavenge", "requeue")]
 
 
 def test_an_array_runs(on_slurm, tmp_path, eventually):

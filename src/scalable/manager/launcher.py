@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from scalable.errors import ProviderError
+
 #: Name of a unit. The manager chooses it, and never uses it again, so that repeating a request
 #: cannot start a second unit.
 UnitName = Hashable
@@ -49,6 +51,16 @@ class Observation:
     from_outside: bool = False
 
 
+class LimitReachedError(ProviderError):
+    """A place has no room for all units of a request now, and has taken none of them.
+
+    The same request may succeed later, and a smaller one may succeed now.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, transient=True)
+
+
 class Launcher(Protocol):
     """A place that starts and stops units, each a process, job or pod that brings workers.
 
@@ -70,6 +82,9 @@ class Launcher(Protocol):
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Request units; return when the place has the request, before workers connect.
+
+        Raises :class:`LimitReachedError` if the place limits how many units there may be, and none
+        of these was taken.
 
         Parameters
         ----------

@@ -30,11 +30,14 @@ class Batch:
         Names of the units.
     task
         Asyncio task that runs the request.
+    whole
+        Whether these are all units that were due, not only as many as the place has room for.
     """
 
     pool: Pool
     names: tuple[UnitName, ...]
     task: asyncio.Task[None]
+    whole: bool = True
 
     @property
     def error(self) -> BaseException | None:
@@ -56,6 +59,7 @@ class Launches:
     def __init__(self, on_answered: Callable[[], None]) -> None:
         self._on_answered = on_answered
         self._batches: dict[str, Batch] = {}
+        self._cut: set[str] = set()
 
     def take_due(
         self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
@@ -73,6 +77,7 @@ class Launches:
         """
         due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
         pools, units = inventory.pools, inventory.units
+        self._cut.clear()
         starting = Counter(
             id(pools[unit.pool].launcher) for unit in units.values() if unit.connected_at is None
         )
@@ -84,6 +89,9 @@ class Launches:
                 continue
             most = getattr(pool.launcher, "at_once", None)
             if most is not None and starting[id(pool.launcher)] >= most:
+                continue
+            if pool.room is not None and len(due.get(pool.tag, ())) >= pool.room:
+                self._cut.add(pool.tag)
                 continue
             starting[id(pool.launcher)] += 1
             starts = (*inventory.wanted.starts(name), now)
@@ -97,7 +105,8 @@ class Launches:
         task = asyncio.get_running_loop().create_task(
             pool.launcher.launch(entries), name=f"launch {pool.tag}"
         )
-        self._batches[pool.tag] = Batch(pool, tuple(entries), task)
+        whole = pool.tag not in self._cut
+        self._batches[pool.tag] = Batch(pool, tuple(entries), task, whole)
         task.add_done_callback(lambda _: self._on_answered())
 
     def under_way(self) -> list[Batch]:

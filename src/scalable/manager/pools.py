@@ -30,8 +30,8 @@ class Pool:
     failures
         Number of failed starts since a unit last connected.
     interruptions
-        Number of times, since a unit last connected, that units were ended from outside before they
-        connected.
+        Number of times, since a unit last connected, that the next start was delayed by
+        :meth:`pause`.
     retry_at
         Time before which no unit is started, in monotonic seconds.
     degraded
@@ -48,6 +48,9 @@ class Pool:
         seconds; None if the last request was accepted.
     refusal
         Message of the last temporary error, or None.
+    room
+        Maximum number of units in the next request; None for no maximum. It is found by halving
+        requests that the place has no room for.
     new_entry
         Function that returns name and entry of a new unit, in place of the template and a name of
         ours; or None.
@@ -71,6 +74,7 @@ class Pool:
     wait_s: float = 30.0
     refused_since: float | None = None
     refusal: str | None = None
+    room: int | None = None
     new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
     lost: int = 0
@@ -85,7 +89,7 @@ class Pool:
         self.degraded, self.retry_at = None, 0.0
         self.giving_up = False
         self.connected()
-        self.accepted()
+        self.accepted(0, whole=True)
 
     def connected(self) -> None:
         """Record that a unit has connected: starts succeed."""
@@ -97,9 +101,11 @@ class Pool:
         self.retry_at = now + backoff_s(self.failures)
 
     def pause(self, now: float) -> None:
-        """Delay the next start, because units were ended from outside before they connected.
+        """Delay the next start; repeated delays become longer.
 
-        This is no failure, and never ends the pool. Units that ended together count once.
+        This is for units that were refused for now, or were ended from outside before they
+        connected: no failure, so that it does not end the pool. Units that ended together count
+        once.
         """
         if now >= self.retry_at:
             self.interruptions += 1
@@ -111,9 +117,40 @@ class Pool:
         self.refusal = refusal
         return now - self.refused_since
 
-    def accepted(self) -> None:
-        """Record that the launcher has accepted units."""
-        self.refused_since = self.refusal = None
+    def limited(self, now: float, count: int, refusal: str) -> bool:
+        """Record that the place had no room for a request of ``count`` units.
+
+        The next request is for half of them, at once. A request for a single unit is repeated after
+        a delay, any number of times.
+
+        Returns
+        -------
+        bool
+            Whether this is the first request since the last success that cannot be made smaller.
+        """
+        self.refused_since = None
+        self.room = max(1, count // 2)
+        if count > 1:
+            return False
+        first, self.refusal = self.refusal is None, refusal
+        self.pause(now)
+        return first
+
+    def accepted(self, count: int, *, whole: bool) -> None:
+        """Record that the launcher has accepted a request.
+
+        Parameters
+        ----------
+        count
+            Number of units in the request.
+        whole
+            Whether it had all units that were due, not only as many as :attr:`room` allows.
+        """
+        self.refused_since = None
+        if whole:
+            self.room = self.refusal = None
+        else:
+            self.room = 2 * count
 
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:

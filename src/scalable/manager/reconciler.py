@@ -21,7 +21,7 @@ from scalable.manager.decisions import (
     in_crash_loop,
 )
 from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import Observation, UnitName
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName
 from scalable.manager.launches import Batch, Launches
 from scalable.manager.losses import Losses
 from scalable.manager.pools import Pool
@@ -323,7 +323,7 @@ class Reconciler:
         for unit in units:
             unit.in_flight = False
         if error is None:
-            pool.accepted()
+            pool.accepted(len(batch.names), whole=batch.whole)
             return
         words = error.message if isinstance(error, ProviderError) else repr(error)
         logger.debug("pool %r: %s were refused: %s", pool.tag, batch.names, words)
@@ -331,7 +331,10 @@ class Reconciler:
             unit.leaving = f"refused: {words}"
             del self.inventory.units[unit.name]
         self._end(units)
-        if not isinstance(error, ProviderError):
+        if isinstance(error, LimitReachedError):
+            if pool.limited(now, len(units), error.message):
+                logger.warning("pool %r: %s; it is asked for more later", pool.tag, error)
+        elif not isinstance(error, ProviderError):
             logger.critical("the launcher of pool %r failed", pool.tag, exc_info=error)
             self._degrade(pool, f"its launcher failed: {error!r}")
         elif not error.transient:
@@ -339,7 +342,7 @@ class Reconciler:
         elif pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
             self._degrade(pool, f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}")
         else:
-            pool.back_off(now)
+            pool.pause(now)
             logger.warning("pool %r: %s; it is tried again", pool.tag, error)
 
     # Ends ---------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.manager import reconciler as module
-from scalable.manager.launcher import Observation, UnitState
+from scalable.manager.launcher import LimitReachedError, Observation, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import SchedulerView
@@ -339,5 +339,36 @@ def test_a_loss_from_outside_is_excused_although_the_scheduler_missed_it_at_firs
         await house.until(lambda: ("excuse_losses", [name]) in house.link.told)
         await house.passes()
         assert house.link.told.count(("excuse_losses", [name])) == 1
+
+    in_house(scenario)
+
+
+def test_of_too_many_units_those_are_started_that_the_place_has_room_for():
+    async def scenario(house):
+        place, room = house.quick, 5
+        requests = []
+
+        async def launch(entries):
+            requests.append(len(entries))
+            if len(place.observed) + len(entries) > room:
+                raise LimitReachedError("the place is full")
+            place.observed |= dict.fromkeys(entries, Observation(UnitState.RUNNING))
+
+        place.launch = launch
+        house.inventory.want("quick", 8)
+        pool = house.inventory.pools["quick"]
+        await house.until(lambda: len(place.observed) == 5 and pool.refusal is not None)
+        assert requests[:3] == [8, 4, 4]
+        assert house.inventory.status()["quick"].waiting == "the place is full"
+        requests.clear()
+        for _ in range(7):
+            pool.retry_at = 0.0
+            asked = len(requests)
+            await house.until(lambda asked=asked: len(requests) > asked)
+        assert set(requests) == {1}  # one at a time, and the pool is not given up
+        assert (pool.failures, pool.degraded) == (0, None)
+        room, pool.retry_at = 8, 0.0
+        await house.until(lambda: len(place.observed) == 8)
+        assert house.inventory.status()["quick"].waiting is None
 
     in_house(scenario)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.manager.launcher import UnitState
+from scalable.manager.launcher import LimitReachedError, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import (
     FASTEST_POLL_S,
@@ -36,6 +36,9 @@ if len(answers) > 1:
     os.unlink(os.path.join(directory, answers[0]))
 sys.stdout.buffer.write(out.encode("utf-8", "surrogateescape"))
 sys.stderr.write(err)
+sys.stdout.flush()
+if code < 0:
+    os.kill(os.getpid(), -code)
 sys.exit(code)
 """
 NO_CONTACT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"
@@ -535,6 +538,34 @@ def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, laun
         assert not seen.from_outside
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("answer", [{"code": -9}, {"code": 0}], ids=["killed", "silent"])
+def test_jobs_that_sbatch_did_not_name_are_found_by_the_next_request(slurm, launcher, answer):
+    async def scenario():
+        slurm.answer("sbatch", **answer)
+        with pytest.raises(ProviderError) as caught:
+            await launcher.launch(entries(0, 1))
+        assert caught.value.transient
+        slurm.answer("squeue", line(101, 0, "RUNNING") + line(101, 1, "PENDING"))
+        await launcher.launch(entries(0, 1))
+        return await settled(launcher)
+
+    states = asyncio.run(scenario())
+    assert states == {"a-c1-0": UnitState.RUNNING, "a-c1-1": UnitState.PENDING}
+    assert slurm.count()["sbatch"] == 1
+
+
+def test_a_refusal_for_too_many_jobs_leaves_nothing_to_look_for(slurm, launcher):
+    async def scenario():
+        slurm.answer("sbatch", err="sbatch: error: AssocMaxSubmitJobLimit\n")
+        with pytest.raises(LimitReachedError, match="AssocMaxSubmitJobLimit"):
+            await launcher.launch(entries(0, 1))
+        slurm.answer("sbatch", "101\n")
+        await launcher.launch(entries(0))
+
+    asyncio.run(scenario())
+    assert slurm.count()["squeue"] == 0
 
 
 def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):

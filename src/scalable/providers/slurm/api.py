@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from scalable.errors import ProviderError
+from scalable.manager.launcher import LimitReachedError
 from scalable.providers.slurm.queue import (
     SQUEUE_FORMAT,
     Element,
+    is_job_limit,
     is_transient,
     parse_config,
     parse_queue,
@@ -100,7 +102,9 @@ class Slurm:
             return 0
         job = shown.strip().rpartition("\n")[2].partition(";")[0]
         if not job.isdigit():
-            raise ProviderError(f"sbatch did not name a job; it said: {shown.strip() or 'nothing'}")
+            # The job may be in the queue nevertheless, where the next request finds it.
+            said = shown.strip() or "nothing"
+            raise ProviderError(f"sbatch did not name a job; it said: {said}", transient=True)
         return int(job)
 
     async def queue(self) -> list[Element]:
@@ -179,8 +183,14 @@ class Slurm:
             raise ProviderError(
                 f"{name} did not answer within {self._timeout_s:g} s", transient=True
             ) from None
+        if done.returncode < 0:
+            message = f"{name} was killed by signal {-done.returncode}"
+            raise ProviderError(message, transient=True)
         if done.returncode:
             words = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
             logger.debug("%s was refused: %s", name, words)
-            raise ProviderError(f"Slurm refused {name}: {words}", transient=is_transient(words))
+            message = f"Slurm refused {name}: {words}"
+            if is_job_limit(words):
+                raise LimitReachedError(message)
+            raise ProviderError(message, transient=is_transient(words))
         return done

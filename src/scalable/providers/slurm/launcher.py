@@ -17,7 +17,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.files import read_tail
-from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
 from scalable.providers.slurm.queue import FROM_OUTSIDE, WALLTIME_OVER, Element, JobState
@@ -147,7 +147,12 @@ class SlurmLauncher:
         indices = array_indices([number - first for number in numbers]) if array else None
         said = comment(pool.name, self._directory, first=first, prefix=pool.prefix)
         self._unanswered.update(numbers.values())
-        job = await self._slurm.submit(pool.script(first), array=indices, comment=said)
+        try:
+            job = await self._slurm.submit(pool.script(first), array=indices, comment=said)
+        except ProviderError as error:
+            if isinstance(error, LimitReachedError) or not error.transient:
+                self._unanswered.difference_update(numbers.values())
+            raise
         self._unanswered.difference_update(numbers.values())
         now = time.monotonic()
         logger.debug("job %d: submitted for units %s", job, list(numbers.values()))

@@ -86,17 +86,15 @@ _TRANSIENT = (
     "zero bytes were transmitted",
     "transport endpoint",
     "try again",
-    "maxsubmitjob",
-    "maximum number of jobs",
-    "queue is full",
-    "reached the job limit",
     "not responding",
     "required partition not available",
     "required node not available",
-    "submitjobslimit",
     "standby mode",
     "munge encode failed",
 )
+#: Parts of the messages of sbatch that mean that there are too many jobs, such as
+#: AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit and QOSMaxSubmitJobPerUserLimit.
+_JOB_LIMITS = ("submitjob", "maximum number of jobs", "queue is full", "reached the job limit")
 
 
 class JobState(Enum):
@@ -214,7 +212,13 @@ def parse_left(text: str) -> float | None:
 def is_transient(words: str) -> bool:
     """Return whether a message from Slurm means that the same request may succeed later."""
     lowered = words.lower()
-    return any(sign in lowered for sign in _TRANSIENT)
+    return is_job_limit(words) or any(sign in lowered for sign in _TRANSIENT)
+
+
+def is_job_limit(words: str) -> bool:
+    """Return whether a message from Slurm means that there are as many jobs as there may be."""
+    lowered = words.lower()
+    return any(sign in lowered for sign in _JOB_LIMITS)
 
 
 def user_is_unknown(words: str) -> bool:
