@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import tempfile
 import time
 
@@ -12,6 +13,8 @@ from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
+from scalable.lifecycle import garbage
+from scalable.manager.entry_security import takes_security
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
@@ -327,6 +330,67 @@ def test_scaling_up_again_takes_back_a_worker_that_is_being_emptied(eventually, 
         release.touch()
         assert future.result(timeout=30) is True
         assert cluster.inventory.wanted.names("a") == [name]
+
+
+# Classes of others and TLS ----------------------------------------------------------------------
+
+
+class Remote(ProcessInterface):
+    """Like a job of dask-jobqueue: it starts its worker from what it was given, elsewhere."""
+
+    given = None
+
+    def __init__(self, scheduler=None, name=None, nthreads=1, **base_class_kwargs):
+        self.scheduler, self.name, self.options = scheduler, name, base_class_kwargs
+        super().__init__(scheduler, name)
+
+    async def start(self):
+        type(self).given = self.options["security"]
+        self.worker = await Worker(self.scheduler, name=self.name, **self.options)
+        await super().start()
+
+    async def close(self):
+        await self.worker.close()
+        await super().close()
+
+
+class Deaf(ProcessInterface):
+    def __init__(self, scheduler=None, name=None):
+        super().__init__(scheduler, name)
+
+
+def test_classes_of_others_are_given_the_credentials_as_private_files(monkeypatch):
+    monkeypatch.setattr(garbage, "FRESH_S", -1.0)
+    with PoolCluster(workers={"one": {"cls": Remote, "options": {"nthreads": 1}}}) as cluster:
+        cluster.wait_for_workers(1, timeout=60)
+        security = Remote.given
+        for role in ("worker", "client"):
+            for key, path in security.get_tls_config_for_role(role).items():
+                if key != "ciphers":
+                    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+                    assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+        assert not [left for left in garbage.gc(dry_run=True) if "credentials" in str(left)]
+    assert not os.path.exists(os.path.dirname(security.tls_worker_key))
+
+
+def test_a_class_that_takes_no_credentials_is_refused_at_once():
+    with pytest.raises(ProviderError, match="Deaf.*could never connect.*takes no security="):
+        PoolCluster(workers={"one": {"cls": Deaf}})
+    with PoolCluster(scheduler=INPROC, workers={"one": {"cls": Deaf}}) as cluster:
+        assert isinstance(cluster.workers["one"], Deaf)
+
+
+@pytest.mark.parametrize(
+    ("cls", "takes"),
+    [
+        (Remote, True),
+        (Deaf, False),
+        (lambda scheduler, security=None: None, True),
+        (lambda scheduler, name: None, False),
+    ],
+)
+def test_classes_that_take_credentials_are_known_by_their_signatures(cls, takes):
+    assert takes_security(cls) is takes
 
 
 # Units that come and go quickly -----------------------------------------------------------------

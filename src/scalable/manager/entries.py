@@ -17,6 +17,7 @@ from distributed.core import Status
 from distributed.utils import import_term
 
 from scalable.errors import ClusterError, ProviderError
+from scalable.manager.entry_security import EntrySecurity
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.protocol.guarded_http import guarded
 from scalable.protocol.guarded_worker import GuardedWorker
@@ -39,12 +40,14 @@ class EntryLauncher:
     scheduler_address
         Address of the scheduler that the objects connect to.
     security
-        Credentials for Dask's own classes, unless the options of an entry contain ``security``.
+        Credentials for the objects, unless the options of an entry contain ``security``. Classes
+        that are not Dask's get them as files.
     """
 
     def __init__(self) -> None:
         self.scheduler_address = ""
         self.security: Any = None
+        self._entry_security: EntrySecurity | None = None
         self._objects: dict[UnitName, Any] = {}
         self._starts: dict[UnitName, asyncio.Future[Any]] = {}
 
@@ -86,6 +89,10 @@ class EntryLauncher:
         options = {"name": name, **entry.get("options", {})}
         if isinstance(cls, type) and issubclass(cls, (Worker, Nanny)):
             options.setdefault("security", self.security)
+        else:
+            if self._entry_security is None:
+                self._entry_security = EntrySecurity(self.security)
+            options = self._entry_security.options_for(cls, name, options)
         if isinstance(cls, type) and issubclass(cls, Worker):
             cls = guarded(cls)
         elif cls is Nanny:
@@ -144,6 +151,11 @@ class EntryLauncher:
         if status in _ENDED:
             return Observation(UnitState.ENDED, f"it is {status.name}")
         return Observation(UnitState.RUNNING)
+
+    async def close(self) -> None:
+        """Remove the files of the credentials; called when all objects have been stopped."""
+        if self._entry_security is not None:
+            self._entry_security.remove()
 
     def look_soon(self) -> None:
         """Do nothing, because :meth:`observe` always returns the present state."""
