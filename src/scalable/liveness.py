@@ -27,7 +27,8 @@ def identify_process() -> dict[str, Any]:
     -------
     dict
         ``pid``, ``process_started_at`` (epoch seconds), ``start_ticks`` (since the boot, see
-        proc(5)), ``host`` and ``boot_id``; values that the system does not provide are None.
+        proc(5)), ``host``, ``boot_id`` and ``pid_namespace``, in which the process id is valid; a
+        container may have its own. Values that the system does not provide are None.
     """
     return {
         "pid": os.getpid(),
@@ -35,6 +36,7 @@ def identify_process() -> dict[str, Any]:
         "start_ticks": _start_ticks(os.getpid()),
         "host": socket.gethostname(),
         "boot_id": _boot_id(),
+        "pid_namespace": _pid_namespace(),
     }
 
 
@@ -52,7 +54,7 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
-    """Return whether a process is alive; None if it runs on another host.
+    """Return whether a process is alive; None if it runs on another host or in another container.
 
     A zombie is not alive. A process is also not alive if the host was rebooted since, or if another
     process has its process id now.
@@ -60,7 +62,22 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return None
-    return not rebooted(identity) and _runs(pid, identity)
+    if rebooted(identity):
+        return False
+    return None if _in_another_namespace(identity) else _runs(pid, identity)
+
+
+def place_of(identity: Mapping[str, Any]) -> str:
+    """Return the process id and the place of a process, for messages."""
+    words = f"process {identity.get('pid')} on {identity.get('host')}"
+    here = identity.get("host") == socket.gethostname()
+    return f"{words} (in another container)" if here and _in_another_namespace(identity) else words
+
+
+def _in_another_namespace(identity: Mapping[str, Any]) -> bool:
+    """Return whether the process ids of ``identity`` and of this process are not the same ids."""
+    its, own = identity.get("pid_namespace"), _pid_namespace()
+    return its is not None and own is not None and its != own
 
 
 def rebooted(identity: Mapping[str, Any]) -> bool:
@@ -74,6 +91,8 @@ def number_taken(identity: Mapping[str, Any]) -> bool:
     """Return whether a different process on this host now has the process id of ``identity``."""
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
+        return False
+    if _in_another_namespace(identity):
         return False
     try:
         return not _started_then(psutil.Process(pid), identity)
@@ -163,6 +182,13 @@ def _start_ticks(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         return int(stat.rpartition(")")[2].split()[19])
     except (OSError, IndexError, ValueError):
+        return None
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
         return None
 
 

@@ -55,6 +55,20 @@ def way(request, monkeypatch):
         monkeypatch.delattr(os, "pidfd_open")
 
 
+def test_a_process_of_another_container_with_the_same_host_name_is_unknown(start):
+    """Its number means another process here, or none."""
+    child = start()
+    there = {**identify(child.pid), "pid_namespace": "pid:[1]"}
+    assert is_alive(there) is None
+    assert is_alive({**there, "start_ticks": 1}) is None
+    assert not number_taken({**there, "start_ticks": 1})
+    assert "in another container" in liveness.place_of(there)
+    assert "container" not in liveness.place_of(identify(child.pid))
+    end_process(there, 0.1, 0.1)
+    assert child.poll() is None
+    assert is_alive({**there, "boot_id": "before"}) is False
+
+
 def zombie(child):
     """Kill it, and wait until it is one; nobody reaps it."""
     child.kill()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from scalable.errors import ClusterError
-from scalable.liveness import is_alive
+from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import ClusterDirectory, find, status_of
@@ -66,9 +66,10 @@ def ask(
         )
     pem = directory.pem()
     # Less than the whole time, so that the reason why there is no connection is known.
-    connect_s = 0.8 * timeout_s
+    connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
     if is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
+        hint = f"it listens only for {place_of(known)}: ask there, or set the target's interface"
     logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
     async def call() -> _Answer:
@@ -86,7 +87,7 @@ def ask(
         raise ClusterError(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{certificate_fault(error) or error or 'no answer in time'}",
-            hint=f"`scalable status {name}` shows its state",
+            hint=hint,
         ) from error
 
 

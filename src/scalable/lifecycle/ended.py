@@ -14,7 +14,7 @@ from typing import Any
 
 from scalable.errors import ClusterError
 from scalable.lifecycle import control, services
-from scalable.liveness import SILENCE_S, is_alive
+from scalable.liveness import SILENCE_S, is_alive, place_of
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
@@ -105,7 +105,7 @@ def _why_silent(
     if _writes(directory):
         return None
     return (
-        f"process {known.get('pid')} on {known.get('host')}, where its scheduler ran, does not "
+        f"{place_of(known)}, where its scheduler ran, does not "
         f"answer and has written no status for {format_duration(silence)}; what is left there "
         "cannot be ended from here, and ends by itself when it misses the scheduler"
     )

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from scalable.errors import ClusterError, ProviderError, UnknownClusterError, UnknownProviderError
 from scalable.lifecycle import control, ended, services
-from scalable.liveness import SILENCE_S, end_process, is_alive
+from scalable.liveness import SILENCE_S, end_process, is_alive, place_of
 from scalable.providers.registry import get_provider, machine_providers, provider_names
 from scalable.records import RECORD, ClusterDirectory, find
 from scalable.spec import ClusterRecord
@@ -104,9 +104,9 @@ def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None
         logger.warning("cluster %r has ended: %s", record.name, reason)
         return
     creator = record.creator
+    place = f"process {creator.get('pid')}" if is_alive(creator) else place_of(creator)
     raise ClusterError(
-        f"cluster {record.name!r} lives in process {creator.get('pid')} of its user"
-        + ("" if is_alive(creator) else f" on {creator.get('host')}"),
+        f"cluster {record.name!r} lives in {place} of its user",
         hint="it ends with that process, or with the session's close()",
     )
 
@@ -124,14 +124,13 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
         )
         return
     reason = ended.why_ended(directory)
-    host = known.get("host")
     if reason is None:
         _mark(directory, "made")
         silence = format_duration(max(0.0, ended.silent_s(directory, record)))
         raise ClusterError(
-            f"the scheduler of cluster {record.name!r}, process {known.get('pid')} on {host}, "
+            f"the scheduler of cluster {record.name!r}, {place_of(known)}, "
             f"cannot be asked to end: {error.message}; its last status is {silence} old",
-            hint=f"run `scalable down {record.name}` on {host}; or here, once there has been no "
+            hint=f"run `scalable down {record.name}` there; or here, once there has been no "
             f"new status for {format_duration(SILENCE_S)}",
         ) from error
     logger.warning("cluster %r counts as ended: %s", record.name, reason)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from scalable.errors import ClusterError
 from scalable.lifecycle import services
 from scalable.lifecycle.stored_specs import stored_spec
-from scalable.liveness import is_alive
+from scalable.liveness import is_alive, place_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
 
@@ -128,8 +128,8 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
     if known is not None:
         return known
     identity = services.identities(directory)[manager]
-    place = f"process {identity.get('pid')} on {identity.get('host')}"
-    again = f"run `scalable resume {directory.id}` on {identity.get('host')}"
+    place = place_of(identity)
+    again = f"run `scalable resume {directory.id}` there"
     try:
         if _reports(directory, manager):
             return True

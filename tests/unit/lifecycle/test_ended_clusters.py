@@ -123,7 +123,7 @@ def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
         ClusterError, match=r"process 4711 on login1, cannot be asked.* status is 30"
     ) as e:
         ending.end("one")
-    assert "run `scalable down one` on login1; or here, once" in e.value.hint
+    assert "run `scalable down one` there; or here, once" in e.value.hint
     assert status_of(made, time.time()).state == "unreachable"  # and not "deleting"
 
 
@@ -146,7 +146,7 @@ def test_one_that_writes_has_not_ended_whatever_the_clocks_say(unanswered, monke
 def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
     made = recorded(embedded=True, creator=ELSEWHERE)
     made.write_status({"written_at": time.time() - 30, "state": "running"})
-    with pytest.raises(ClusterError, match="lives in process 4711 of its user on login1"):
+    with pytest.raises(ClusterError, match="lives in process 4711 on login1 of its user"):
         ending.end("one")
     made.write_status({"written_at": time.time() - 130, "state": "running"})
     os.utime(made.path / "record.json", (0, 0))
@@ -208,7 +208,7 @@ def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(mon
     made.write_services({"m": ELSEWHERE})
     with pytest.raises(ClusterError, match="was process 4711 on login1 and has ended") as error:
         resuming.resume("one")
-    assert error.value.hint == f"run `scalable resume {made.id}` on login1"
+    assert error.value.hint == f"run `scalable resume {made.id}` there"
 
 
 # `down` -------------------------------------------------------------------------------------------
