@@ -200,8 +200,11 @@ def _change(
             confirm(f"Change cluster {status.name!r}?", yes=yes)
         scale(directory.id, counts)
         _wait(directory, output, wait=wait, workers=True)
-    elif not lines:
-        output.note("nothing to change")
+    else:
+        if not lines:
+            output.note("nothing to change")
+        if status.state == "starting" and options.workers:
+            _wait(directory, output, wait=wait, workers=True)
     _show(status_of(directory, time.time()), output, changed=bool(counts))
     return 0
 
