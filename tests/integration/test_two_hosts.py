@@ -133,7 +133,7 @@ ON_SLURM = """\
 version: 1
 project: {name: tests}
 targets:
-  hpc: {provider: slurm, scheduler: job, walltime: "10:00", interface: lo}
+  hpc: {provider: slurm, scheduler: %s, walltime: "10:00", interface: lo}
 components:
   a: {cpus: 1, memory: 200M, workers: 1}
 """
@@ -149,7 +149,7 @@ def kill_scheduler(on_slurm, eventually):
 @pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_scheduler_s_job_is_killed(on_slurm, place, eventually, again):
     """Its process is on a node, which is not the machine of its user."""
-    (place / "scalable.yaml").write_text(ON_SLURM)
+    (place / "scalable.yaml").write_text(ON_SLURM % "job")
     up = ["up", "--target", "hpc", "--name", "fields", "--yes"]
     with two_hosts(place) as (one, other):
         done = one.verb(*up)
@@ -164,6 +164,34 @@ def test_a_scheduler_s_job_is_killed(on_slurm, place, eventually, again):
             assert "the job of its scheduler is not in the queue any more" in done.stderr
             assert find("fields").id != before
         done = one.verb("down", "fields", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert rows(other) == {}
+        eventually(lambda: on_slurm.jobs() == [])
+
+
+@pytest.mark.slow
+def test_a_manager_is_resumed_and_a_cluster_ended_on_another_login_node(
+    on_slurm, place, eventually
+):
+    (place / "scalable.yaml").write_text(ON_SLURM % "login")
+    with two_hosts(place) as (one, other):
+        done = one.verb("up", "--target", "hpc", "--name", "fields", "--yes")
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: len(on_slurm.jobs()) == 1)
+        before = on_slurm.jobs()[0].split()[0]
+        assert other.verb("resume", "fields").stdout == "all managers are running\n"
+        pid = json.loads((find("fields").path / "managers/hpc/manager.json").read_text())["pid"]
+        assert one.run("kill", "-9", str(pid)).returncode == 0
+        resumed = other.verb("resume", "fields")  # it waits until the scheduler has lost the other
+        assert resumed.stdout == "started manager hpc\n", resumed.stderr
+        eventually(lambda: rows(other) == {"fields": "running"})
+        assert one.verb("resume", "fields").stdout == "all managers are running\n"
+        assert one.verb("scale", "fields", "a=2").returncode == 0
+        eventually(lambda: len(on_slurm.jobs()) == 2)
+        assert before in {job.split()[0] for job in on_slurm.jobs()}
+        one.crash()
+        make_old("fields")
+        done = other.verb("down", "fields", "--yes")
         assert done.returncode == 0, done.stderr
         assert rows(other) == {}
         eventually(lambda: on_slurm.jobs() == [])
