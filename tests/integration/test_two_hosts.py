@@ -10,10 +10,12 @@ import threading
 import time
 from datetime import timedelta
 
+import dask
 import psutil
 import pytest
 from hosts import two_hosts
 
+import scalable
 from scalable.errors import ClusterError
 from scalable.lifecycle import control
 from scalable.liveness import identify_process
@@ -211,6 +213,11 @@ def test_a_certificate_that_this_machines_clock_refuses_is_named(place, monkeypa
         threading.Thread(target=shake_hands, args=(server, context), daemon=True).start()
         with pytest.raises(ClusterError, match="certificate is refused: .*not yet valid.*clock"):
             control.ask(directory, SchedulerCalls.status, timeout_s=3.0)
+        with (
+            dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+            pytest.raises(ClusterError, match="certificate is refused: .*not yet valid.*clock"),
+        ):
+            scalable.connect("one")
 
 
 def shake_hands(server, context):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,6 +17,7 @@ from typing import Any, Self
 from scalable import settings
 from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
+from scalable.records.locking import locked_directory
 from scalable.spec import ClusterRecord, names
 
 logger = logging.getLogger("scalable.records")
@@ -38,8 +37,6 @@ OWNER = "owner.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
-#: Longest wait for the lock, which is held for milliseconds; seconds.
-LOCK_TIMEOUT_S = 30.0
 #: Types that values under these keys must have in every file.
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "written_at": (int, float),
@@ -48,7 +45,6 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "state": str,
     "address": str,
 }
-_LOCK_POLL_S = 0.02
 #: Attempts to remove a directory: a process that ends may write a last file meanwhile.
 REMOVALS = 3
 
@@ -121,7 +117,7 @@ class ClusterDirectory:
         texts |= {TOKEN: secrets.token_urlsafe(24)} | ({} if spec is None else {SPEC: spec})
         try:
             parent = private_directory(cls.parent())
-            with _locked(parent):
+            with locked_directory(parent):
                 if not record.embedded:
                     _refuse_taken(record.name, parent)
                 made._fill(texts, record)
@@ -152,7 +148,7 @@ class ClusterDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock of this directory during a ``with`` block."""
-        with _locked(self.path):
+        with locked_directory(self.path):
             yield
 
     def remove(self) -> None:
@@ -366,38 +362,6 @@ def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
     for role in _ROLES:
         fields |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}
     return fields
-
-
-@contextmanager
-def _locked(parent: Path) -> Iterator[None]:
-    path = parent / ".lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _lock(descriptor, path)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise ClusterError(
-                    f"another process has held {path} for {LOCK_TIMEOUT_S:.0f} s",
-                    hint=f"`fuser {path}` shows that process, which began to make a cluster",
-                ) from error
-            time.sleep(_LOCK_POLL_S)
-        except OSError as error:
-            raise ClusterError(
-                f"{path} cannot be locked: {error.strerror}",
-                hint="let XDG_STATE_HOME name a directory on a file system that has locks",
-            ) from error
-        else:
-            return
 
 
 def _refuse_taken(name: str, parent: Path) -> None:

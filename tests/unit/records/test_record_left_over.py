@@ -17,8 +17,14 @@ from scalable.files import write_private
 from scalable.lifecycle import ending, garbage, resuming
 from scalable.lifecycle.discovery import ClusterListing, list_clusters
 from scalable.liveness import identify, identify_process
-from scalable.records import ClusterDirectory, all_directories, find, read_access_file, status_of
-from scalable.records import directory as directory_module
+from scalable.records import (
+    ClusterDirectory,
+    all_directories,
+    find,
+    locking,
+    read_access_file,
+    status_of,
+)
 from scalable.records.access_file import AccessFile
 from scalable.spec import ClusterRecord, PoolStatus
 
@@ -169,7 +175,7 @@ class TestMaking:
 
     def test_waiting_for_the_lock_ends_at_its_time_limit(self, record, state, monkeypatch):
         ClusterDirectory.create(record())
-        monkeypatch.setattr(directory_module, "LOCK_TIMEOUT_S", 0.3)
+        monkeypatch.setattr(locking, "LOCK_TIMEOUT_S", 0.3)
         with (state / ".lock").open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             began = time.monotonic()
@@ -221,7 +227,7 @@ class TestRemoving:
             rmtree(path, **more)
 
         with monkeypatch.context() as patched:
-            patched.setattr(directory_module.shutil, "rmtree", killed)
+            patched.setattr(shutil, "rmtree", killed)
             with pytest.raises(KeyboardInterrupt):
                 made.remove()
         assert [p.name for p in made.path.iterdir()] == ["record.json"]
