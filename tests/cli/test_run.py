@@ -296,6 +296,45 @@ def test_a_key_on_the_terminal_reaches_the_script_once(script, project):
     assert (project / "count").read_text() == "1"
 
 
+WITH_A_THREAD = """\
+import os, sys, threading, time
+threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+from scalable.cli.workflow import run_script
+sys.stdout.flush()
+# A signal comes while the main thread, in which it is blocked, does something else.
+def watch():
+    if os.path.exists("ready") and not os.path.exists("watching"):
+        open("watching", "w").close()
+        time.sleep(1)
+os._exit(run_script([sys.executable, "workflow.py"], os.environ, watch=watch))
+"""
+
+
+@linux
+def test_a_key_that_another_thread_of_ours_receives_reaches_the_script_once(script, project):
+    script(COUNT)
+    program = f'[sys.executable, "-c", {WITH_A_THREAD!r}]'
+    terminal = TERMINAL.replace('"ready"', '"watching"').replace(
+        '[sys.executable, "-m", "scalable", "run", "--format", "quiet"]', program
+    )
+    driver = [sys.executable, "-c", terminal]
+    done = subprocess.run(driver, timeout=120, start_new_session=True, check=False)
+    assert done.returncode == 7
+    assert (project / "count").read_text() == "1"
+
+
+@linux
+def test_a_termination_that_another_thread_of_ours_receives_ends_the_script(
+    script, eventually, project
+):
+    script(COUNT)
+    with subprocess.Popen([sys.executable, "-c", WITH_A_THREAD]) as process:
+        eventually((project / "watching").exists)
+        process.terminate()
+        assert process.wait(timeout=120) == 7
+    assert (project / "count").read_text() == "1"
+
+
 def test_a_termination_becomes_an_interrupt(script, spawn, eventually, project):
     script(COUNT)
     process = spawn("run")

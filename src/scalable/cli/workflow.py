@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
 from scalable import settings
 
@@ -87,7 +88,7 @@ def run_script(
         Exit code of the script; 128 + N when signal N killed it; 130 when it was killed here.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    with _blocked(_SIGNALS) as mask:
+    with _blocked(_SIGNALS) as mask, _Elsewhere() as elsewhere:
         child = subprocess.Popen(
             command,
             env=dict(environment),
@@ -96,7 +97,7 @@ def run_script(
             process_group=0 if ignored else None,
             preexec_fn=_preparation(mask),  # noqa: PLW1509 - there are no threads yet
         )
-        script = _Script(child)
+        script = _Script(child, elsewhere)
         try:
             while child.poll() is None:
                 script.attend()
@@ -114,8 +115,8 @@ def run_script(
 class _Script:
     """A running script and the state of ending it."""
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        self._child = child
+    def __init__(self, child: subprocess.Popen[bytes], elsewhere: _Elsewhere) -> None:
+        self._child, self._elsewhere = child, elsewhere
         self._interrupted = False
         self._killed = False
         self._deadline: float | None = None
@@ -129,7 +130,7 @@ class _Script:
 
     def attend(self) -> None:
         """Wait up to one tick for a signal, and act on it."""
-        number, from_terminal = _next_signal(TICK_S)
+        number, from_terminal = self._elsewhere.take() or _next_signal(TICK_S)
         if number == signal.SIGINT and not from_terminal:
             self.interrupt()
         elif number in (signal.SIGTERM, signal.SIGHUP):
@@ -148,6 +149,47 @@ class _Script:
     def end_by(self, deadline: float) -> None:
         """Kill the script at a time of the monotonic clock; the first call sets the time."""
         self._deadline = self._deadline or deadline
+
+
+class _Elsewhere:
+    """Signals that another thread of this process received, where they are not blocked.
+
+    Their sender is not known: a SIGINT counts as a key if this process can get keys.
+    """
+
+    def __init__(self) -> None:
+        self._caught: list[int] = []
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._before[number] = signal.signal(number, self._catch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _catch(self, number: int, _: object) -> None:
+        self._caught.append(number)
+
+    def take(self) -> tuple[int, bool] | None:
+        """Return the next signal, and whether the terminal seems to have sent it, or None."""
+        return (self._caught.pop(0), _gets_keys()) if self._caught else None
+
+
+def _gets_keys() -> bool:
+    """Return whether keys of a terminal reach this process."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 @contextmanager
@@ -176,8 +218,7 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
         return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)
     time.sleep(timeout_s)
     pending = signal.sigpending() & set(_SIGNALS)
-    on_terminal = os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
-    return (signal.sigwait(pending), on_terminal) if pending else (None, False)
+    return (signal.sigwait(pending), _gets_keys()) if pending else (None, False)
 
 
 def _preparation(mask: set[int]) -> Callable[[], None]:
