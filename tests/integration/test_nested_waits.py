@@ -122,16 +122,30 @@ def test_a_call_whose_future_was_released_lends_its_slot(client, tmp_path, event
 # Waits for calls without tag ----------------------------------------------------------------------
 
 
-def by_untagged_after_tagged():
+def wait_for_untagged(path):
     client = get_client()
     client.submit(nap, 0, tag="a").result()
+    (path / "waited").touch()
+    while not (path / "other-began").exists():
+        time.sleep(0.01)
+    time.sleep(0.5)  # the other call waits, so that all threads are taken
     untagged = client.submit(nap, 0)
     time.sleep(0.5)  # the worker has begun the call, and has no thread for it
     return untagged.result()
 
 
-def test_a_call_without_tag_gets_a_thread_when_its_parent_waits(client):
-    assert client.submit(by_untagged_after_tagged, tag="a").result(timeout=60) == 1
+def wait_for_other(path):
+    future = get_client().get_dataset("parent")
+    (path / "other-began").touch()
+    return future.result()
+
+
+def test_a_call_without_tag_gets_a_thread_when_its_parent_waits(client, tmp_path, eventually):
+    parent = client.submit(wait_for_untagged, tmp_path, tag="a")
+    client.publish_dataset(parent=parent)
+    eventually((tmp_path / "waited").exists)
+    other = client.submit(wait_for_other, tmp_path)
+    assert parent.result(timeout=60) == other.result(timeout=60) == 1
 
 
 # Waits in threads that a call has started --------------------------------------------------------

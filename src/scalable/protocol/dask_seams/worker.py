@@ -297,8 +297,10 @@ def add_threads(worker: Worker, threads: int) -> None:
 @seams.relies_on(
     *seams.facts["add_threads"],
     mentions("distributed.threadpoolexecutor:_worker", "proceed"),
-    mentions("distributed.threadpoolexecutor:secede", "proceed", "_threads", "remove"),
-    accepts("distributed.threadpoolexecutor:secede", 0, "adjust"),
+    mentions(
+        "distributed.threadpoolexecutor:secede",
+        *("proceed", "_threads", "remove", "_adjust_thread_count"),
+    ),
 )
 def end_idle_threads(worker: Worker) -> None:
     """End as many idle threads of a worker as it has above the number that run tasks.
@@ -309,8 +311,14 @@ def end_idle_threads(worker: Worker) -> None:
     executor: Any = worker.executors["default"]
     if executor._shutdown:  # noqa: SLF001
         return
+
+    def leave() -> None:
+        # Until a thread comes to this, the number of threads that are needed may have grown.
+        if len(executor._threads) > executor._max_workers:  # noqa: SLF001
+            secede_thread()
+
     for _ in range(len(executor._threads) - executor._max_workers):  # noqa: SLF001
-        executor.submit(secede_thread, adjust=False)
+        executor.submit(leave)
 
 
 @seams.relies_on(
