@@ -154,10 +154,10 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
     foreign = [point for point in entry_points(group=DASK_GROUP) if point.name != OWN]
     for point in foreign:
         loads[f"{DASK_GROUP} plug-in {point.name!r}"] = partial(_foreign, point)
+    if foreign:
+        import distributed  # noqa: F401 - the questions of plug-ins may import it too
     asked = _Asked(loads)
-    deadline = time.monotonic() + PLUGIN_TIMEOUT_S
-    asked.start(with_dask=bool(foreign))
-    asked.wait(deadline)
+    asked.ask(time.monotonic() + PLUGIN_TIMEOUT_S)
     rows: list[ClusterStatus] = []
     errors: list[str] = []
     for who in loads:
@@ -170,9 +170,10 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 
 class _Asked:
-    """Plug-ins that are imported one after the other, in a thread, and asked side by side.
+    """Plug-ins that are imported one after the other, and asked side by side.
 
-    Imports of one package in several threads find each other's half-initialized modules.
+    Imports of one package in several threads find each other's half-initialized modules. Only an
+    import that takes half of the time limit does not hold up the next one.
 
     Parameters
     ----------
@@ -183,52 +184,34 @@ class _Asked:
     def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
         self._loads = loads
         self._answers: dict[str, list[ClusterStatus] | str] = {}
-        self._threads: dict[str, threading.Thread] = {}
-        self._importing = ""
-        self._importer = threading.Thread(name=f"{THREAD}import", daemon=True)
 
-    def start(self, *, with_dask: bool) -> None:
-        """Start to import and ask; ``with_dask`` imports distributed before anything else."""
-        self._importer = threading.Thread(
-            target=self._import, args=(with_dask,), name=f"{THREAD}import", daemon=True
-        )
-        self._importer.start()
-
-    def wait(self, deadline: float) -> None:
-        """Wait for the answers, until a time in monotonic seconds."""
-        self._importer.join(max(0.0, deadline - time.monotonic()))
-        for thread in list(self._threads.values()):
+    def ask(self, deadline: float) -> None:
+        """Import and ask all; return when all have answered, or at a time in monotonic seconds."""
+        threads = []
+        for who, load in self._loads.items():
+            imported = threading.Event()
+            thread = threading.Thread(
+                target=self._ask, args=(who, load, imported), name=f"{THREAD}{who}", daemon=True
+            )
+            threads.append(thread)
+            thread.start()
+            imported.wait(min(PLUGIN_TIMEOUT_S / 2, max(0.0, deadline - time.monotonic())))
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def answer(self, who: str) -> list[ClusterStatus] | str:
         """Return a plug-in's rows, or the reason why there are none."""
-        if who in self._answers:
-            return self._answers[who]
-        if who in self._threads or who == self._importing:
-            return f"no answer within {PLUGIN_TIMEOUT_S:g} s"
-        return f"not asked: the import of {self._importing} has not ended"
+        return self._answers.get(who, f"no answer within {PLUGIN_TIMEOUT_S:g} s")
 
-    def _import(self, with_dask: bool) -> None:
-        if with_dask:
-            import distributed  # noqa: F401 - the questions of plug-ins may import it too
-        for who, load in self._loads.items():
-            self._importing = who
-            try:
-                question = load()
-            except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
-                self._answers[who] = f"{type(error).__name__}: {error}"
-                continue
-            thread = threading.Thread(
-                target=self._ask, args=(who, question), name=f"{THREAD}{who}", daemon=True
-            )
-            self._threads[who] = thread
-            thread.start()
-
-    def _ask(self, who: str, question: _Question) -> None:
+    def _ask(self, who: str, load: Callable[[], _Question], imported: threading.Event) -> None:
         try:
+            question = load()
+            imported.set()
             self._answers[who] = list(question())
         except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
             self._answers[who] = f"{type(error).__name__}: {error}"
+        finally:
+            imported.set()
 
 
 def _question(provider: str) -> _Question:
