@@ -84,7 +84,7 @@ def rebooted(identity: Mapping[str, Any]) -> bool:
     """Return whether this host was rebooted after the process started."""
     here = identity.get("host") == socket.gethostname()
     boot_id = _boot_id()
-    return here and boot_id is not None and identity.get("boot_id") not in {None, boot_id}
+    return here and boot_id is not None and identity.get("boot_id") not in (None, boot_id)
 
 
 def number_taken(identity: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable import settings
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
 from scalable.lifecycle.stored_specs import encoded
@@ -120,8 +120,8 @@ def create(creation: Creation) -> ClusterDirectory:
     ClusterError
         When a cluster with the same name exists already, or its files cannot be written.
     ProviderError
-        When the provider cannot start a program. The cluster stays listed as ``creating``, and
-        ``scalable down`` ends it.
+        When the provider cannot start a program. A cluster without a scheduler is removed; one
+        whose managers could not be started stays, and ``scalable up`` starts them.
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
@@ -134,16 +134,36 @@ def create(creation: Creation) -> ClusterDirectory:
     )
     logger.debug("cluster %s is recorded as %s: %s", record.name, record.id, dict(record.wanted))
     try:
-        services.start_scheduler(directory, creation.spec)
-        if creation.options.workers:
-            _start_managers(directory, creation.managers)
-        directory.set_stage("made")
+        _start(directory, creation)
     except OSError as error:
-        from scalable.lifecycle.ending import clear_away
-
-        clear_away(directory)  # nobody could do anything with it while nothing can be written
+        _clear_away(directory)  # nobody could do anything with it while nothing can be written
         raise unwritable(directory.path, error) from error
     return directory
+
+
+def _start(directory: ClusterDirectory, creation: Creation) -> None:
+    try:
+        services.start_scheduler(directory, creation.spec)
+    except ScalableError as error:
+        # If its place does not answer, the scheduler may have been started.
+        if not getattr(error, "transient", False):
+            _clear_away(directory)
+        raise
+    try:
+        if creation.options.workers:
+            _start_managers(directory, creation.managers)
+    finally:
+        directory.set_stage("made")
+
+
+def _clear_away(directory: ClusterDirectory) -> None:
+    """Remove a cluster that could not be started; a place that does not answer keeps its record."""
+    from scalable.lifecycle.ending import clear_away
+
+    try:
+        clear_away(directory)
+    except ProviderError as error:
+        logger.warning("what was started of cluster %s is left: %s", directory.id, error)
 
 
 def _refuse_bad_address(address: str | None) -> None:

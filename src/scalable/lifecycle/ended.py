@@ -93,8 +93,8 @@ def _why_silent(
     directory: ClusterDirectory, record: ClusterRecord, known: Mapping[str, Any]
 ) -> str | None:
     silence = silent_s(directory, record)
-    if silence < SILENCE_S:
-        return None
+    if 0 <= silence < SILENCE_S:
+        return None  # if it is negative, the clock of the other machine is ahead: it says nothing
     if not record.embedded:
         try:
             control.ask(directory, SchedulerCalls.status, timeout_s=ANSWER_TIMEOUT_S)
@@ -104,10 +104,11 @@ def _why_silent(
             return None
     if _writes(directory):
         return None
+    lasting = format_duration(max(WATCH_S, silence))
     return (
-        f"{place_of(known)}, where its scheduler ran, does not "
-        f"answer and has written no status for {format_duration(silence)}; what is left there "
-        "cannot be ended from here, and ends by itself when it misses the scheduler"
+        f"{place_of(known)}, where its scheduler ran, does not answer and has written no status "
+        f"for {lasting}; what is left there cannot be ended from here, and ends by itself when it "
+        "misses the scheduler"
     )
 
 

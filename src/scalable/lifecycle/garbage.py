@@ -146,7 +146,11 @@ def _directories(parent: Path) -> list[Path]:
 
 
 def _age_s(path: Path) -> float:
-    return time.time() - path.stat().st_mtime
+    """Return the seconds since a file or directory changed; 0 if it has just been removed."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _owner_is_gone(file: Path) -> bool:

@@ -94,9 +94,13 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
     Wait for the address of the scheduler, which starts at the same time as the manager.
     """
     record = directory.record()
-    described = record.managers[manager]
+    described = record.managers.get(manager)
+    if described is None:
+        raise ClusterError(f"the record of cluster {record.name!r} names no manager {manager!r}")
     spec = stored_spec(directory, manager)
     known = wait_for_scheduler(directory)
+    if not known.get("address") or not known.get("log_dir"):
+        raise ClusterError(f"the scheduler of cluster {record.name!r} has written no address")
     return ManagerConfig(
         manager=manager,
         spec=spec,

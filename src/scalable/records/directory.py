@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,14 +37,22 @@ OWNER = "owner.json"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
-#: Types that values under these keys must have in every file.
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "written_at": (int, float),
+_NUMBER = (int, float)
+_TEXT_OR_NONE = (str, type(None))
+_Kinds = Mapping[str, type | tuple[type, ...]]
+#: Types that the values of each file must have, if they are there.
+_SCHEDULER_KINDS: _Kinds = {"address": str, "log_dir": _TEXT_OR_NONE, "dashboard": _TEXT_OR_NONE}
+_STATUS_KINDS: _Kinds = {
+    "written_at": _NUMBER,
+    "state": str,
+    "reason": _TEXT_OR_NONE,
     "pools": dict,
     "managers": list,
-    "state": str,
-    "address": str,
+    "ends_at": (*_NUMBER, type(None)),
+    "idle_ends_at": (*_NUMBER, type(None)),
 }
+_ROW_KINDS: _Kinds = {"id": str, "state": str, "silent_s": _NUMBER}
+_PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}
 #: Attempts to remove a directory: a process that ends may write a last file meanwhile.
 REMOVALS = 3
 
@@ -201,7 +209,8 @@ class ClusterDirectory:
 
     def scheduler(self) -> dict[str, Any] | None:
         """Return process, address and run of the scheduler; None until it listens."""
-        return self._read(SCHEDULER)
+        said = self._read(SCHEDULER)
+        return said and self._checked(SCHEDULER, said, {**_SCHEDULER_KINDS, **_PROGRAM_KINDS})
 
     def write_scheduler(self, said: Mapping[str, Any]) -> None:
         """Write process, address and run of the scheduler."""
@@ -209,7 +218,12 @@ class ClusterDirectory:
 
     def status(self) -> dict[str, Any] | None:
         """Return the status that the scheduler wrote last, or None."""
-        return self._read(STATUS)
+        status = self._read(STATUS)
+        if status is not None:
+            self._checked(STATUS, status, _STATUS_KINDS)
+            for row in status.get("managers", ()):
+                self._checked(STATUS, row, _ROW_KINDS, required=("id", "state"))
+        return status
 
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status, as the scheduler reports it."""
@@ -224,9 +238,10 @@ class ClusterDirectory:
             When the file cannot be used.
         """
         notes = self._read(SERVICES) or {}
-        if not all(isinstance(note, dict) for note in notes.values()):
-            raise ClusterError(f"{self.path / SERVICES} cannot be read: not a table of programs")
-        return notes
+        return {
+            service: self._checked(SERVICES, note, _PROGRAM_KINDS)
+            for service, note in notes.items()
+        }
 
     def write_services(self, notes: Mapping[str, Mapping[str, Any]]) -> None:
         """Write the programs that were started."""
@@ -285,12 +300,12 @@ class ClusterDirectory:
         found = {}
         for path in (self.path / "managers").glob(f"*/{MANAGER}"):
             try:
-                said = self._read(str(path.relative_to(self.path)))
+                name = str(path.relative_to(self.path))
+                said = self._read(name)
+                if said is not None:
+                    found[path.parent.name] = self._checked(name, said, _PROGRAM_KINDS)
             except (ClusterError, OSError) as error:
                 logger.warning("%s", error)
-                continue
-            if said is not None:
-                found[path.parent.name] = said
         return found
 
     @property
@@ -340,11 +355,25 @@ class ClusterDirectory:
             return None
         except (ValueError, RecursionError, OSError) as error:
             raise ClusterError(f"{self.path / name} cannot be read: {error}") from error
+        return self._checked(name, value, {})
+
+    def _checked(
+        self, name: str, value: Any, kinds: _Kinds, required: Iterable[str] = ()
+    ) -> dict[str, Any]:
+        """Return a part of a file, or raise ClusterError if a value has another type."""
+        fault = None
         if not isinstance(value, dict):
-            raise ClusterError(f"{self.path / name} cannot be read: not a JSON object")
-        for key, kind in _KINDS.items():
-            if key in value and not isinstance(value[key], kind):
-                raise ClusterError(f"{self.path / name} cannot be read: {key} is {value[key]!r}")
+            fault = f"not a JSON object: {value!r:.80}"
+        elif missing := [key for key in required if key not in value]:
+            fault = f"no {missing[0]}"
+        else:
+            wrong = (
+                k for k, kind in kinds.items() if k in value and not isinstance(value[k], kind)
+            )
+            if (key := next(wrong, None)) is not None:
+                fault = f"{key} is {value[key]!r:.80}"
+        if fault is not None:
+            raise ClusterError(f"{self.path / name} cannot be read: {fault}")
         return value
 
 

@@ -68,7 +68,7 @@ def decode_spec(text: str) -> DeploymentSpec:
     try:
         data = json.loads(text)
         version, fields = data["version"], data.get("spec")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SpecFormatError(f"not a deployment spec: {error}") from error
     if version != VERSION:
         raise SpecFormatError(

@@ -14,6 +14,7 @@ import pytest
 from scalable.errors import ClusterError, ProviderError
 from scalable.lifecycle import (
     control,
+    creation,
     ended,
     ending,
     garbage,
@@ -27,11 +28,20 @@ from scalable.liveness import identify, identify_process
 from scalable.providers import registry
 from scalable.records import ClusterDirectory, all_directories, status_of
 from scalable.records import directory as directory_module
-from scalable.spec import ClusterRecord
+from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec, Plan, ScalePlan
 
 ELSEWHERE = {**identify_process(), "host": "login1", "boot_id": "theirs", "pid": 4711}
 GONE = {**identify_process(), "start_ticks": 1}
 MANAGER = {"target": "t", "provider": "local", "priority": 0, "limits": {}}
+
+
+SPEC = DeploymentSpec("p", "t", "local", {"a": ComponentSpec("a")})
+CREATION = creation.Creation(
+    SPEC,
+    {"m": creation.ManagerRequest(SPEC, "")},
+    Plan("t", "local", "0" * 64, ScalePlan({"a": 1})),
+    "",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -293,6 +303,30 @@ def test_a_job_that_leaves_the_queue_before_it_listens_is_not_waited_for(place, 
     services.log_path(made, "scheduler").write_text("no such interpreter\n")
     with pytest.raises(ClusterError, match="scheduler of cluster 'one' ended: no such interpreter"):
         waiting.wait_until_ready(made, timeout_s=30)
+
+
+@pytest.mark.parametrize(("transient", "left"), [(False, []), (True, ["creating"])])
+def test_a_cluster_whose_scheduler_is_refused_is_removed(monkeypatch, transient, left):
+    """Otherwise its name would be taken as long as the process that asked for it lives."""
+
+    def refuse(*_):
+        raise ProviderError("invalid partition", transient=transient)
+
+    monkeypatch.setattr(services, "start_scheduler", refuse)
+    with pytest.raises(ProviderError, match="invalid partition"):
+        creation.create(CREATION)
+    assert [d.record().stage for d in all_directories()[0]] == left
+
+
+def test_a_cluster_whose_manager_is_refused_keeps_its_scheduler(monkeypatch):
+    def refuse(*_):
+        raise ProviderError("too many jobs")
+
+    monkeypatch.setattr(services, "start_scheduler", lambda *_: None)
+    monkeypatch.setattr(services, "start_manager", refuse)
+    with pytest.raises(ProviderError, match="too many jobs"):
+        creation.create(CREATION)
+    assert [d.record().stage for d in all_directories()[0]] == ["made"]
 
 
 def test_files_that_cannot_be_written_are_named_and_nothing_is_left(monkeypatch, state):
