@@ -362,6 +362,7 @@ class ClusterDirectory:
     ) -> dict[str, Any]:
         """Return a part of a file, or raise ClusterError if a value has another type."""
         fault = None
+        found: dict[str, Any] = value
         if not isinstance(value, dict):
             fault = f"not a JSON object: {value!r:.80}"
         elif missing := [key for key in required if key not in value]:
@@ -374,7 +375,7 @@ class ClusterDirectory:
                 fault = f"{key} is {value[key]!r:.80}"
         if fault is not None:
             raise ClusterError(f"{self.path / name} cannot be read: {fault}")
-        return value
+        return found
 
 
 def unwritable(path: Path, error: OSError) -> ClusterError:
