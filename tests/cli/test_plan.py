@@ -113,6 +113,18 @@ def test_the_script_of_a_job_is_shown_on_request(invoke, project):
     assert set(shown["scripts"]) == {"model", "analysis"}
 
 
+def test_scripts_are_shown_for_paths_that_other_machines_have(invoke, project):
+    (project / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: p}\n"
+        "targets:\n  c: {provider: slurm, walltime: 1h, container_runtime: apptainer}\n"
+        "components:\n  m: {image: /images/m.sif, workers: 1, mounts: {/only/on/nodes: /data}}\n"
+    )
+    assert invoke("validate").code == 0
+    result = invoke("plan", "--show-script")
+    assert result.code == 0, result.err
+    assert "/only/on/nodes" in result.out
+
+
 def test_a_place_without_scripts_says_so(invoke, project):
     result = invoke("plan", "--target", "local", "--show-script")
     assert result.code == 4

@@ -121,3 +121,61 @@ def test_findings_go_to_a_file(invoke, project):
     result = invoke("validate", "--output", "found.json")
     assert (result.code, result.out, result.err) == (2, "", "wrote found.json\n")
     assert len(json.loads((project / "found.json").read_text())["errors"]) == 2
+
+
+WITHOUT_EFFECT = """\
+version: 1
+project: {name: climate}
+targets:
+  cluster: {provider: slurm, walltime: 1h}
+  cloud: {provider: aws, worker_cpu: 1024, worker_mem: 2048}
+components:
+  model: {mounts: {/data: /data}}
+tasks:
+  run: {component: model, cache: true}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "texts"),
+    [
+        (
+            "cluster",
+            [
+                "warning W_NOT_APPLIED: the mounts have no effect: the component has no image",
+                "[components.model.mounts]",
+                "warning W_NOT_APPLIED: cache has no effect: this version keeps no results",
+                "[tasks.run.cache]",
+            ],
+        ),
+        (
+            "cloud",
+            [
+                "worker_cpu has no effect: each component has its own cpus",
+                "worker_mem has no effect: each component has its own memory",
+                "[targets.cloud.worker_mem]",
+            ],
+        ),
+    ],
+)
+def test_settings_without_effect_are_warned_of(invoke, project, target, texts):
+    (project / "scalable.yaml").write_text(WITHOUT_EFFECT)
+    result = invoke("validate", "--target", target)
+    assert result.code == 0
+    for text in texts:
+        assert text in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("mounts", "text"),
+    [
+        ("{data: /data}", "host path 'data' is not absolute"),
+        ("{/data: data}", "container path 'data' is not absolute"),
+    ],
+)
+def test_a_mount_that_no_machine_can_make_is_no_valid_mount(invoke, project, mounts, text):
+    manifest = WITHOUT_EFFECT.replace("{mounts: {/data: /data}}", f"{{image: x, mounts: {mounts}}}")
+    (project / "scalable.yaml").write_text(manifest)
+    result = invoke("validate", "--target", "cluster")
+    assert result.code == 2
+    assert text in result.out + result.err

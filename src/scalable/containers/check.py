@@ -97,13 +97,15 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
         _require(request, run([runtime, "pull", reference], PULL_S))
 
 
-def check_mounts(mounts: Mapping[str, str]) -> list[str]:
+def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
     """Return the faults of mounts.
 
     Parameters
     ----------
     mounts
         Path on the host -> path in the container.
+    exist
+        Whether the paths on the host have to exist on this machine.
 
     Returns
     -------
@@ -114,7 +116,7 @@ def check_mounts(mounts: Mapping[str, str]) -> list[str]:
     for outside, inside in mounts.items():
         if not outside.startswith("/"):
             faults.append(f"host path {outside!r} is not absolute")
-        elif not Path(outside).exists():
+        elif exist and not Path(outside).exists():
             faults.append(f"host path {outside} does not exist")
         if not inside.startswith("/"):
             faults.append(f"container path {inside!r} is not absolute")

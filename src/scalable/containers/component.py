@@ -23,6 +23,7 @@ def request_for(
     environment: Mapping[str, str],
     mounts: Mapping[str, str],
     which: Callable[[str], str | None] = shutil.which,
+    exist: bool = True,
 ) -> ContainerRequest | None:
     """Return the container of a component's workers; None to run without a container.
 
@@ -40,6 +41,8 @@ def request_for(
         Host path -> container path, in addition to the component's mounts.
     which
         Function that finds a program on PATH.
+    exist
+        Whether the mounts have to exist on this machine.
 
     Raises
     ------
@@ -51,7 +54,7 @@ def request_for(
     runtime = choose_runtime(asked, component.runtime, which)
     if runtime is None:
         return None
-    faults = check_mounts(component.mounts)
+    faults = check_mounts(component.mounts, exist=exist)
     if faults:
         raise ProviderError(f"component {component.name!r}: {'; '.join(faults)}")
     return ContainerRequest(

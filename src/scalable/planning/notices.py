@@ -1,4 +1,4 @@
-"""Warnings about values of the manifest that are valid but too small in practice. No I/O."""
+"""Warnings about valid values that are too small or have no effect, and mounts' faults. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ WORKER_NEEDS = 90 * 10**6
 
 
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return warnings about memory reservations that are too small for a worker."""
+    """Return warnings about values that are too small or have no effect, and faults of mounts."""
+    return [*_little_memory(spec), *_mounts(spec), *_not_kept(spec)]
+
+
+def _little_memory(spec: DeploymentSpec) -> list[Diagnostic]:
     return [
         Diagnostic(
             "W_LITTLE_MEMORY",
@@ -22,4 +26,36 @@ def notices(spec: DeploymentSpec) -> list[Diagnostic]:
         )
         for tag, component in spec.components.items()
         if component.memory_bytes is not None and component.memory_bytes < WORKER_NEEDS
+    ]
+
+
+def _mounts(spec: DeploymentSpec) -> list[Diagnostic]:
+    found = []
+    for tag, component in spec.components.items():
+        path = ("components", tag, "mounts")
+        if component.mounts and component.image is None:
+            text = "the mounts have no effect: the component has no image"
+            hint = "add an image, or remove the mounts"
+            found.append(Diagnostic("W_NOT_APPLIED", path, text, hint, severity="warning"))
+        faults = [f"host path {p!r}" for p in component.mounts if not p.startswith("/")]
+        inside = component.mounts.values()
+        faults += [f"container path {p!r}" for p in inside if not p.startswith("/")]
+        found += [
+            Diagnostic("E_BAD_OPTION", path, f"{fault} is not absolute", hint="begin it with /")
+            for fault in faults
+        ]
+    return found
+
+
+def _not_kept(spec: DeploymentSpec) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            "W_NOT_APPLIED",
+            ("tasks", name, "cache"),
+            "cache has no effect: this version keeps no results between runs",
+            hint="remove it, or keep results in files of the workflow",
+            severity="warning",
+        )
+        for name, task in spec.tasks.items()
+        if task.cache
     ]

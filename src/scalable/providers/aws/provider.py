@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from scalable.providers.aws.traits import TRAITS
-from scalable.providers.base import OptionsModel, ValidationReport
+from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 
 if TYPE_CHECKING:
     from scalable.providers.base import DeploymentSpec, ScalePlan
+
+
+#: Option of a target that has no effect -> key of a component that has.
+_INSTEAD = {"worker_cpu": "cpus", "worker_mem": "memory"}
 
 
 class AWSBatchProvider:
@@ -20,9 +24,21 @@ class AWSBatchProvider:
 
     builds_clusters = False
 
-    def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
-        """Accept what the option model accepted."""
-        return ValidationReport()
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:
+        """Accept what the option model accepted; warn of options that have no effect."""
+        report = ValidationReport()
+        for option, instead in _INSTEAD.items():
+            if option in spec.written_options:
+                report.add(
+                    Diagnostic(
+                        "W_NOT_APPLIED",
+                        ("targets", spec.target_name, option),
+                        f"{option} has no effect: each component has its own {instead}",
+                        hint=f"set {instead} in the components",
+                        severity="warning",
+                    )
+                )
+        return report
 
     def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
         """Refuse: not available yet."""

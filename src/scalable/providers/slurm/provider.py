@@ -78,6 +78,7 @@ class SlurmProvider:
                 config=config_path(directory, tag),
                 directory=_directory(spec),
                 script_dir=search_path()[0],
+                starts=False,
             )
             template = job_template(request, prefix=f"{tag}-ID-", logs=logs)
             scripts[tag] = batch_script(template)

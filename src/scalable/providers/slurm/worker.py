@@ -42,6 +42,8 @@ class JobRequest:
         Directory that relative paths of the component start from.
     script_dir
         Directory of the workflow's script, which is mounted into a container; empty for none.
+    starts
+        Whether the jobs are to be started, so that mounts have to exist here.
     """
 
     component: ComponentSpec
@@ -50,6 +52,7 @@ class JobRequest:
     config: Path
     directory: Path
     script_dir: str = ""
+    starts: bool = True
 
     @property
     def preload(self) -> list[str]:
@@ -116,6 +119,7 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
         environment=component.environment(component.slots),
         mounts={path: path for path in paths},
         which=shutil.which if named == "auto" else lambda program: program,
+        exist=request.starts,
     )
 
 
