@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.lifecycle.control import refuse_gone
-from scalable.records import ClusterDirectory, all_directories, find, find_access
+from scalable.liveness import is_alive, place_of
+from scalable.protocol.addresses import is_loopback
+from scalable.records import AccessFile, ClusterDirectory, all_directories, find, find_access
 
 if TYPE_CHECKING:
     from distributed import Security
@@ -66,11 +68,21 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
         raise ClusterError(
             f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
             f"{certificate_fault(error) or error}",
-            hint=f"`scalable status {access.name}` shows its state",
+            hint=_listens_elsewhere(access) or f"`scalable status {access.name}` shows its state",
         ) from error
     if not asynchronous:
         client.listen()
     return client
+
+
+def _listens_elsewhere(access: AccessFile) -> str | None:
+    """Return advice if the scheduler listens only for processes of another machine."""
+    directory = ClusterDirectory(ClusterDirectory.parent() / access.id)
+    known = directory.scheduler() or {}
+    if not is_loopback(access.address) or is_alive(known):
+        return None
+    place = f"the machine of {place_of(known)}" if known else "its own machine"
+    return f"it listens only on {place}: connect there, or set the target's interface"
 
 
 def load_security(info: dict[str, Any]) -> Security | None:

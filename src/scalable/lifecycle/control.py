@@ -69,7 +69,7 @@ def ask(
     connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
     if is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
-        hint = f"it listens only for {place_of(known)}: ask there, or set the target's interface"
+        hint = f"it listens only on the machine of {place_of(known)}: ask there, or set interface"
     logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
     async def call() -> _Answer:

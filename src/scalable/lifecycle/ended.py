@@ -65,12 +65,7 @@ def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str,
 def silent_s(directory: ClusterDirectory, record: ClusterRecord) -> float:
     """Return the seconds since the last status of a cluster, or since it was made."""
     written_at = (directory.status() or {}).get("written_at")
-    if written_at is None:
-        try:
-            written_at = datetime.fromisoformat(record.created_at).timestamp()
-        except ValueError:
-            return 0.0
-    return float(time.time() - written_at)
+    return _age_s(record) if written_at is None else float(time.time() - written_at)
 
 
 def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | None:
@@ -84,9 +79,19 @@ def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | 
 
 def _why_never_started(record: ClusterRecord) -> str | None:
     """Return a reason if the process that was to start the scheduler has ended."""
-    if is_alive(record.creator) is False:
+    alive = is_alive(record.creator)
+    # A process of another machine had long enough: it starts a scheduler within half a minute.
+    if alive is False or (alive is None and _age_s(record) > SILENCE_S):
         return "its scheduler was never started"
     return None
+
+
+def _age_s(record: ClusterRecord) -> float:
+    """Return the seconds since a cluster was made; 0 if that is unknown."""
+    try:
+        return time.time() - datetime.fromisoformat(record.created_at).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _why_silent(

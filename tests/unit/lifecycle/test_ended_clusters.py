@@ -8,11 +8,13 @@ import sys
 import time
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from scalable.errors import ClusterError, ProviderError
 from scalable.lifecycle import (
+    connecting,
     control,
     creation,
     ended,
@@ -162,6 +164,34 @@ def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
     os.utime(made.path / "record.json", (0, 0))
     assert [g.kind for g in garbage.gc(dry_run=True)] == ["failed"]
     assert ending.end("one") is True
+
+
+def test_one_that_a_process_of_another_machine_never_started_has_ended():
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    made = recorded(stage="creating", creator=ELSEWHERE, created_at=now)
+    assert resuming.running_cluster("one").id == made.id
+    made.write_record(replace(made.record(), created_at="2026-01-01T00:00:00+00:00"))
+    assert resuming.running_cluster("one") is None
+
+
+def test_a_clock_that_is_ahead_on_another_machine_does_not_keep_its_cluster(unanswered):
+    made = recorded(scheduler=ELSEWHERE, age_s=-3600)
+    assert ending.end("one") is True
+    assert not made.path.exists()
+
+
+def test_connecting_to_a_scheduler_that_listens_only_on_another_machine(monkeypatch):
+    made = recorded(scheduler=ELSEWHERE)
+    made.write_pem(*(3 * ["-----BEGIN"]))
+
+    def refuse(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(connecting, "install_loader", lambda: None)
+    monkeypatch.setattr("scalable.client.client.ScalableClient", refuse)
+    with pytest.raises(ClusterError, match="does not answer") as error:
+        connecting.connect("one")
+    assert "it listens only on the machine of process 4711 on login1" in error.value.hint
 
 
 def test_a_job_that_left_the_queue_has_ended_at_once(place, unanswered):
