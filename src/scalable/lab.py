@@ -1,4 +1,4 @@
-"""Clusters for the "+NEW" button of Dask's JupyterLab extension.
+"""Clusters for the "+NEW" button of Dask's JupyterLab extension, and for dask-ctl.
 
 In the extension's configuration::
 
@@ -7,13 +7,20 @@ In the extension's configuration::
         module: scalable.lab
         class: lab_cluster
         kwargs: {manifest: /path/to/scalable.yaml, target: local}
+
+In the file that ``dask cluster create -f FILE`` reads::
+
+    version: 1
+    module: scalable.lab
+    class: lab_cluster
+    kwargs: {manifest: /path/to/scalable.yaml, target: local}
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalable.lifecycle.creation import DetachOptions
 from scalable.lifecycle.recording import default_name
@@ -21,21 +28,22 @@ from scalable.lifecycle.waiting import wait_until_ready
 from scalable.session import ScalableSession
 
 if TYPE_CHECKING:
-    from scalable.client.attached import AttachedCluster
+    from scalable.client.attached import DiscoveredCluster
+    from scalable.records import AccessFile
 
 READY_TIMEOUT_S = 600.0
 
 
-async def lab_cluster(
+def lab_cluster(
     manifest: str | os.PathLike[str] | None = None,
     target: str | None = None,
     name: str | None = None,
     *,
     asynchronous: bool = True,
-) -> AttachedCluster:
+) -> Any:
     """Start a detached cluster, and connect to it.
 
-    The extension ends a cluster by closing it. For that reason ``close()`` of the returned cluster
+    Tools end a cluster by closing it. For that reason ``close()`` of the returned cluster
     ends the cluster for all clients.
 
     Parameters
@@ -45,15 +53,32 @@ async def lab_cluster(
     name
         Name of the cluster; by default made of project and target, with a number if taken.
     asynchronous
-        Value from the extension; only True is useful.
+        Whether the result is to be awaited, and used with ``await``.
 
     Returns
     -------
-    AttachedCluster
+    DiscoveredCluster, or an awaitable of one
         It has ``id``, ``scheduler_info``, ``scheduler_address``, ``dashboard_link``, ``scale``,
         ``adapt`` and ``close``.
     """
-    from scalable.client.attached import AttachedCluster
+    if asynchronous:
+        return _started(manifest, target, name)
+    from scalable.client.attached import DiscoveredCluster
+
+    return DiscoveredCluster(_ready(manifest, target, name), owner=True)
+
+
+async def _started(*request: Any) -> DiscoveredCluster:
+    from scalable.client.attached import DiscoveredCluster
+
+    access = await asyncio.to_thread(_ready, *request)
+    return await DiscoveredCluster(access, asynchronous=True, owner=True)
+
+
+def _ready(
+    manifest: str | os.PathLike[str] | None, target: str | None, name: str | None
+) -> AccessFile:
+    """Start a cluster, and wait until it is ready."""
     from scalable.records import AccessFile, all_directories
 
     session = ScalableSession.from_yaml(manifest, target)
@@ -61,6 +86,6 @@ async def lab_cluster(
     wanted = name or default_name(session.spec)
     numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
     options = DetachOptions(name=next(n for n in numbered if n not in taken))
-    directory = await asyncio.to_thread(session.create, session.plan(), options)
-    await asyncio.to_thread(wait_until_ready, directory, timeout_s=READY_TIMEOUT_S)
-    return await AttachedCluster(AccessFile.of(directory), asynchronous=asynchronous, owner=True)
+    directory = session.create(session.plan(), options)
+    wait_until_ready(directory, timeout_s=READY_TIMEOUT_S)
+    return AccessFile.of(directory)

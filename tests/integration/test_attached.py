@@ -18,7 +18,7 @@ from distributed import Client
 from distributed.security import Security
 
 import scalable
-from scalable.client.attached import AttachedCluster
+from scalable.client.attached import AttachedCluster, DiscoveredCluster
 from scalable.errors import ClusterError
 from scalable.lab import lab_cluster
 from scalable.lifecycle.creation import DetachOptions
@@ -133,7 +133,7 @@ def test_daskss_discovery_and_from_name(cluster):
     async def found():
         return [(name, cls) async for name, cls in discover()]
 
-    assert asyncio.run(found()) == [("one", AttachedCluster)]
+    assert asyncio.run(found()) == [("one", DiscoveredCluster)]
     from importlib.metadata import entry_points
 
     points = entry_points(group="dask_cluster_discovery")
@@ -150,6 +150,82 @@ def test_daskss_discovery_and_from_name(cluster):
     asyncio.run(used())
     with scalable.connect("one") as client:
         assert client.submit(abs, -4, tag="a").result(timeout=60) == 4
+
+
+def test_the_object_shows_workers_as_they_come_and_go(cluster):
+    """As dask-ctl's verb ``scale`` waits, and Dask's own displays look."""
+    with AttachedCluster.from_name("one") as attached:
+        attached.scale_up(2)
+        until(lambda: len(attached.scheduler_info["workers"]) == 2)
+        assert attached.worker_spec == {name: {"pool": "a"} for name in attached.workers}
+        assert attached.plan == attached.requested == attached.observed
+        assert attached.dashboard_link == cluster.scheduler()["dashboard"]
+        assert "scalable.scheduler" in attached.get_logs()["Scheduler"]
+        assert "workers=2" in repr(attached)
+        attached.scale_down(list(attached.workers)[:1])
+        until(lambda: len(attached.scheduler_info["workers"]) == 1)
+        with attached.get_client() as client:
+            assert client.submit(abs, -8, tag="a").result(timeout=60) == 8
+    assert "workers=1" in repr(attached)
+
+    async def shown():
+        async with await AttachedCluster.from_name("one", asynchronous=True) as attached:
+            await attached.scale("a", 2)
+            while len(attached.scheduler_info["workers"]) < 2:
+                await asyncio.sleep(0.05)
+            await attached.scale_down(list(attached.workers)[:1])
+
+    asyncio.run(asyncio.wait_for(shown(), 60))
+
+
+def test_an_object_that_was_dropped_keeps_nothing_waiting(cluster):
+    script = (
+        "from scalable.client.attached import DiscoveredCluster\n"
+        "one, two = (DiscoveredCluster.from_name('one') for _ in range(2))\n"
+        "del one\n"
+        "print(two.scheduler_address)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert shown.stdout.strip() == cluster.scheduler()["address"]
+
+
+#: The verbs of dask-ctl's last release, with the one import mended that Dask has removed since.
+DASK_CTL = """\
+import sys, types, warnings
+gone = sys.modules["distributed.cli.utils"] = types.ModuleType("distributed.cli.utils")
+gone.install_signal_handlers = lambda *args: None
+warnings.simplefilter("ignore")
+from click.testing import CliRunner
+from dask_ctl.cli import cluster, config
+for verb in sys.argv[1:]:
+    done = CliRunner().invoke(cluster, verb.split())
+    print(verb, done.exit_code, done.output, done.exception)
+    assert done.exit_code == 0
+"""
+
+
+def test_verbs_of_dask_ctl(cluster, tmp_path):
+    pytest.importorskip("dask_ctl", reason="dask-ctl is not installed", exc_type=ImportError)
+    (tmp_path / "spec.yaml").write_text(SPEC.format(manifest=Path("scalable.yaml").resolve()))
+    create = f"create -f {tmp_path}/spec.yaml"
+    verbs = [create, "list", "scale made 2", "scale made 0", "snippet made", "delete made"]
+    command = [sys.executable, "-c", DASK_CTL, *verbs]
+    environment = {**os.environ, "DASK_CONFIG": str(tmp_path)}
+    shown = subprocess.run(
+        command, capture_output=True, text=True, timeout=150, env=environment, check=False
+    )
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    assert "scalable.connect('made')" in shown.stdout
+    assert [row.name for row in scalable.list_clusters()] == ["one"]
+
+
+SPEC = """\
+version: 1
+module: scalable.lab
+class: lab_cluster
+kwargs: {{manifest: {manifest}, target: local, name: made}}
+"""
 
 
 def test_a_blocking_cluster_object(cluster):
@@ -192,6 +268,22 @@ def test_twenty_lists_at_once_while_clusters_come_and_go(cluster):
             done.result(timeout=60)
 
 
+def test_the_factory_for_dask_ctl(cluster):
+    """As dask-ctl's verb ``create`` uses it: blocking, while an event loop runs in this thread."""
+
+    async def used():
+        made = lab_cluster(name="made", asynchronous=False)
+        made.shutdown_on_close = False
+        return made
+
+    made = asyncio.run(used())
+    assert "scalable.connect('made')" in made.get_snippet()
+    made.scale(1)
+    until(lambda: made.workers)
+    made.close()  # ends it
+    until(lambda: [row.name for row in scalable.list_clusters()] == ["one"])
+
+
 def test_the_factory_for_jupyterlab(cluster):
     """As the extension's manager uses it."""
 
@@ -208,7 +300,11 @@ def test_the_factory_for_jupyterlab(cluster):
         return made.id
 
     gone = asyncio.run(used())
+    until(lambda: not any(row.id == gone for row in scalable.list_clusters()))
+
+
+def until(condition):
     deadline = time.monotonic() + 60
-    while any(row.id == gone for row in scalable.list_clusters()):
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

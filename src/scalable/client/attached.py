@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Generator, Mapping
+import weakref
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Self
 
 from distributed.core import Status, rpc
@@ -14,7 +17,7 @@ from distributed.utils import NoOpAwaitable
 
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
-from scalable.protocol.dask_seams.cluster import check_overrides, start_loop
+from scalable.protocol.dask_seams.cluster import check_overrides, loop_runs, start_loop
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
@@ -26,6 +29,8 @@ logger = logging.getLogger("scalable.client")
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
 POLL_S = 0.1
+#: Seconds for which an answer of the scheduler about its workers is kept.
+LOOK_AGAIN_S = 0.2
 
 
 class AttachedCluster(Cluster):
@@ -62,6 +67,8 @@ class AttachedCluster(Cluster):
         self._address = access.address
         self._pools: dict[str, PoolStatus] = {}
         self._live_page = ""
+        self._looked_at = 0.0
+        self._looking: set[asyncio.Task[None]] = set()
         super().__init__(asynchronous=asynchronous, loop=loop, name=access.name, quiet=True)
         self.security = security_of(access.pem)
         if not self.asynchronous:
@@ -95,6 +102,7 @@ class AttachedCluster(Cluster):
         # Cluster._start is not called: it subscribes under a name that all connections would share.
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(self._address, connection_args=arguments)
+        weakref.finalize(self, _hang_up, self.loop, self.scheduler_comm)
         try:
             identity = await asyncio.wait_for(
                 self.scheduler_comm.identity(n_workers=-1), CONNECT_TIMEOUT_S
@@ -110,7 +118,52 @@ class AttachedCluster(Cluster):
         if "dashboard" in identity.get("services", ()):
             self._live_page = await self._calls.live_page()
         self.scheduler_info = identity
+        self._looked_at = time.monotonic()
         self.status = Status.running
+
+    @property
+    def scheduler_info(self) -> Any:
+        """What the scheduler says about itself and its workers, at most a moment old.
+
+        If the object is used with ``await``, an old answer is returned while a new one is asked.
+        """
+        old = time.monotonic() - self._looked_at > LOOK_AGAIN_S
+        # Dask shows the object when it is dropped, also at the interpreter's exit.
+        if old and self.status == Status.running and loop_runs(self):
+            self._looked_at = time.monotonic()
+            if self.asynchronous:
+                task = asyncio.ensure_future(self._look())
+                self._looking.add(task)
+                task.add_done_callback(self._looking.discard)
+            else:
+                self.sync(self._look)
+        return self._scheduler_info
+
+    @scheduler_info.setter
+    def scheduler_info(self, info: Any) -> None:
+        self._scheduler_info = info
+
+    async def _look(self) -> None:
+        with suppress(OSError, TimeoutError):  # the last answer stands
+            self._scheduler_info = await asyncio.wait_for(
+                self.scheduler_comm.identity(n_workers=-1), CONNECT_TIMEOUT_S
+            )
+
+    @property
+    def workers(self) -> dict[str, Any]:
+        """Name -> description of each connected worker."""
+        return {str(each["name"]): each for each in self.scheduler_info["workers"].values()}
+
+    @property
+    def worker_spec(self) -> dict[str, dict[str, Any]]:
+        """Name -> pool of each wanted worker; a worker that is not connected has a made-up name."""
+        spec: dict[str, dict[str, Any]] = {}
+        connected = self.workers
+        for tag, pool in self.pools.items():
+            names = [name for name, each in connected.items() if tag in each["resources"]]
+            missing = [f"{tag}-wanted-{number}" for number in range(pool.wanted - len(names))]
+            spec |= {name: {"pool": tag} for name in [*names, *missing][: pool.wanted]}
+        return spec
 
     def __await__(self) -> Generator[Any, Any, Self]:
         async def started() -> Self:
@@ -147,6 +200,30 @@ class AttachedCluster(Cluster):
         """Set the wanted number of workers, as :meth:`PoolCluster.scale` does."""
         ordered = self.order(wanted_counts(n, count, lambda: only_tag(self.tags)))
         return ordered if self.asynchronous else None
+
+    scale_up = scale
+
+    def scale_down(self, workers: Iterable[str]) -> Any:
+        """Want one worker less for each of these names; the cluster chooses the workers to end."""
+        return self.sync(self._scale_down, list(workers))
+
+    async def _scale_down(self, names: list[str]) -> None:
+        await self._look()
+        gone = Counter(
+            next(iter(each["resources"]), "")
+            for each in self._scheduler_info["workers"].values()
+            if str(each["name"]) in names
+        )
+        pools = await self.refresh()
+        counts = {t: max(0, pools[t].wanted - n) for t, n in gone.items() if t in pools}
+        if counts:
+            await self._calls.scale(counts)
+
+    def get_client(self) -> Any:
+        """Return the current client if it belongs to this object, or a new `ScalableClient`."""
+        from scalable.client.client import client_of
+
+        return client_of(self)
 
     def order(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
@@ -234,3 +311,26 @@ class AttachedCluster(Cluster):
         if self.status == Status.closed:
             return NoOpAwaitable() if self.asynchronous else None
         return super().close(timeout)
+
+
+class DiscoveredCluster(AttachedCluster):
+    """A connection for tools that manage clusters, such as dask-ctl.
+
+    These tools end a cluster with ``close()``: it ends the cluster for all its clients. That is the
+    only difference from :class:`AttachedCluster`.
+    """
+
+    @classmethod
+    def from_name(cls, name: str, loop: Any = None, asynchronous: bool = False) -> Self:
+        """Connect to a running cluster, as :meth:`AttachedCluster.from_name` does."""
+        return cls(find_access(name), asynchronous=asynchronous, loop=loop, owner=True)
+
+    def get_snippet(self) -> str:
+        """Return code that connects to the cluster."""
+        return f"import scalable\n\nclient = scalable.connect({self.name!r})\n"
+
+
+def _hang_up(loop: Any, comm: Any) -> None:
+    """Close the connection of an object that was dropped without ``close()``."""
+    with suppress(RuntimeError):  # the event loop has ended
+        loop.add_callback(comm.close_rpc)

@@ -80,7 +80,7 @@ def ask(
             return await question(SchedulerCalls(scheduler))
 
     try:
-        return asyncio.run(asyncio.wait_for(call(), timeout_s))
+        return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
     # Errors of OpenSSL are OSErrors too; tornado raises ValueError when the other side ends during
     # the handshake.
     except (OSError, TimeoutError, ValueError) as error:
@@ -89,6 +89,19 @@ def ask(
             f"{certificate_fault(error) or error or 'no answer in time'}",
             hint=hint,
         ) from error
+
+
+def _run(function: Callable[[], _Answer]) -> _Answer:
+    """Call a function that runs an event loop; in a thread if this thread runs one already."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:

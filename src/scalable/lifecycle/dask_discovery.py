@@ -12,7 +12,7 @@ from typing import Any
 
 async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
     """Yield name and class of each cluster that accepts connections."""
-    from scalable.client.attached import AttachedCluster
+    from scalable.client.attached import DiscoveredCluster
     from scalable.errors import ClusterError
     from scalable.records import all_directories
 
@@ -22,4 +22,4 @@ async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
         except (FileNotFoundError, ClusterError):
             continue  # it has just ended, or a file is damaged, which keeps no other cluster
         if not record.embedded and scheduler is not None:
-            yield record.name, AttachedCluster
+            yield record.name, DiscoveredCluster

@@ -18,6 +18,7 @@ from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials, security_of
+from scalable.protocol.dask_seams.scheduler import keep_logs
 from scalable.protocol.importing import Importer
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -56,6 +57,7 @@ async def serve(directory: ClusterDirectory) -> str:
         http_token=directory.token(),
     )
     await scheduler
+    keep_logs(scheduler, logging.getLogger("scalable"))
     run = _open_run(directory, record)
     demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
     closing: list[asyncio.Task[Any]] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from distributed.deploy.cluster import Cluster
 
 from scalable.protocol.dask_seams.facts import Seams, declares, mentions
@@ -21,6 +23,19 @@ def start_loop(cluster: Cluster) -> None:
     Relies on ``Cluster._loop_runner``.
     """
     cluster._loop_runner.start()  # noqa: SLF001
+
+
+@seams.relies_on(
+    mentions("distributed.utils:sync", "asyncio_loop"),
+    mentions(f"{_CLUSTER}.loop", "_loop_runner"),
+)
+def loop_runs(cluster: Cluster) -> bool:
+    """Return whether the event loop of a cluster object runs, so that coroutines can be awaited.
+
+    Relies on ``IOLoop.asyncio_loop``.
+    """
+    loop = getattr(cluster.loop, "asyncio_loop", None)
+    return not sys.is_finalizing() and loop is not None and loop.is_running()
 
 
 @seams.relies_on(

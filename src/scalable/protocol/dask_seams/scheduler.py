@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -413,3 +414,15 @@ def http_application(scheduler: Any) -> Any:
     ``find_handler`` of the application.
     """
     return scheduler.http_application
+
+
+@seams.relies_on(
+    mentions("distributed.node:ServerNode._setup_logging", "_deque_handler", "addHandler"),
+    mentions("distributed.node:ServerNode.get_logs", "_deque_handler"),
+)
+def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
+    """Add what a logger logs to the logs of a scheduler that clients can read.
+
+    Relies on ``ServerNode._deque_handler``, from which ``ServerNode.get_logs`` reads.
+    """
+    logger.addHandler(scheduler._deque_handler)  # noqa: SLF001
