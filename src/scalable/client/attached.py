@@ -123,7 +123,7 @@ class AttachedCluster(Cluster):
 
     @property
     def scheduler_info(self) -> Any:
-        """What the scheduler says about itself and its workers, at most a moment old.
+        """The scheduler's description of itself and its workers, at most a moment old.
 
         If the object is used with ``await``, an old answer is returned while a new one is asked.
         """
