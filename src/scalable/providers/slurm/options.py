@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from scalable.manifest.fields import (
     Argument,
@@ -18,7 +19,16 @@ from scalable.manifest.fields import (
     Walltime,
     allowed,
 )
-from scalable.providers.slurm.render import DIRECTIVE, LOGS
+from scalable.providers.slurm.directives import directive_fault
+from scalable.providers.slurm.render import LOGS
+
+
+def _directive(text: str) -> str:
+    fault = directive_fault(text)
+    if fault is not None:
+        values = {"fault": fault[0], "hint": fault[1]}
+        raise PydanticCustomError("name", "{fault}", values)
+    return text
 
 
 class SlurmOptions(ProviderOptions):
@@ -51,8 +61,8 @@ class SlurmOptions(ProviderOptions):
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
-    directives: tuple[Annotated[Text, AfterValidator(allowed(DIRECTIVE))], ...] = Field(
-        default=(), description="Further options of sbatch, such as --mail-type=END."
+    directives: tuple[Annotated[Text, AfterValidator(_directive)], ...] = Field(
+        default=(), description="Further options of sbatch that scalable does not set itself."
     )
     logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
         default=None, description="Directory for the logs of jobs; by default beside the run."

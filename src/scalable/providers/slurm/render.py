@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.providers.slurm.directives import directive_fault
 from scalable.spec import ComponentSpec, names
 from scalable.spec.deployment import walltime_of
 
@@ -19,13 +20,6 @@ UNIT = "@UNIT@"
 #: Variable of the script that holds the worker's name; no component may set it.
 _UNIT_VARIABLE = "SCALABLE_UNIT"
 
-DIRECTIVE = names.Rule(
-    "an option of sbatch",
-    "write it as on the command line, such as --mail-type=END",
-    longest=1024,
-    first="-",
-    rest=r"\s\S",
-)
 LOGS = names.Rule(
     "the directory of logs",
     "Slurm reads '%' in the path of a log as a pattern: choose another directory",
@@ -81,6 +75,8 @@ def slurm_memory(memory_bytes: int) -> str:
 #: option in the script.
 _OVERRIDDEN_BY = {
     "array": ("SBATCH_ARRAY_INX",),
+    "wait": ("SBATCH_WAIT",),
+    "error": ("SBATCH_ERROR",),
     "job-name": ("SBATCH_JOB_NAME",),
     "output": ("SBATCH_OUTPUT",),
     "open-mode": ("SBATCH_OPEN_MODE",),
@@ -98,7 +94,7 @@ _OVERRIDDEN_BY = {
 
 def overriding(script: str) -> set[str]:
     """Return the environment variables that would override options in a batch script."""
-    given = {"array", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
+    given = {"array", "wait", "error", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
     return {name for option in given for name in _OVERRIDDEN_BY.get(option, ())}
 
 
@@ -146,7 +142,17 @@ def directives(template: JobTemplate) -> list[str]:
     for option in chosen:
         value = names.ARGUMENT.require(str(options[option]), ProviderError)
         made.append(f"--{named.get(option, option)}={quoted(value)}")
-    return [*made, *(DIRECTIVE.require(d, ProviderError) for d in options.get("directives", ()))]
+    for given in options.get("directives", ()):
+        fault = directive_fault(given)
+        if fault is None and component.gpus and given.startswith("--gres"):
+            fault = (
+                f"{given!r} cannot be a directive: component gpus sets --gres",
+                "use one of them",
+            )
+        if fault is not None:
+            raise ProviderError(fault[0], hint=fault[1])
+        made.append(given)
+    return made
 
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
