@@ -15,8 +15,6 @@ sys.path.append(str(SCRIPTS))
 
 from slurm_testbed import INSTALL, SlurmTestbed, missing_programs  # noqa: E402
 
-from scalable.providers.slurm.network import free_port  # noqa: E402
-
 
 @contextlib.contextmanager
 def running_testbed(**options):
@@ -82,12 +80,6 @@ def on_slurm(slurm, monkeypatch, eventually):
 
 def led_to(slurm, monkeypatch, eventually):
     lead_to(slurm, monkeypatch)
-    # Schedulers of tests side by side would look for a free port at the same one, and both take it.
-    side = 300 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    monkeypatch.setattr(
-        "scalable.providers.slurm.cluster.free_port",
-        lambda host, first: free_port(host, first + side),
-    )
     yield slurm
     try:
         eventually(lambda: not slurm.jobs(), timeout=30)

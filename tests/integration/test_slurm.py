@@ -364,7 +364,7 @@ def test_a_walltime_is_planned_for_and_not_suffered(on_slurm, tmp_path, eventual
             "queue: batch",
             "queue: nowhere",
             "targets.hpc.queue",
-            "known partitions: batch, short, tight",
+            "known partitions: batch, requeue, scavenge, short, tight",
         ),
         ('"00:20:00"', '"8-00:00:00"', "targets.hpc.walltime", "the limit is 7-00:00:00"),
         ("memory: 2G", "memory: 900G", "components.model.memory", "the largest node has"),

@@ -34,6 +34,8 @@ from scalable.telemetry import RunDirectory
 logger = logging.getLogger("scalable.programs")
 
 DEFAULT_SPILL_AFTER_S = 300.0
+#: Number of ports that are tried if the port of the manifest is taken.
+PORTS_TRIED = 200
 
 
 async def serve(directory: ClusterDirectory) -> str:
@@ -104,7 +106,8 @@ def _listening(spec: DeploymentSpec) -> dict[str, Any]:
         return {"host": LOOPBACK, "port": 0}
     # The default port is left to a scheduler in the user's process, which may run here too.
     written = "scheduler_port" in spec.written_options
-    listening = {"port": spec.options["scheduler_port"] if written else 0}
+    port = spec.options["scheduler_port"] if written else 0
+    listening = {"port": port, "ports_tried": PORTS_TRIED}
     return listening | ({"interface": interface} if interface else {})
 
 

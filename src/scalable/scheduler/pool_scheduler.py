@@ -14,6 +14,7 @@ from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import CODE
+from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
@@ -25,7 +26,7 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(GuardedHttp, PrivateNode, CarryingScheduler):
+class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, CarryingScheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It does not remove workers that send no heartbeats. Dask would remove them after

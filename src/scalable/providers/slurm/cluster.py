@@ -15,7 +15,7 @@ from scalable.embedded.site import embedded_site
 from scalable.errors import ClusterError, ProviderError
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.jobs import Jobs
-from scalable.providers.slurm.network import address_of, free_port
+from scalable.providers.slurm.network import PORTS_TRIED, address_of, free_port
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -79,7 +79,9 @@ class SlurmCluster(PoolCluster):
         self._directory: Path | None = None
         host = None if interface is None else address_of(interface)
         scheduler: dict[str, Any] = {"dashboard": False, "interface": interface}
+        # Another process may take the port before the scheduler does: then the next is tried.
         scheduler["port"] = free_port(host or "", self.options["scheduler_port"])
+        scheduler["ports_tried"] = PORTS_TRIED
         super().__init__(
             scheduler={"cls": PoolScheduler, "options": scheduler},
             name=name,
