@@ -5,7 +5,9 @@ import time
 from functools import partial
 
 import pytest
-from distributed import get_client
+from distributed import SchedulerPlugin, get_client
+
+from scalable import ScalableClient
 
 MANIFEST = """\
 version: 1
@@ -54,6 +56,42 @@ def test_a_worker_whose_first_nested_call_is_cancelled_at_once_runs_others(sessi
     eventually(lambda: any(client.processing().values()), "the call to begin")
     time.sleep(0.4)
     first.cancel()
+    assert client.submit(sum_of_doubles, "a", 3, tag="a").result(timeout=60) == 12
+
+
+class Shout(SchedulerPlugin):
+    """Tells all clients of cancelled calls in the moment in which a client connects."""
+
+    def add_client(self, scheduler, client):
+        scheduler.loop.add_callback(scheduler.report, {"op": "cancelled-keys", "keys": ["x"]})
+
+
+def test_a_client_that_connects_while_calls_are_cancelled_is_greeted_first(session):
+    scheduler = session.cluster.scheduler
+    scheduler.add_plugin(Shout(), name="shout")
+    try:
+        address, security = session.client.scheduler.address, session.client.security
+        with ScalableClient(address, security=security, set_as_default=False) as client:
+            assert client.submit(double, 2, tag="a").result(timeout=60) == 4
+    finally:
+        scheduler.remove_plugin("shout")
+
+
+def refuse_to_connect_once():
+    get_client().close()
+    connect = ScalableClient._ensure_connected
+
+    async def refuse(self, *args, **kwargs):
+        ScalableClient._ensure_connected = connect
+        raise OSError("no connection")
+
+    ScalableClient._ensure_connected = refuse
+
+
+def test_a_worker_whose_client_could_not_connect_makes_another(session):
+    client = session.client
+    client.submit(refuse_to_connect_once, tag="a").result(timeout=60)
+    assert isinstance(client.submit(sum_of_doubles, "a", 3, tag="a").exception(timeout=60), OSError)
     assert client.submit(sum_of_doubles, "a", 3, tag="a").result(timeout=60) == 12
 
 

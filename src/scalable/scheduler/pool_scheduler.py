@@ -8,6 +8,8 @@ from typing import Any, Literal
 import dask
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.greeting import GreetingScheduler
+from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
@@ -26,7 +28,7 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, CarryingScheduler):
+class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, GreetingScheduler, CarryingScheduler):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It does not remove workers that send no heartbeats. Dask would remove them after
@@ -37,6 +39,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, CarryingScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
         carrying_seams.check()
+        greeting_seams.check()
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)

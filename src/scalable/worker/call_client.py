@@ -102,7 +102,16 @@ class CallClient:
         logger.debug("client %s is made for the calls of %s", client.id, worker.address)
         client.serve_calls_of(self._lender)
         self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
+        self._connecting.add_done_callback(self._forget_failed)
         return client
+
+    def _forget_failed(self, connecting: asyncio.Future[Any]) -> None:
+        """Leave it to the next call to make a client, if this one could not connect."""
+        failed = connecting.cancelled() or connecting.exception() is not None
+        if failed and connecting is self._connecting and self._own is not None:
+            logger.debug("client %s cannot connect: %s", self._own.id, connecting)
+            self._worker.loop.add_callback(self._own.close_at_once)
+            self._own = None
 
 
 async def _connect(client: ScalableClient) -> None:
