@@ -93,6 +93,23 @@ def check_replaceable(path: Path) -> None:
         raise ClusterError(f"{path} belongs to another user: it is not replaced", hint=hint)
 
 
+def check_not_planted(path: Path) -> None:
+    """Raise PermissionError if another user could replace what is made in a directory.
+
+    This is so if every user may write there, and it has no sticky bit or belongs to another user.
+    So does a link of another user. A group that may write is trusted: it shares the directory.
+    """
+    link, status = path.lstat(), path.stat()
+    others = link.st_uid if stat.S_ISLNK(link.st_mode) else status.st_uid
+    foreign = others not in (0, os.geteuid())
+    open_to_all = bool(status.st_mode & stat.S_IWOTH)
+    if foreign and (open_to_all or stat.S_ISLNK(link.st_mode)):
+        raise PermissionError(f"{path} belongs to another user (uid {others})")
+    if open_to_all and not status.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(status.st_mode)
+        raise PermissionError(f"every user can replace files in {path} (mode {mode:o})")
+
+
 def read_private(path: Path) -> str:
     """Return the text of a file that holds a secret.
 

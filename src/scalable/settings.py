@@ -16,6 +16,8 @@ RUN_LIST = "SCALABLE_RUN_LIST"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
 
+#: Name of the directory of scalable in a directory of the user.
+DIRECTORY = ".scalable"
 MANIFEST_NAMES = ("scalable.yaml", "scalable.yml", "scalable.toml")
 _OFF = frozenset({"0", "false", "no", "off"})
 
@@ -27,7 +29,7 @@ def telemetry_enabled() -> bool:
 
 def runs_dir() -> Path:
     """Return the directory of runs: SCALABLE_RUNS_DIR, by default ``.scalable/runs``."""
-    return Path(os.environ.get(RUNS_DIR) or Path(".scalable") / "runs")
+    return Path(os.environ.get(RUNS_DIR) or Path(DIRECTORY) / "runs")
 
 
 def state_dir() -> Path:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from scalable import settings
 from scalable.errors import RunError
-from scalable.files import write_json, write_private, write_whole
+from scalable.files import check_not_planted, write_json, write_private, write_whole
 from scalable.liveness import identify_process
 from scalable.telemetry.reading import RunRecord, read_run
 from scalable.telemetry.streams import (
@@ -272,6 +272,10 @@ def _new_run(
 
 def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
+    # Made by others beforehand, in a directory of everybody, they could lead our writes elsewhere.
+    for directory in (parent, parent.parent):
+        if directory is parent or directory.name == settings.DIRECTORY:
+            check_not_planted(directory)
     slug = re.sub(r"[^A-Za-z0-9._]+", "-", project).strip("-.")[:40] or "project"
     for _ in range(_ATTEMPTS):
         path = parent / f"run-{started_at:%Y%m%dT%H%M%SZ}-{slug}-{_new_hash()}"

@@ -318,3 +318,45 @@ class TestDiskFailure:
         assert (run.path / "run.json").read_text() == before
         assert not list(run.path.glob(".*"))
         assert len(caplog.records) == 1
+
+
+# Directories of others ----------------------------------------------------------------------------
+
+
+def record_in(runs_dir):
+    return RunDirectory.create(
+        "p", "t", manifest_yaml="", manifest_lock="0" * 64, plan={}, runs_dir=runs_dir
+    )
+
+
+@pytest.mark.parametrize("planted", [".scalable", ".scalable/runs"])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes directories of other users")
+def test_no_run_is_recorded_where_another_user_waits_for_it(tmp_path, planted):
+    runs = tmp_path / ".scalable" / "runs"
+    runs.mkdir(parents=True)
+    os.chown(tmp_path / planted, 65534, 65534)
+    record_in(runs).close("completed")  # shared with its owner, but not with everybody
+    (tmp_path / planted).chmod(0o1777)
+    with pytest.raises(RunError, match="belongs to another user") as caught:
+        record_in(runs)
+    assert "SCALABLE_RUNS_DIR" in str(caught.value.hint)
+    assert len(list(runs.iterdir())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links of other users")
+def test_no_run_is_recorded_through_the_link_of_another_user(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / ".scalable").symlink_to(tmp_path / "elsewhere")
+    os.chown(tmp_path / ".scalable", 65534, 65534, follow_symlinks=False)
+    with pytest.raises(RunError, match="belongs to another user"):
+        record_in(tmp_path / ".scalable" / "runs")
+
+
+def test_no_run_is_recorded_where_every_user_could_replace_it(tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    runs.chmod(0o777)
+    with pytest.raises(RunError, match=r"every user can replace files in .* \(mode 777\)"):
+        record_in(runs)
+    runs.chmod(0o1777)
+    record_in(runs).close("completed")
