@@ -4,6 +4,7 @@ Tests run side by side (``make test``), those of one file in one process, one af
 """
 
 import contextlib
+import importlib.util
 import os
 import signal
 import time
@@ -81,6 +82,30 @@ def eventually():
             time.sleep(0.05)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def kubernetes_bed():
+    """Run a Kubernetes cluster on this machine; see the package `kubernetes_bed`."""
+    reason = missing_for_kubernetes()
+    if os.environ.get("SCALABLE_REQUIRE_KUBERNETES") and reason:
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    from kubernetes_bed import KubernetesBed
+
+    with KubernetesBed() as bed:
+        yield bed
+
+
+def missing_for_kubernetes():
+    """Return why the Kubernetes test bed cannot run here, "" if it can."""
+    for name in ("aiohttp", "kubernetes_asyncio", "kubernetes_validate"):
+        if importlib.util.find_spec(name) is None:
+            return f"the Kubernetes test bed needs the Python package {name}"
+    from kubernetes_bed import unavailable
+
+    return unavailable()
 
 
 @pytest.fixture(scope="session")
