@@ -226,6 +226,19 @@ def test_a_record_that_is_gone_costs_its_report_only(script, finish):
     assert "Project:  kept\n" in result.out
 
 
+def test_a_directory_without_write_access_is_said_before_the_script_starts(
+    script, invoke, project, monkeypatch
+):
+    script("open('started', 'w').close()")
+    (project / "file").touch()
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(project / "file" / "runs"))
+    result = invoke("run")
+    assert (result.code, result.out) == (6, "")
+    assert f"{project}/file is not a directory" in result.err
+    assert "hint: set SCALABLE_RUNS_DIR to a writable directory" in result.err
+    assert not (project / "started").exists()
+
+
 # Signals -------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,12 @@ from scalable.exports import exported_lazily
 if TYPE_CHECKING:
     from scalable.quantiles import Durations, Quantiles, quantile
     from scalable.telemetry.bundled import each_call
-    from scalable.telemetry.directory import EndStatus, RunDirectory, amend_status
+    from scalable.telemetry.directory import (
+        EndStatus,
+        RunDirectory,
+        amend_status,
+        require_writable,
+    )
     from scalable.telemetry.finding import find_run, list_runs
     from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
     from scalable.telemetry.reading import RunRecord, RunTail, read_run
@@ -58,6 +63,7 @@ __all__ = [
     "quantile",
     "read_history",
     "read_run",
+    "require_writable",
     "summarize",
     "work_span_s",
 ]
@@ -75,6 +81,7 @@ __getattr__, __dir__ = exported_lazily(
             "EndStatus",
             "RunDirectory",
             "amend_status",
+            "require_writable",
         ),
         "scalable.telemetry.finding": (
             "find_run",

@@ -112,11 +112,8 @@ class RunDirectory:
             counts = plan.get("scale_plan", {}).get("workers_by_tag", {})
             write_json(path / RUN_FILE, _new_run(path.name, names, started_at, counts))
         except OSError as error:
-            raise RunError(
-                f"cannot record a run in {parent}: {error}",
-                hint=f"set {settings.RUNS_DIR} to a writable directory, "
-                f"or {settings.TELEMETRY}=0 to record nothing",
-            ) from error
+            # Not chained: the message has all that is known, and scripts show it with a traceback.
+            raise _not_recorded(parent, str(error)) from None
         return cls(path, descriptors)
 
     @classmethod
@@ -268,6 +265,30 @@ def _new_run(
         "exit_code": None,
         "error": None,
     }
+
+
+def require_writable(runs_dir: Path | None = None) -> None:
+    """Raise RunError if runs certainly cannot be recorded, because of the directory of runs.
+
+    Parameters
+    ----------
+    runs_dir
+        Directory of all runs; None for :func:`scalable.settings.runs_dir`.
+    """
+    parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
+    present = next(path for path in (parent, *parent.parents) if path.exists())
+    if not present.is_dir():
+        raise _not_recorded(parent, f"{present} is not a directory")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise _not_recorded(parent, f"you may not write to {present}")
+
+
+def _not_recorded(parent: Path, why: str) -> RunError:
+    return RunError(
+        f"cannot record a run in {parent}: {why}",
+        hint=f"set {settings.RUNS_DIR} to a writable directory, "
+        f"or {settings.TELEMETRY}=0 to record nothing",
+    )
 
 
 def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:

@@ -76,6 +76,7 @@ def command(
     from scalable.cli.commands.plan import plan_result
     from scalable.records import find
     from scalable.session.request import Request
+    from scalable.telemetry import require_writable
 
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
@@ -89,6 +90,8 @@ def command(
         return 0
     if cluster is None:
         request.require_clusters()
+        if settings.telemetry_enabled():
+            require_writable()
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
