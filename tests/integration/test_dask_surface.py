@@ -232,6 +232,7 @@ def fail_in_the_middle(number):
 
 @pytest.mark.parametrize("tag", ["a", None])
 def test_recorded_source_and_tracebacks_are_those_of_the_user(cluster, tag):
+    cluster.scale({"a": 1, "b": 1})  # the adaptive tests may have left fewer
     with (
         cluster.get_client() as client,
         dask.config.set({"distributed.diagnostics.computations.nframes": 1}),
