@@ -1,6 +1,7 @@
 """What Dask's own tools, browsers and other users see of a detached cluster."""
 
 import asyncio
+import math
 import os
 import subprocess
 import sys
@@ -166,6 +167,12 @@ def test_the_object_shows_workers_as_they_come_and_go(cluster):
         until(lambda: len(attached.scheduler_info["workers"]) == 1)
         with attached.get_client() as client:
             assert client.submit(abs, -8, tag="a").result(timeout=60) == 8
+        attached.adapt("a", 1, math.inf, wait_count=3, interval="1s", target_duration="5s")
+        with pytest.raises(ClusterError, match=r"adapt\(minimum_cores=...\) cannot be sent"):
+            attached.adapt("a", minimum_cores=2)
+        with pytest.raises(ClusterError, match="target_duration"):
+            attached.adapt("a", target_duration="0s")
+        attached.adapt("a", enabled=False)
     assert "workers=1" in repr(attached)
 
     async def shown():

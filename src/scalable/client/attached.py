@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import weakref
 from collections import Counter
@@ -29,6 +30,8 @@ logger = logging.getLogger("scalable.client")
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
 POLL_S = 0.1
+#: Options of ``adapt`` that a scheduler in another process can be sent.
+ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
 #: Seconds for which an answer of the scheduler about its workers is kept.
 LOOK_AGAIN_S = 0.2
 
@@ -259,17 +262,38 @@ class AttachedCluster(Cluster):
         self,
         tag: str | None = None,
         minimum: int = 0,
-        maximum: int | None = None,
+        maximum: float | None = None,
         *,
         enabled: bool = True,
+        **options: Any,
     ) -> Any:
         """Adapt a pool's number of workers to its load, as :meth:`PoolCluster.adapt` does.
 
         The scheduler goes on adapting the pool after this connection has ended.
+
+        Parameters
+        ----------
+        tag, minimum, maximum, enabled
+            As in :meth:`PoolCluster.adapt`.
+        **options
+            ``interval``, ``wait_count`` and ``target_duration``.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, the bounds are not a range, or an option is about objects of
+            this process, which cannot be sent to the scheduler.
         """
+        for name in options.keys() - ADAPT_OPTIONS:
+            raise ClusterError(
+                f"adapt({name}=...) cannot be sent to cluster {self.name!r}, which runs in "
+                "processes of its own",
+                hint=f"give minimum=, maximum=, or one of {', '.join(sorted(ADAPT_OPTIONS))}",
+            )
         if tag is None:
             tag = only_tag(self.tags, "adapt(tag, minimum, maximum)")
-        return self.sync(self._calls.adapt, tag, minimum, maximum, enabled=enabled)
+        most = None if maximum == math.inf else maximum
+        return self.sync(self._calls.adapt, tag, minimum, most, enabled=enabled, **options)
 
     def delete(self) -> Any:
         """End the cluster with its workers, managers, scheduler and record."""

@@ -266,10 +266,20 @@ class SchedulerCalls:
         return answer
 
     async def adapt(
-        self, tag: str, minimum: int = 0, maximum: int | None = None, *, enabled: bool = True
+        self,
+        tag: str,
+        minimum: int = 0,
+        maximum: int | None = None,
+        *,
+        enabled: bool = True,
+        **options: Any,
     ) -> None:
-        """Make a pool adaptive, or no longer adaptive (``enabled=False``)."""
-        await self._call(Handler.ADAPT, tag=tag, minimum=minimum, maximum=maximum, enabled=enabled)
+        """Make a pool adaptive, or no longer adaptive (``enabled=False``).
+
+        ``options`` are keywords of :meth:`PoolCluster.adapt` whose values can be sent.
+        """
+        bounds = {"minimum": minimum, "maximum": maximum}
+        await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
 
     async def end(self, reason: str) -> None:
         """End the cluster: managers stop their workers, then the scheduler closes."""
