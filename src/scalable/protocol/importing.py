@@ -24,6 +24,8 @@ logger = logging.getLogger("scalable.protocol")
 
 #: Number of versions of the workflow's modules that stay loaded.
 VERSIONS_KEPT = 4
+#: Number of tables that are kept; each process that uses the cluster sends one.
+TABLES_KEPT = 1000
 #: Seconds by which a compiled file has to be younger than its source to be sure to match it: its
 #: header gives the time of the source in whole seconds.
 _SURE_S = 2.0
@@ -108,7 +110,10 @@ class Importer(MetaPathFinder):
     def install(self) -> None:
         """Follow this importer in this process from now on."""
         _here[:] = [self]
-        sys.meta_path.insert(0, self)
+        # After the finder of built-in modules: a file named like one does not hide it.
+        finders = sys.meta_path
+        place = finders.index(PathFinder) if PathFinder in finders else len(finders)
+        finders.insert(place, self)
 
     # What is known ------------------------------------------------------------------------------
 
@@ -130,6 +135,14 @@ class Importer(MetaPathFinder):
         with self._lock:
             self._tables[table.id] = table
             self._sources.update(sources)
+            if len(self._tables) > TABLES_KEPT:
+                self._drop_old()
+
+    def _drop_old(self) -> None:
+        """Drop the oldest table, unless calls run with it, and sources that no table names."""
+        del self._tables[next(code for code in self._tables if code != self.current)]
+        named = {m.digest for table in self._tables.values() for m in table.modules.values()}
+        self._sources = {d: source for d, source in self._sources.items() if d in named}
 
     # Imports ------------------------------------------------------------------------------------
 

@@ -11,13 +11,10 @@ from distributed import Scheduler
 from scalable.protocol.code import CodeTable
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, send_to_client
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.importing import here, sources_of
+from scalable.protocol.importing import TABLES_KEPT, here, sources_of
 from scalable.protocol.operations import CODE
 
 logger = logging.getLogger("scalable.scheduler")
-
-#: Number of tables that are kept; sources that no kept table names are dropped.
-TABLES_KEPT = 100
 
 
 class CodeStore:
@@ -58,16 +55,19 @@ class CodeStore:
             importer.add(taken, sources)
 
     def _drop_old(self) -> None:
-        while len(self._tables) > TABLES_KEPT:
-            del self._tables[next(iter(self._tables))]
-        if len(self._sources) > 10 * TABLES_KEPT:
-            named = {m.digest for table in self._tables.values() for m in table.modules.values()}
-            self._sources = {d: s for d, s in self._sources.items() if d in named}
+        if len(self._tables) <= TABLES_KEPT:
+            return
+        del self._tables[next(iter(self._tables))]
+        named = {m.digest for table in self._tables.values() for m in table.modules.values()}
+        self._sources = {d: source for d, source in self._sources.items() if d in named}
 
     def table(self, code: str) -> dict[str, Any] | None:
         """Return the modules of a code id, as a message; None for an unknown id."""
-        table = self._tables.get(code)
-        return None if table is None else table.to_message()
+        table = self._tables.pop(code, None)
+        if table is None:
+            return None
+        self._tables[code] = table  # it is in use, so others are dropped before it
+        return table.to_message()
 
     def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
         """Return digest -> source, for the digests that are known."""

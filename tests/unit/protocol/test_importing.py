@@ -1,0 +1,108 @@
+"""Modules of a workflow are found in the version of the call, and nothing else changes."""
+
+import importlib
+import sys
+
+import pytest
+
+from scalable.protocol import importing
+from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
+from scalable.protocol.importing import Importer
+
+NAME = "module_of_test_importing"
+
+
+@pytest.fixture
+def importer(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(importing, "_here", [])
+    made = Importer("here")
+    made.install()
+    yield made
+    sys.modules.pop(NAME, None)
+
+
+def table(path, *sources, process="p"):
+    modules = {NAME: ModuleCode(str(path / f"{NAME}.py"), digest_of(sources[-1]))}
+    return CodeTable(process, modules, (str(path),))
+
+
+def answer():
+    return importlib.import_module(NAME).answer
+
+
+def test_each_code_id_gets_its_own_version_and_gets_it_back(importer, tmp_path):
+    one, two = b"answer = 1\n", b"answer = 2\n"
+    (tmp_path / f"{NAME}.py").write_bytes(one)
+    first, second = table(tmp_path, one), table(tmp_path, two)
+    importer.add(first, {})
+    assert importer.missing_sources(second) == [digest_of(two)]
+    importer.add(second, {digest_of(two): two})
+    importer.use(first.id)
+    module = importlib.import_module(NAME)
+    assert module.answer == 1
+    importer.use(second.id)
+    assert answer() == 2
+    importer.use(first.id)
+    assert sys.modules[NAME] is module
+    importer.use("unknown")
+    assert answer() == 1
+
+
+def test_a_module_that_has_not_changed_stays_loaded(importer, tmp_path):
+    source = b"answer = []\n"
+    (tmp_path / f"{NAME}.py").write_bytes(source)
+    first, second = table(tmp_path, source), table(tmp_path, source, process="q")
+    importer.add(first, {})
+    importer.add(second, {})
+    importer.use(first.id)
+    module = importlib.import_module(NAME)
+    importer.use(second.id)
+    assert sys.modules[NAME] is module
+
+
+def test_a_compiled_file_of_the_same_second_is_not_trusted(importer, tmp_path):
+    path = tmp_path / f"{NAME}.py"
+    importer.add(table(tmp_path, b""), {})
+    sys.path.insert(0, str(tmp_path))
+    for number in (1, 2, 3):  # texts of one length, written within one second
+        path.write_text(f"answer = {number}\n")
+        importlib.invalidate_caches()
+        assert answer() == number
+        assert importer.loaded[NAME] == digest_of(path.read_bytes())
+        del sys.modules[NAME]
+
+
+def test_built_in_modules_come_before_files_of_their_name(importer, tmp_path, monkeypatch):
+    (tmp_path / "_csv.py").write_text("")
+    (tmp_path / "math.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "math")
+    if "math" in sys.builtin_module_names:
+        assert hasattr(importlib.import_module("math"), "sqrt")
+    finders = sys.meta_path
+    assert finders.index(importer) > finders.index(importlib.machinery.BuiltinImporter)
+
+
+def test_old_tables_are_dropped_but_the_one_in_use_stays(importer, tmp_path, monkeypatch):
+    monkeypatch.setattr(importing, "TABLES_KEPT", 3)
+    used = table(tmp_path, b"answer = 1\n")
+    importer.add(used, {digest_of(b"answer = 1\n"): b"answer = 1\n"})
+    importer.use(used.id)
+    later = [table(tmp_path, b"x", process=str(i)) for i in range(10)]
+    for each in later:
+        importer.add(each, {digest_of(b"x"): b"x"})
+    assert importer.knows(used.id)
+    assert [importer.knows(each.id) for each in later] == [False] * 8 + [True] * 2
+    assert answer() == 1
+
+
+def test_only_modules_outside_of_python_and_its_packages_belong_to_a_workflow(tmp_path):
+    assert is_own("model", str(tmp_path / "model.py"))
+    assert not is_own("model", str(tmp_path / "model.so"))
+    assert not is_own("model", str(tmp_path / "site-packages" / "model.py"))
+    assert not is_own("scalable.client", str(tmp_path / "scalable" / "client.py"))
+    assert not is_own("__main__", str(tmp_path / "script.py"))
+    assert not is_own("json", importlib.import_module("json").__file__)
+    assert not is_own("pytest", pytest.__file__)
