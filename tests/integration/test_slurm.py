@@ -91,6 +91,25 @@ def test_jobs_are_found_by_the_uid_not_by_the_name_of_the_user(on_slurm, eventua
         assert cluster.inventory.wanted.names("a") == worker
 
 
+def test_a_suspended_job_is_neither_shown_as_running_nor_replaced(
+    cluster, on_slurm, eventually, monkeypatch
+):
+    monkeypatch.setattr("scalable.providers.slurm.launcher.SLOWEST_POLL_S", 0.5)
+    cluster.add_container(tag="a")
+    cluster.add_workers(n=1, tag="a")
+    eventually(lambda: cluster.pools["a"].running == 1)
+    worker = cluster.inventory.wanted.names("a")
+    job = cluster.job_of(worker[0])
+    on_slurm.command("scontrol", "suspend", job)
+    eventually(lambda: cluster.pools["a"].running == 0)
+    pool = cluster.pools["a"]
+    assert (pool.suspended, pool.reason) == (1, None)
+    assert "suspended (SUSPENDED)" in pool.waiting
+    on_slurm.command("scontrol", "resume", job)
+    eventually(lambda: cluster.pools["a"].running == 1)
+    assert cluster.inventory.wanted.names("a") == worker
+
+
 def test_a_hundred_workers_are_one_array(cluster, eventually):
     cluster.add_container(tag="a")
     before = cluster.slurm.commands

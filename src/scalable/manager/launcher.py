@@ -42,6 +42,8 @@ class Observation:
         Time of the observation in monotonic seconds; None for the present.
     from_outside
         Whether the place or a person ended the unit, so that the end is no crash.
+    suspended
+        Whether the unit is pending again, after it ran: the place has suspended it.
     """
 
     state: UnitState
@@ -49,6 +51,7 @@ class Observation:
     left_s: float | None = None
     at: float | None = None
     from_outside: bool = False
+    suspended: bool = False
 
 
 class LimitReachedError(ProviderError):

@@ -168,9 +168,10 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())
     waiting = [unit.waiting for unit in own.values() if unit.waiting]
+    suspended = sum(unit.suspended and unit.phase is Phase.RUNNING for unit in own.values())
     return PoolStatus(
         wanted=len(wanted),
-        running=phases[Phase.RUNNING],
+        running=phases[Phase.RUNNING] - suspended,
         launching=phases[Phase.LAUNCHING],
         draining=phases[Phase.DRAINING],
         failed=sum(name not in own for name in wanted) if pool.degraded else 0,
@@ -179,4 +180,5 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
         waiting=waiting[-1] if waiting else pool.refusal,
         lost=pool.lost,
         last_loss=pool.last_loss,
+        suspended=suspended,
     )

@@ -53,6 +53,8 @@ class Unit:
         Whether a successor for the unit was requested.
     leaving
         Reason why the unit is, or would be, stopped.
+    suspended
+        Whether the place has suspended the unit while its workers were connected.
     dismissed
         Whether a missing worker of the unit was ended by the scheduler, or announced its end.
     """
@@ -71,6 +73,7 @@ class Unit:
     in_flight: bool = False
     renewed: bool = False
     leaving: str = "scale-down"
+    suspended: bool = False
     dismissed: bool = False
 
 
@@ -168,7 +171,9 @@ def take_note(
         unit.waiting = seen.reason if seen is not None and pending else None
         if seen is not None and seen.state is UnitState.RUNNING:
             unit.running_since = unit.running_since or now
-        if unit.missing_since is not None and unit.connected_at is not None:
+        halted = seen is not None and seen.suspended
+        unit.suspended = halted and unit.missing_since is None
+        if unit.missing_since is not None and unit.connected_at is not None and not halted:
             missing.append(unit)
     return missing
 

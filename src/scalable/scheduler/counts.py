@@ -82,7 +82,7 @@ class PoolCounts:
         return dataclasses.replace(
             pool,
             wanted=wanted,
-            running=connected,
+            running=max(0, connected - pool.suspended),
             # A report may still count a worker as launching that has connected meanwhile.
             launching=min(pool.launching, max(0, wanted - connected)),
             waiting=pool.waiting or words,

@@ -195,6 +195,9 @@ class PoolStatus:
         Number of workers that were lost since their manager started; they are replaced.
     last_loss
         Name of the worker that was lost last, and the reason, or None.
+    suspended
+        Number of connected workers that their place has suspended; they are not among those that
+        run.
     """
 
     wanted: int = 0
@@ -207,6 +210,7 @@ class PoolStatus:
     waiting: str | None = None
     lost: int = 0
     last_loss: str | None = None
+    suspended: int = 0
 
     @property
     def degraded(self) -> bool:
@@ -227,6 +231,7 @@ class PoolStatus:
             waiting=self.waiting or other.waiting,
             lost=self.lost + other.lost,
             last_loss=self.last_loss or other.last_loss,
+            suspended=self.suspended + other.suspended,
         )
 
     def to_dict(self) -> dict[str, Any]:

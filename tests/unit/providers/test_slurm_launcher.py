@@ -568,6 +568,18 @@ def test_a_refusal_for_too_many_jobs_leaves_nothing_to_look_for(slurm, launcher)
     assert slurm.count()["squeue"] == 0
 
 
+@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED"])
+def test_a_suspended_job_does_not_run(slurm, launcher, state):
+    async def scenario():
+        await launcher.launch(entries(0))
+        slurm.answer("squeue", line(101, 0, state))
+        return (await look(launcher))["a-c1-0"]
+
+    seen = asyncio.run(scenario())
+    assert (seen.state, seen.suspended) == (UnitState.PENDING, True)
+    assert seen.reason == f"suspended ({state}): it works again once it is resumed"
+
+
 def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):
     async def scenario():
         slurm.answer("sbatch", err=LOST)

@@ -20,7 +20,7 @@ from scalable.files import read_tail
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
-from scalable.providers.slurm.queue import FROM_OUTSIDE, WALLTIME_OVER, Element, JobState
+from scalable.providers.slurm.queue import FROM_OUTSIDE, SUSPENDED, WALLTIME_OVER, Element, JobState
 from scalable.providers.slurm.render import array_indices
 from scalable.providers.slurm.worker import file_name
 
@@ -226,6 +226,9 @@ class SlurmLauncher:
             return Observation(UnitState.PENDING, "submitted")
         if element.state is JobState.WAITING:
             return Observation(UnitState.PENDING, element.reason)
+        if element.raw_state in SUSPENDED:
+            reason = f"suspended ({element.raw_state}): it works again once it is resumed"
+            return Observation(UnitState.PENDING, reason, suspended=True)
         if element.state is JobState.THERE:
             left = element.left_s
             # How a job ended is known only when it is no longer completing.

@@ -36,6 +36,8 @@ _STATES = {
 FROM_OUTSIDE = frozenset(
     {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
 )
+#: States of a job that holds its place on a node, but does not run.
+SUSPENDED = frozenset({"SUSPENDED", "STOPPED"})
 #: Final states of a job whose time was over.
 WALLTIME_OVER = frozenset({"TIMEOUT", "DEADLINE"})
 
