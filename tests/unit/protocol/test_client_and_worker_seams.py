@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, Future, wait
 from distributed import client as dask_client
+from distributed.batched import BatchedSend
 from distributed.worker import thread_state
 
 from scalable.client.client import ScalableClient
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams import client, worker
+from scalable.protocol.dask_seams import client, scheduler, worker
 from scalable.worker.slots import SlotLender
 
 
@@ -108,3 +109,18 @@ def test_the_thread_of_a_task_is_found():
     assert seen == [7]
     assert worker.runs_in(threads, 7, "key")
     assert not worker.runs_in(threads, 7, "other")
+
+
+def closed_connection():
+    """A stream of messages whose connection has ended, before anybody was told."""
+    sending = BatchedSend(interval="2ms", loop=SimpleNamespace(add_callback=lambda *_: None))
+    sending.start(SimpleNamespace(closed=lambda: True))
+    return sending
+
+
+def test_a_message_to_a_client_or_worker_that_has_just_ended_is_no_error():
+    told = SimpleNamespace(
+        client_comms={"client": closed_connection()}, stream_comms={"tcp://w": closed_connection()}
+    )
+    scheduler.send_to_client(told, "client", {"op": "outcomes"})
+    scheduler.send_to_worker(told, "tcp://w", {"op": "interrupt"})

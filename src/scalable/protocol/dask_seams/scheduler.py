@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from distributed import Scheduler
+from distributed.batched import BatchedSend
+from distributed.comm.core import CommClosedError
 from distributed.core import Status
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialize, Serialized, deserialize
@@ -21,6 +23,8 @@ from scalable.protocol.dask_seams.facts import (
     is_a,
     mentions,
 )
+
+logger = logging.getLogger("scalable.scheduler")
 
 seams = Seams("scheduler")
 
@@ -42,7 +46,7 @@ def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -
     """
     comm = scheduler.client_comms.get(client)
     if comm is not None:
-        comm.send(message)
+        _send(comm, message)
 
 
 @seams.relies_on(
@@ -56,7 +60,19 @@ def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) 
     """
     comm = scheduler.stream_comms.get(address)
     if comm is not None:
+        _send(comm, message)
+
+
+def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
+    """Send a message, unless the connection has just ended.
+
+    The error would reach the handler of messages from somebody else: the scheduler would end the
+    connection of a worker that passes a message on to a client which has ended.
+    """
+    try:
         comm.send(message)
+    except CommClosedError:
+        logger.debug("%s is not sent: the connection has ended", message.get("op"))
 
 
 @seams.relies_on(
