@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from detached import place  # noqa: F401 - a fixture
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 

@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 from verbs import listed, program, status, up
 
+from detached import processes_of
 from scalable.records import find
 
 MANIFEST = """\
@@ -33,12 +33,6 @@ def place(tmp_path, monkeypatch):
     yield tmp_path
     for process in processes_of(tmp_path):
         process.kill()
-
-
-def processes_of(place):
-    clusters = f"{place}/state/scalable/clusters"
-    found = psutil.process_iter(["cmdline"])
-    return [p for p in found if clusters in " ".join(p.info["cmdline"] or ())]
 
 
 def test_up_starts_anew_a_cluster_whose_scheduler_could_not_start(place):

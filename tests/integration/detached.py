@@ -1,0 +1,67 @@
+"""A directory of a user, and looks at the processes of his detached clusters, for tests."""
+
+import json
+import os
+import signal
+
+import psutil
+import pytest
+from verbs import status
+
+from scalable.records import find
+
+MANIFEST = """\
+version: 1
+project: {name: tests}
+targets:
+  local: {provider: local, processes: true, max_workers: 4, %s}
+  second: {provider: local, processes: true, max_workers: 4}
+  threads: {provider: local}
+components:
+  a: {cpus: 1, workers: 2}
+  b: {cpus: 1, workers: 1}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A user's directory and state; whatever a test leaves of its clusters is ended behind it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path / "runs"))
+
+    def write(options="", text=MANIFEST):
+        (tmp_path / "scalable.yaml").write_text(text % options if "%s" in text else text)
+        return tmp_path
+
+    write()
+    yield write
+    for process in processes_of(tmp_path):
+        process.kill()
+
+
+def processes_of(place, *words):
+    """Processes of any cluster whose state is below a directory."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        ours = f"{place}/state/scalable/clusters" in line and process.pid != os.getpid()
+        if ours and all(word in line for word in words):
+            found.append(process)
+    return found
+
+
+def nothing_is_left(place):
+    clusters = place / "state" / "scalable" / "clusters"
+    assert [p.name for p in clusters.iterdir() if p.name != ".lock"] == []
+    assert processes_of(place) == []
+
+
+def kill(service, name, number=signal.SIGKILL):
+    process = psutil.Process(json.loads((find(name).path / service).read_text())["pid"])
+    process.send_signal(number)
+    return process
+
+
+def running_workers(name):
+    return {tag: pool["running"] for tag, pool in status(name)["pools"].items()}
