@@ -130,7 +130,7 @@ class Task(Record):
     """A named kind of call, with estimates of its number, time and memory."""
 
     component: Text = Field(description="Component whose workers run the calls.")
-    cache: bool = Field(default=False, description="Whether results may be kept between runs.")
+    cache: bool = Field(default=False, description="No effect in this version.")
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."
     )

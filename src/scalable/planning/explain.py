@@ -11,7 +11,7 @@ from scalable.planning.objectives import Choice, Problem
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
 from scalable.spec import DeploymentSpec, Plan
-from scalable.units import counted, format_amount, format_bytes, format_duration
+from scalable.units import as_written, counted, format_amount, format_duration, like
 
 #: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.
 _HELD = 1.05
@@ -271,7 +271,7 @@ def _amount(amount: float, unit: str) -> str:
 def _memory(given: Explanation) -> Iterator[str]:
     for advice in given.plan.memory_advice:
         key = f"components.{advice.tag}.memory"
-        reserved, used = format_bytes(advice.reserved), format_bytes(advice.used)
+        reserved, used = as_written(advice.reserved), like(advice.reserved, advice.used)
         yield (
             f"{key} reserves {reserved}; 95 % of {advice.samples} calls used at most {used}: "
             f"{advice.written} is enough."

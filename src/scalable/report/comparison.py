@@ -13,7 +13,14 @@ from scalable.quantiles import quantile
 from scalable.report.table import on_one_line, table
 from scalable.spec import MemoryAdvice
 from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
-from scalable.units import format_amount, format_bytes, format_duration, parse_bytes
+from scalable.units import (
+    as_written,
+    format_amount,
+    format_bytes,
+    format_duration,
+    like,
+    parse_bytes,
+)
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
 _BAND = (0.8, 1.25)
@@ -197,11 +204,12 @@ def render_comparison(comparison: Comparison) -> str:
             shown = [(name, *_shown(pair, show)) for name, pair in pairs.items()]
             lines += ["", title, *table(("task", "predicted", "actual", "ratio"), shown)]
     for advice in comparison.memory_advice:
+        used = like(advice.reserved, advice.used)
         lines += [
             "",
             (
-                f"components.{advice.tag}.memory reserves {format_bytes(advice.reserved)}; "
-                f"95 % of {advice.samples} calls used at most {format_bytes(advice.used)}: "
+                f"components.{advice.tag}.memory reserves {as_written(advice.reserved)}; "
+                f"95 % of {advice.samples} calls used at most {used}: "
                 f"reserve {advice.written}."
             ),
         ]

@@ -106,7 +106,7 @@ class TaskSpec:
     component
         Tag of the pool that runs it.
     cache
-        Whether results may be kept between runs.
+        Whether results may be kept between runs; has no effect in this version.
     outputs
         Names or paths of its results.
     count

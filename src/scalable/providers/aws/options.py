@@ -29,10 +29,10 @@ class AWSOptions(ProviderOptions):
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
     worker_cpu: PositiveInt | None = Field(
-        default=None, description="CPU units of a worker (1024 are one core); the component's cpus."
+        default=None, description="No effect in this version: the component's cpus."
     )
     worker_mem: PositiveInt | None = Field(
-        default=None, description="Memory of a worker in MiB; the component's memory."
+        default=None, description="No effect in this version: the component's memory."
     )
     vpc: Argument | None = Field(default=None, description="VPC; by default the default VPC.")
     subnets: tuple[Argument, ...] = Field(default=(), description="Subnets of the workers.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from scalable.providers.slurm.queue import parse_left
 from scalable.spec import DeploymentSpec, Diagnostic
-from scalable.units import format_bytes
+from scalable.units import as_written, like
 
 Record = Mapping[str, str]
 MIB = 2**20
@@ -39,10 +40,14 @@ def findings(
         found += _too_large(("components", tag, "cpus"), component.cpus, _cpus(here), name)
         asked = component.memory_bytes
         if asked is not None:
-            found += _too_large(
-                ("components", tag, "memory"), asked, _memory(here), name, format_bytes
-            )
+            # The reservation exactly as it is written, and the node's memory in its unit.
+            shown = partial(_shown_beside, asked)
+            found += _too_large(("components", tag, "memory"), asked, _memory(here), name, shown)
     return found
+
+
+def _shown_beside(asked: int, memory: float) -> str:
+    return as_written(asked) if memory == asked else like(asked, memory)
 
 
 def chosen_partition(queue: str | None, partitions: Sequence[Record]) -> Record | None:
