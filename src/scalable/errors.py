@@ -10,6 +10,7 @@
     +-- ClusterError               exit 5   the cluster cannot do what was requested
     |   +-- UnknownClusterError    exit 5   no cluster has the name
     |   +-- NameTakenError         exit 5   a cluster already has the name
+    |   +-- NoWorkersError         exit 5   no worker will run a call: its pool is degraded or gone
     +-- RunError                   exit 6   a recorded run is missing or cannot be read
 
 Each error has a message for users, a hint and a stable code.
@@ -113,6 +114,12 @@ class NameTakenError(ClusterError):
     """A cluster already has the name."""
 
     code = "E_NAME_TAKEN"
+
+
+class NoWorkersError(ClusterError):
+    """No worker will run a call: its pool is degraded, or does not exist."""
+
+    code = "E_NO_WORKERS"
 
 
 class RunError(ScalableError):

@@ -1,9 +1,10 @@
 """Calls of executors begin once, and none is lost: cancelled calls, leaving workers, lost inputs."""
 
+import gc
 import os
 import signal
 import time
-from concurrent.futures import wait
+from concurrent.futures import CancelledError, wait
 
 import pytest
 
@@ -186,3 +187,32 @@ def test_large_arguments_survive_the_worker_that_holds_them(client):
         assert [f.result(timeout=60) for f in calls] == [2_000_000 + x for x in range(12)]
         assert list(results) == [2_000_000 + x for x in range(6)]
         wait(blockers, timeout=60)
+
+
+# Executors that nobody keeps, and pools without workers -------------------------------------------
+
+
+def test_calls_of_a_dropped_executor_run_when_their_pool_gets_workers(
+    session, tmp_path, eventually
+):
+    path = tmp_path / "starts"
+    session.scale("b", 0)
+    eventually(lambda: session.client.worker_count("b") == 0)
+    session.client.pool(tag="b").submit(note, path, 1)
+    gc.collect()
+    session.scale("b", 1)
+    eventually(lambda: starts(path) == ["1"])
+
+
+def test_terminate_cancels_calls_that_wait_for_another_executor(client):
+    first, second = client.pool(tag="b"), client.pool(tag="a")
+    running = first.submit(time.sleep, 600.0)
+    behind = [second.submit(double, running)]
+    behind.append(second.submit(double, behind[0]))
+    second.terminate()
+    assert wait(behind, timeout=60).not_done == set()
+    for future in behind:
+        with pytest.raises(CancelledError):
+            future.result()
+    assert not running.done()
+    running.cancel()

@@ -13,6 +13,7 @@ from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
+from scalable.errors import NoWorkersError
 from scalable.lifecycle import garbage
 from scalable.manager.entry_security import takes_security
 from scalable.worker.pool_worker import PoolWorker
@@ -264,6 +265,10 @@ def test_a_crash_loop_ends_and_says_why(eventually):
         assert made == 5
         with pytest.raises(ClusterError, match="pool 'a' is degraded"):
             future.result(timeout=60)
+        results = client.pool(tag="a").imap(inc, range(1000))  # all fail together
+        for _ in range(1000):
+            with pytest.raises(NoWorkersError, match="pool 'a' is degraded"):
+                next(results)
         assert Doomed.made == made
         assert cluster.pools["a"].failed == 1
         cluster.scale("a", 1)  # asking again tries again

@@ -175,6 +175,53 @@ def test_a_script_without_a_guard_and_its_own_modules(script, tmp_path):
     assert errors == ""
 
 
+NOTE = """
+def note(x):
+    time.sleep(0.3)
+    open(str(x), "w").close()
+"""
+
+
+def test_a_script_that_ends_waits_for_the_calls_of_its_executors(script, tmp_path):
+    process = script(
+        f"{NOTE}"
+        "client = session.start()\n"
+        "client.pool(tag='a').submit(note, 0)\n"
+        "pool = client.pool(tag='b')\n"
+        "pool.map(note, range(1, 6))\n"
+        "pool.submit(note, 6)\n"
+    )
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert {str(x) for x in range(7)} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_an_interrupt_ends_the_wait_for_calls_of_executors(script, tmp_path):
+    process = script(
+        "client = session.start()\n"
+        "futures = [client.pool(tag='b').submit(work, 600) for _ in range(3)]\n"
+        "while not futures[0].running():\n    time.sleep(0.01)\n"
+    )
+    line = next(line for line in process.stderr if "waits for 3 calls" in line)
+    assert "Ctrl-C cancels them" in line
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "3 calls of executors are cancelled" in errors
+
+
+def test_a_session_that_is_closed_counts_the_calls_that_it_ends(script):
+    process = script(
+        "client = session.start()\n"
+        "futures = client.pool(tag='b').map_async(work, [600.0] * 50)\n"
+        "other = client.submit(work, 600.0, tag='a')\n"
+        "time.sleep(1)\n"
+        "session.close()\n"
+    )
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "ends with 51 unfinished calls" in errors
+
+
 def test_an_interrupt_while_the_session_starts(script, tmp_path, eventually):
     process = script("print('pids', flush=True)\nwith session as client:\n    time.sleep(600)\n")
     pids_from(process)

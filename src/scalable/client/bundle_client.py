@@ -167,6 +167,13 @@ class BundleClient(AnnotatingClient):
             return exception
         return dumps(await with_reasons(self, error, key))
 
+    def unfinished_calls(self) -> int:
+        """Return the number of calls that wait or run, those of executors included."""
+        bundles = self._line.followed_keys
+        futures = list(self.futures.items())
+        pending: int = sum(f.status == "pending" for key, f in futures if key not in bundles)
+        return pending + self._line.unfinished_calls
+
     # Dask's events ------------------------------------------------------------------------------
 
     def known_tasks(self) -> list[Any]:

@@ -63,6 +63,10 @@ class BundleFollower(Protocol):
 class SlotFollower(Protocol):
     """An object that sends calls when slots become free."""
 
+    @property
+    def unfinished(self) -> int:
+        """Number of calls that wait or run."""
+
     def wake(self) -> None:
         """Have the event loop check soon for calls to send; may be called from any thread."""
 
@@ -170,6 +174,11 @@ class SchedulerLine:
         if self._client.status == "running":
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
             self._send({"op": BACKLOG, **about})
+
+    @property
+    def unfinished_calls(self) -> int:
+        """Number of calls of all executors that wait or run."""
+        return sum(follower.unfinished for follower in list(self._slot_followers))
 
     def close(self) -> None:
         """Fail all calls of all executors that have not ended."""

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, NoWorkersError
 from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
@@ -75,13 +75,14 @@ class WaitingCalls:
             missing = named - self.scheduler.workers.keys()
             if len(tags) > 1 and not able:
                 words = " and ".join(map(shown, tags))
-                self._fail([task], f"it needs slots of {words}, which no worker offers together")
+                words = f"it needs slots of {words}, which no worker offers together"
+                self._fail([task], ClusterError(words))
             elif named and not missing and not any(ws.address in named for ws in able):
-                self._fail(
-                    [task],
+                words = (
                     f"it is restricted to {', '.join(sorted(named))}, without enough of what it "
-                    f"needs: {asked}",
+                    f"needs: {asked}"
                 )
+                self._fail([task], ClusterError(words))
             else:
                 others.append(task)
                 for address in sorted(missing):
@@ -119,14 +120,16 @@ class WaitingCalls:
         if pool is None:
             asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
             nobody = "" if pools else "; no manager is attached to start workers"
-            self._fail(asked, f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}")
+            words = f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}"
+            self._fail(asked, NoWorkersError(words))
             return
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
         large = [t for t in asked if not fits(t.resource_restrictions, tag, pool.slots)]
-        self._fail(large, f"it needs more slots than a worker of pool {tag!r} has: {pool.slots}")
+        words = f"it needs more slots than a worker of pool {tag!r} has: {pool.slots}"
+        self._fail(large, ClusterError(words))
         alive = pool.running + pool.launching
         if pool.reason is not None and not alive:
-            self._fail(tasks, f"{shown(tag)} is degraded: {pool.reason}")
+            self._fail(tasks, NoWorkersError(f"{shown(tag)} is degraded: {pool.reason}"))
         elif not pool.running:
             self._say(tag, f"{len(tasks)} calls wait for {shown(tag)}: {_why(tag, pool)}", now)
 
@@ -144,11 +147,11 @@ class WaitingCalls:
             logger.warning("%s", words)
             self.scheduler.log_event(WAITING_TOPIC, words)
 
-    def _fail(self, tasks: Iterable[TaskState], message: str) -> None:
+    def _fail(self, tasks: Iterable[TaskState], error: ClusterError) -> None:
         failing = list(tasks)
         for task in failing:
-            logger.error("call %s fails: %s", task.key, message)
-        fail_tasks(self.scheduler, failing, ClusterError(message))
+            logger.error("call %s fails: %s", task.key, error)
+        fail_tasks(self.scheduler, failing, error)
 
 
 def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:

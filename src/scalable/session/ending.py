@@ -32,7 +32,7 @@ def no_longer_closed_at_exit(close: Close) -> None:
 
 def warn_of_unfinished(client: ScalableClient) -> None:
     """Log a warning if the end of a session cancels unfinished calls."""
-    unfinished = sum(state.status == "pending" for state in list(client.futures.values()))
+    unfinished = client.unfinished_calls()
     if unfinished:
         logger.warning(
             "the session ends with %d unfinished calls, which are cancelled; "

@@ -13,6 +13,7 @@ from scalable.client.calls.losses import LOSSES
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.sent_bundle import SentBundle
+from scalable.errors import NoWorkersError
 from scalable.protocol.bundles import EVERY, KEPT
 from scalable.protocol.messages import dump
 
@@ -46,10 +47,10 @@ class Sent:
     """Two calls of a function in one bundle."""
 
     def __init__(self, timeout_s=None):
-        self.line, self.waiting, self.dispatched = Line(), [], 0
+        self.line, self.waiting, self.dispatched, self.refused = Line(), [], 0, []
         options = CallOptions("work", "a", timeout_s=timeout_s)
         self.in_flight = BundlesInFlight(
-            self.line, options, BundleSizing(), self.put_back, self.dispatch
+            self.line, options, BundleSizing(), self.put_back, self.dispatch, self.refused.append
         )
         self.calls = MappedCalls(threading.Condition(), len, [("x",), ("yy",)])
         numbers = self.calls.take(2)
@@ -149,6 +150,18 @@ def test_another_failure_fails_the_calls_that_are_left(sent):
     with pytest.raises(ValueError, match="no"):
         sent.calls.collect()
     assert sent.waiting == []
+
+
+def test_a_refusal_for_lack_of_workers_fails_the_calls_that_wait(sent):
+    refusal = NoWorkersError("pool 'a' is degraded")
+    sent.in_flight.erred("key", refusal)
+    assert sent.refused == [refusal]
+
+
+def test_a_refusal_of_an_argument_fails_only_its_calls(sent):
+    sent.bundle.refusal_counts = False
+    sent.in_flight.erred("key", NoWorkersError("pool 'b' is degraded"))
+    assert sent.refused == []
 
 
 def test_a_cancelled_call_is_interrupted(sent):

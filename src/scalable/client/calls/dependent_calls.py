@@ -30,6 +30,11 @@ class DependentCalls:
         """Whether no call waits for the result of another call."""
         return all(future.done() for future in list(self._waiting))
 
+    def cancel_all(self) -> None:
+        """Cancel the calls that wait for the result of another call."""
+        for future in list(self._waiting):
+            future.cancel()
+
     def add(self, future: CallFuture) -> None:
         """Begin a call, either at once or when all futures among its arguments are done."""
         _, args, kwargs = future.call or (None, (), {})

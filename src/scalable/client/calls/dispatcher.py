@@ -10,6 +10,7 @@ import logging
 import time
 import uuid
 from collections import deque
+from concurrent.futures import CancelledError
 from typing import Any
 
 from scalable.client.calls.backlog import PendingCalls
@@ -19,6 +20,7 @@ from scalable.client.calls.in_flight import BundlesInFlight
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.packing import PackedCalls, pack
 from scalable.client.calls.sent_bundle import SentBundle
+from scalable.client.calls.unfinished_calls import working
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.protocol.bundles import PROCESS
@@ -57,7 +59,7 @@ class Dispatcher:
         self._line, self._options = line, options
         self._sizing = BundleSizing()
         self._in_flight = BundlesInFlight(
-            line, options, self._sizing, self._put_back, self._dispatch
+            line, options, self._sizing, self._put_back, self._dispatch, self._fail_waiting
         )
         self._held = HeldCalls(line, self._put_back_and_wake)
         self._awake = False
@@ -71,7 +73,9 @@ class Dispatcher:
         """Schedule a look for calls to send; if the dispatcher is closed, fail them."""
         if self.closed:
             self.close()  # for calls that were added in the same moment
-        elif not self._awake:
+            return
+        working.add(self)
+        if not self._awake:
             self._awake = True
             self._line.call_soon(self._dispatch)
 
@@ -79,6 +83,21 @@ class Dispatcher:
         """Add pending calls to the backlog, and schedule their sending."""
         self.backlog.append(pending)
         self.wake()
+
+    @property
+    def unfinished(self) -> int:
+        """Number of calls that wait or run."""
+        return self._waiting() + self._in_flight.unfinished + self._held.unfinished
+
+    @property
+    def ends_with_script(self) -> bool:
+        """Whether the calls are those of a call, which ends with its worker."""
+        return self._line.lender is not None
+
+    def give_up(self) -> None:
+        """Cancel all calls."""
+        self._line.call_soon(self._fail_waiting, CancelledError())
+        self._line.call_soon(self.cancel_all)
 
     # In the event loop --------------------------------------------------------------------------
 
@@ -101,6 +120,10 @@ class Dispatcher:
         """Take back the bundles of cancelled calls that no worker has begun."""
         self._in_flight.withdraw_calls_of(pending)
 
+    def cancel_held(self) -> None:
+        """Cancel the calls that wait for their arguments."""
+        self._held.cancel_all()
+
     def cancel_all(self) -> None:
         """Cancel every call that was sent and has not ended."""
         self._in_flight.cancel_all()
@@ -112,6 +135,11 @@ class Dispatcher:
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
         self._held.close(error)
+        self._fail_waiting(error)
+        working.discard(self)
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        """Fail all calls in the backlog."""
         for pending in list(self.backlog):
             numbers = pending.take(len(pending) or 1)
             pending.settle(numbers, [(None, error)] * len(numbers))
@@ -121,6 +149,8 @@ class Dispatcher:
         self._awake = False
         self._fill()
         self._in_flight.withdraw()
+        works = len(self._in_flight) or len(self._held) or self._waiting()
+        working.add(self) if works else working.discard(self)
         if not self._will_report and self._waiting() != self._reported:
             self._will_report = True
             self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
@@ -191,6 +221,7 @@ class Dispatcher:
         suspected = pending.suspects(numbers[0])
         calls = set(range(len(numbers)))
         bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
+        bundle.refusal_counts = not packed.references
         bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
         header = {
             "key": key,

@@ -132,6 +132,8 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
             self._single.cancel_all()
             for many in list(self._many):
                 many.cancel()
+            self._dependent.cancel_all()
+            self._line.call_soon(self._dispatcher.cancel_held)
         if wait:
             over = threading.Event()
             with slot_lent():

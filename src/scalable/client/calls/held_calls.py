@@ -65,10 +65,19 @@ class HeldCalls:
         self._held: set[_Held] = set()
         self._renewals: dict[Reference, _Renewal] = {}
 
+    def __len__(self) -> int:
+        """Return the number of groups of calls that wait for the same arguments."""
+        return len(self._held)
+
     @property
     def idle(self) -> bool:
         """Whether nobody waits for any of the calls."""
         return not any(held.left() for held in self._held)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of calls for which somebody waits; may be read in any thread."""
+        return sum(len(held.left()) for held in list(self._held))
 
     def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
         """Return whether calls have to wait for an argument; put them back once it is there."""

@@ -23,6 +23,7 @@ from scalable.client.calls.outcomes import loaded
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.client.calls.withdrawals import FREE_S, Withdrawals
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.errors import NoWorkersError
 from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, KEPT, PLAIN, too_long
 from scalable.protocol.messages import load
 
@@ -47,6 +48,8 @@ class BundlesInFlight:
         :class:`PendingCalls` and the numbers of the calls.
     dispatch
         Function that sends more bundles if slots are free.
+    fail_waiting
+        Function that fails all calls in the backlog with an error.
     """
 
     def __init__(
@@ -56,9 +59,11 @@ class BundlesInFlight:
         sizing: BundleSizing,
         put_back: Callable[[PendingCalls, list[Any]], None],
         dispatch: Callable[[], None],
+        fail_waiting: Callable[[BaseException], None],
     ) -> None:
         self._line, self._options, self._sizing = line, options, sizing
         self._put_back, self._dispatch = put_back, dispatch
+        self._fail_waiting = fail_waiting
         self._bundles: dict[str, SentBundle] = {}
         #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
         self._ending: dict[str, SentBundle] = {}
@@ -67,6 +72,11 @@ class BundlesInFlight:
     def __len__(self) -> int:
         """Return the number of bundles with a call that has no outcome yet."""
         return len(self._bundles)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of calls that were sent and have not ended; may be read in any thread."""
+        return sum(len(bundle.open) for bundle in list(self._bundles.values()))
 
     @property
     def idle(self) -> bool:
@@ -276,6 +286,9 @@ class BundlesInFlight:
         else:
             logger.debug("bundle %s has failed: %r", key, error)
             bundle.fail(bundle.left(), error)
+            if isinstance(error, NoWorkersError) and bundle.refusal_counts:
+                # One refusal after the other, a long backlog would take hours.
+                self._fail_waiting(error)
         bundle.open.clear()
         self._release(key)
 

@@ -36,6 +36,9 @@ class SentBundle:
         Whether all calls of the bundle have been run.
     renewable
         Whether the bundle has arguments that can be uploaded again if they are lost.
+    refusal_counts
+        Whether a refusal of the bundle for lack of workers means that its pool has none. The
+        refusal may come from a call whose result is an argument.
     kept
         Positions of the calls whose results stay on the worker until they are fetched.
     """
@@ -50,6 +53,7 @@ class SentBundle:
     withdrawn: bool = False
     over: bool = False
     renewable: bool = False
+    refusal_counts: bool = True
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
 
