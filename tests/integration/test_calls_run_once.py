@@ -8,6 +8,9 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
+from scalable import ScalableClient
+from scalable.scheduler import abandoned_calls
+
 MANIFEST = """\
 version: 1
 project: {name: once}
@@ -216,3 +219,57 @@ def test_terminate_cancels_calls_that_wait_for_another_executor(client):
             future.result()
     assert not running.done()
     running.cancel()
+
+
+# Clients that leave, and workers that do not arrive ------------------------------------------------
+
+
+def hold(path, x):
+    """Leave a line, run until an interrupt, and leave another line."""
+    try:
+        note(path, x)
+        while True:
+            time.sleep(0.01)
+    finally:
+        note(path, f"{x} ended")
+
+
+def wanted(dask_scheduler, key):
+    return len(dask_scheduler.tasks[key].who_wants)
+
+
+def test_running_calls_of_a_client_that_has_left_end(client, tmp_path, eventually, monkeypatch):
+    monkeypatch.setattr(abandoned_calls, "GRACE_S", 0.5)
+    bundled, single, shared = (tmp_path / name for name in ("bundled", "single", "shared"))
+    with ScalableClient(client.scheduler.address, security=client.security) as other:
+        other.pool(tag="b").map(hold, [bundled] * 3, range(3))
+        futures = [other.submit(hold, p, 0, tag="a", key=p.name) for p in (single, shared)]
+        eventually(lambda: all(starts(p) for p in (bundled, single, shared)))
+        kept = client.submit(hold, shared, 0, tag="a", key=shared.name)
+        eventually(lambda: client.run_on_scheduler(wanted, key=kept.key) == 2)
+        assert not any(future.done() for future in futures)
+    eventually(lambda: "0 ended" in bundled.read_text() and "0 ended" in single.read_text())
+    with client.pool(tag="b") as pool:
+        assert pool.submit(double, 4).result(timeout=60) == 8
+    assert bundled.read_text() == "0\n0 ended\n"
+    assert shared.read_text() == "0\n"
+    kept.cancel()
+    eventually(lambda: "ended" in shared.read_text())
+
+
+def test_an_executor_hears_of_workers_that_come_after_a_reconnection(session, client, eventually):
+    with (
+        ScalableClient(client.scheduler.address, security=client.security) as other,
+        other.pool(tag="b") as pool,
+    ):
+        assert pool.submit(double, 1).result(timeout=60) == 2
+
+        def disconnect(dask_scheduler, client):
+            dask_scheduler.client_comms[client].comm.abort()
+
+        client.run_on_scheduler(disconnect, client=other.id)
+        session.scale("b", 2)
+        eventually(lambda: other.status == "running" and other._line.slots_of("b") == 2)
+        assert pool.submit(double, 2).result(timeout=60) == 4
+    session.scale("b", 1)
+    eventually(lambda: client._line.slots_of("b") == 1)

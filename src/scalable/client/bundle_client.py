@@ -104,6 +104,17 @@ class BundleClient(AnnotatingClient):
         self._line.set_slots({})
         self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
+    async def reconnected(self) -> None:
+        """Follow the slots again: the scheduler has forgotten who follows them."""
+        if not self._line.knows_slots:
+            return
+        try:
+            assert self.scheduler is not None
+            follow = getattr(self.scheduler, Handler.FOLLOW_SLOTS)
+            self._line.reconnected(await follow(client=self.id))
+        except OSError as error:  # the connection broke again, and is made again
+            logger.debug("the slots of client %s are not followed: %r", self.id, error)
+
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Call an operation of the scheduler by its name, and return the answer."""
         assert self.scheduler is not None

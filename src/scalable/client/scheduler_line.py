@@ -70,6 +70,9 @@ class SlotFollower(Protocol):
     def wake(self) -> None:
         """Have the event loop check soon for calls to send; may be called from any thread."""
 
+    def report_again(self) -> None:
+        """Report the number of waiting calls at the next check, even if it stays the same."""
+
     def close(self) -> None:
         """Fail all calls that have not ended: the client is closed."""
 
@@ -154,6 +157,12 @@ class SchedulerLine:
         self._slots = slots
         for follower in list(self._slot_followers):
             follower.wake()
+
+    def reconnected(self, slots: dict[str, int]) -> None:
+        """Store the slots, and report the calls that wait once more, to a new connection."""
+        for follower in list(self._slot_followers):
+            follower.report_again()
+        self.set_slots(slots)
 
     def slots_of(self, tag: str) -> int:
         """Return the number of slots of all workers with a tag, or of all workers for ``""``."""

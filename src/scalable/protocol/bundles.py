@@ -16,6 +16,8 @@ TELL_S = 0.01
 INTERRUPT_GRACE_S = 2.0
 #: Used in place of a position: all calls of a bundle that has not begun.
 EVERY = -2
+#: Used in place of a position: all calls of a task, a bundle or not, that runs.
+ALL = -3
 #: Kinds of outcome of a call: the value itself, the pickled value, an error, or a value that stays
 #: on the worker.
 PLAIN, PICKLED, ERROR, KEPT = range(4)

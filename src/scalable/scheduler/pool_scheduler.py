@@ -8,6 +8,8 @@ from typing import Any, Literal
 import dask
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.connections import RegisteringScheduler
+from scalable.protocol.dask_seams.connections import seams as connecting_seams
 from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
@@ -18,6 +20,7 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import CODE
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
+from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.ledger import Ledger
@@ -28,7 +31,14 @@ from scalable.scheduler.profiles import Profiles
 logger = logging.getLogger("scalable.scheduler")
 
 
-class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, GreetingScheduler, CarryingScheduler):
+class PoolScheduler(
+    GuardedHttp,
+    PrivateNode,
+    NextFreePort,
+    RegisteringScheduler,
+    GreetingScheduler,
+    CarryingScheduler,
+):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
     It does not remove workers that send no heartbeats. Dask would remove them after
@@ -40,6 +50,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, GreetingScheduler, C
         seams.check()
         carrying_seams.check()
         greeting_seams.check()
+        connecting_seams.check()
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
@@ -47,6 +58,7 @@ class PoolScheduler(GuardedHttp, PrivateNode, NextFreePort, GreetingScheduler, C
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
+        self.add_plugin(AbandonedCalls(self))
         Ledger.of(self).listen(Profiles(self))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None

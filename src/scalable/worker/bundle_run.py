@@ -237,6 +237,14 @@ class BundleRun:
             raise_in(self._thread)
         self._worker.loop.call_later(INTERRUPT_GRACE_S, self._give_up, number)
 
+    def end(self) -> None:
+        """Begin no further call, and end the call that runs."""
+        with self._lock:
+            self._end = self._next
+            number = self._current
+        if number != _NOBODY:
+            self.interrupt(number)
+
     def _give_up(self, number: int) -> None:
         if not self._over and self._current == number:
             give_up(

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
-from scalable.protocol.bundles import EVERY
+from scalable.protocol.bundles import ALL, EVERY
 from scalable.protocol.dask_seams.worker import (
     is_waiting,
     offer_on_stream,
@@ -93,11 +93,13 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
         Key of the Dask task.
     number
         Position of the call in its bundle; None where the task is not a bundle; ``EVERY`` to give
-        back all calls of a bundle that has not begun.
+        back all calls of a bundle that has not begun; ``ALL`` to end a task that runs.
     client
         Id of the client to which a bundle is given back.
     """
-    if number is None:
+    if number == ALL and key in _running:
+        _running[key].end()
+    elif number is None or number == ALL:
         interrupt_task(worker, key)
     elif number == EVERY:
         if is_waiting(worker, key):

@@ -138,6 +138,10 @@ class Dispatcher:
         self._fail_waiting(error)
         working.discard(self)
 
+    def report_again(self) -> None:
+        """Report the backlog at the next check, even if it stays the same."""
+        self._reported = 0
+
     def _fail_waiting(self, error: BaseException) -> None:
         """Fail all calls in the backlog."""
         for pending in list(self.backlog):

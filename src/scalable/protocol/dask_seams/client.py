@@ -170,6 +170,9 @@ class ReportingClient(Client):
     def task_lost(self, key: Any, *, with_all: bool) -> None:
         """Handle a task that the scheduler no longer knows; ``with_all``: nor any other task."""
 
+    async def reconnected(self) -> None:
+        """Register again with a scheduler that has forgotten this client."""
+
     def known_tasks(self) -> list[Any]:
         """Return the keys of the tasks to report as lost if the connection breaks."""
         return []
@@ -255,6 +258,8 @@ class ReportingClient(Client):
         await super()._reconnect()
         for key in known:
             self.task_lost(key, with_all=True)
+        if self.status == "running":
+            await self.reconnected()
 
     def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))

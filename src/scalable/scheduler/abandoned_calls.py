@@ -1,0 +1,53 @@
+"""Scheduler plug-in that ends the running calls of clients that have disconnected."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from distributed import Scheduler, SchedulerPlugin
+
+from scalable.protocol.bundles import ALL
+from scalable.protocol.dask_seams.connections import client_that_leaves, tasks_only_for
+from scalable.protocol.dask_seams.scheduler import send_to_worker, told_at_start
+from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds that the running calls of a client may take to end after the client has disconnected.
+GRACE_S = 10.0
+
+
+class AbandonedCalls(SchedulerPlugin):
+    """Interrupts calls that still run some time after the only client that waited for them.
+
+    Dask lets such calls run to their end, and they would keep their slots as long.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the calls.
+    """
+
+    name = "scalable-abandoned-calls"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def log_event(self, topic: Any, msg: Any) -> None:
+        """Remember which calls are assigned to workers, if the event is the end of a client."""
+        client = client_that_leaves(topic, msg)
+        if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
+            self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
+
+    def _end(self, client: str, assigned: list[tuple[Any, str]]) -> None:
+        for key, address in assigned:
+            worker = self._scheduler.workers.get(address)
+            # A task that the scheduler knows is needed by another client, perhaps in a graph.
+            if key in self._scheduler.tasks or worker is None:
+                continue
+            if told_at_start(worker, MANAGER_KEY) is not None:
+                logger.debug("call %s is ended: its client %s has left", key, client)
+                message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
+                send_to_worker(self._scheduler, address, message)
