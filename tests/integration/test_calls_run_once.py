@@ -192,6 +192,52 @@ def test_large_arguments_survive_the_worker_that_holds_them(client):
         wait(blockers, timeout=60)
 
 
+def load(path, x):
+    note(path, x)
+    return bytearray([x]) * 3_000_000
+
+
+def first_of(data, *, change=False):
+    found = len(data), data[0]
+    if change:
+        data[0] = 0
+    return found
+
+
+def test_large_results_that_other_calls_take_stay_on_the_workers(client, tmp_path, monkeypatch):
+    path, fetched, fetch = tmp_path / "starts", [], client._line.fetch
+
+    async def record(future):
+        fetched.append(future.key)
+        return await fetch(future)
+
+    monkeypatch.setattr(client._line, "fetch", record)
+    with client.pool(tag="a") as pool, client.pool(tag="b") as other:
+        loaded = [pool.submit(load, path, x) for x in range(5)]
+        taken = [pool.submit(first_of, each, change=True) for each in loaded]
+        again = [other.submit(first_of, data=each) for each in loaded]
+        for x in range(5):
+            assert taken[x].result(timeout=60) == again[x].result(timeout=60) == (3_000_000, x)
+        assert fetched == []
+        assert loaded[1].result(timeout=60) == bytearray([1]) * 3_000_000
+        assert len(fetched) == 1
+    assert sorted(starts(path)) == list("01234")
+
+
+def test_a_lost_result_that_another_call_takes_is_computed_again(client, tmp_path, eventually):
+    path = tmp_path / "starts"
+    with client.pool(tag="b") as pool, client.pool(tag="a") as other:
+        loaded = pool.submit(load, path, 7)
+        blockers = [other.submit(time.sleep, 1.0) for _ in range(4)]
+        taken = [other.submit(first_of, loaded) for _ in range(4)]
+        wait([loaded], timeout=60)
+        os.kill(pool.submit(os.getpid).result(timeout=60), signal.SIGKILL)
+        assert [f.result(timeout=60) for f in taken] == [(3_000_000, 7)] * 4
+        assert loaded.result(timeout=60)[0] == 7
+        assert starts(path) == ["7", "7"]
+        wait(blockers, timeout=60)
+
+
 # Executors that nobody keeps, and pools without workers -------------------------------------------
 
 

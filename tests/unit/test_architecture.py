@@ -13,6 +13,7 @@ RUNS_CODE_OF_USERS = {
     "client/calls/executor.py",
     "client/calls/held_calls.py",
     "client/calls/in_flight.py",
+    "client/calls/kept_results.py",
     "client/calls/mapped_calls.py",
     "client/calls/options.py",
     "client/calls/outcomes.py",

@@ -21,6 +21,7 @@ from scalable.client.explained_losses import with_reasons
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
 from scalable.protocol.lending import Lender, made_calls
+from scalable.protocol.messages import Reference
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -121,6 +122,11 @@ class SchedulerLine:
     def in_event_loop(self) -> bool:
         """Whether the current thread runs the client's event loop, and so must not wait."""
         return bool(in_async_call(self._client.loop))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client is closed."""
+        return self._client.status in ("closing", "closed")
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
         """Schedule a function in the client's event loop; may be called from any thread."""
@@ -287,13 +293,16 @@ class SchedulerLine:
         (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
         return future  # type: ignore[no-any-return]
 
-    async def upload_soon(self, value: Any) -> Future[Any]:
-        """Upload an object as :meth:`upload` does; await it in the client's event loop."""
+    async def upload_again(self, reference: Reference) -> None:
+        """Upload the object of a reference again; await it in the client's event loop."""
         scattered = self._client.scatter(
-            [value], hash=False, direct=self._is_near(), asynchronous=True
+            [reference.value], hash=False, direct=self._is_near(), asynchronous=True
         )
-        (future,) = await scattered
-        return future  # type: ignore[no-any-return]
+        (reference.future,) = await scattered
+
+    def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a coroutine function in the client's event loop, and return its result."""
+        return self._client.sync(function, *args)
 
     def _is_near(self) -> bool | None:
         """Return True if the workers can be reached directly, or None to let Dask decide.

@@ -12,7 +12,7 @@ import pickle
 import threading
 import traceback
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copyreg import dispatch_table as known_reducers
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -34,20 +34,34 @@ _open = threading.local()
 
 
 class Reference:
-    """A large argument that was uploaded, with its original.
+    """A large argument that is on the workers: an uploaded object, or the result of a call.
 
     Attributes
     ----------
     future
-        Dask future of the uploaded object. It changes when the object is uploaded again.
+        Dask future of the object, or of the results of a bundle. It changes when the object is
+        brought to the workers again.
+    bring_again
+        Coroutine function that brings the object to the workers again after it was lost, and
+        changes ``future`` and ``position``; its argument is the reference.
     value
-        The original.
+        The original of an uploaded object.
+    position
+        Position of the result in its bundle; None for an uploaded object.
     """
 
-    __slots__ = ("future", "value")
+    __slots__ = ("bring_again", "future", "position", "value")
 
-    def __init__(self, future: Future[Any], value: Any) -> None:
-        self.future, self.value = future, value
+    def __init__(
+        self,
+        future: Future[Any],
+        bring_again: Callable[[Reference], Awaitable[None]],
+        *,
+        value: Any = None,
+        position: int | None = None,
+    ) -> None:
+        self.future, self.bring_again = future, bring_again
+        self.value, self.position = value, position
 
 
 def _by_key(future: Future[Any]) -> Any:
@@ -58,14 +72,20 @@ def _by_key(future: Future[Any]) -> Any:
     return _of_key, (future.key,)
 
 
-def _by_reference(reference: Reference) -> tuple[Callable[[Any], Any], tuple[Any]]:
+def _by_reference(reference: Reference) -> Any:
     key = reference.future.key
     _open.found[key] = reference
+    if reference.position is not None:
+        return _of_part, (key, reference.position)
     return _of_key, (key,)
 
 
 def _of_key(key: Any) -> Any:
     return _open.values[key]
+
+
+def _of_part(key: Any, position: int) -> Any:
+    return _open.values[key][position].load(copies=True)  # other calls may take the same result
 
 
 _REDUCERS: dict[Any, Any] = {Future: _by_key, Reference: _by_reference}
@@ -130,9 +150,10 @@ class Pickled:
     def __sizeof__(self) -> int:
         return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
 
-    def load(self) -> Any:
-        """Return the value."""
-        return pickle.loads(self._data, buffers=self._buffers)  # noqa: S301 - see load()
+    def load(self, *, copies: bool = False) -> Any:
+        """Return the value; with ``copies``, it shares no memory with the value of another load."""
+        buffers = list(map(bytearray, self._buffers)) if copies else self._buffers
+        return pickle.loads(self._data, buffers=buffers)  # noqa: S301 - see load()
 
 
 def _pickled(data: Any, *buffers: Any) -> Pickled:
@@ -191,7 +212,8 @@ def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
     kinds = set(map(type, chain.from_iterable(rows)))
     found: list[Found] = []
     try:
-        if named is not None or not _UNCHANGING.issuperset(kinds):
+        results = Reference in kinds and any(map(_is_result, chain.from_iterable(rows)))
+        if named is not None or results or not _UNCHANGING.issuperset(kinds):
             apart = []
             for args, kwargs in zip(rows, repeat(None) if named is None else named, strict=False):
                 _open.found = dict[Any, Any]()
@@ -215,8 +237,13 @@ def _references_in(args: Sequence[Any]) -> Found:
     }
 
 
+def _is_result(argument: Any) -> bool:
+    return type(argument) is Reference and argument.position is not None
+
+
 def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
     unchanging = not kwargs and _UNCHANGING.issuperset(map(type, args))
+    unchanging = unchanging and not any(map(_is_result, args))
     return args if unchanging else dump((args, kwargs))
 
 

@@ -157,7 +157,7 @@ def finished():
 
 def test_large_arguments_are_sent_once():
     sent = []
-    uploads = Uploads(lambda value: sent.append(value) or finished())
+    uploads = Uploads(lambda value: sent.append(value) or finished(), None)
     large, small = b"x" * 2_000_000, b"y"
     (first, *others) = uploads.replaced((large, small, 1))
     assert first.value is large
@@ -175,12 +175,12 @@ def test_large_arguments_are_sent_once():
 
 def test_an_argument_that_cannot_be_uploaded_now_travels_with_its_call():
     large = b"x" * 2_000_000
-    assert Uploads(lambda _: None).replaced((large,)) == (large,)
+    assert Uploads(lambda _: None, None).replaced((large,)) == (large,)
 
 
 def test_a_lost_argument_is_uploaded_again_for_later_calls():
     sent = []
-    uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1]), b"x" * 2_000_000
+    uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1], None), b"x" * 2_000_000
     uploads.replaced((large,))
     sent[0].status = "cancelled"
     (second,) = uploads.replaced((large,))
@@ -188,7 +188,7 @@ def test_a_lost_argument_is_uploaded_again_for_later_calls():
 
 
 def test_uploads_do_not_hold_everything_that_was_sent():
-    uploads = Uploads(lambda value: finished())
+    uploads = Uploads(lambda value: finished(), None)
     for i in range(3 * REMEMBERED):
         uploads.replaced((bytes([i]) * 2_000_000,))
     assert len(uploads._sent) == REMEMBERED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from scalable.client.calls.futures import CallFuture, settle
@@ -19,10 +19,21 @@ class DependentCalls:
         Condition that the futures of the executor share.
     begin
         Function that puts a call with complete arguments into the backlog (the calls to send).
+    line
+        Connection of the calls to the scheduler.
+    uploaded
+        Function that returns arguments with the large ones replaced by references.
     """
 
-    def __init__(self, condition: threading.Condition, begin: Callable[[CallFuture], None]) -> None:
+    def __init__(
+        self,
+        condition: threading.Condition,
+        begin: Callable[[CallFuture], None],
+        line: Any,
+        uploaded: Callable[[Iterable[Any]], tuple[Any, ...]],
+    ) -> None:
         self._condition, self._begin = condition, begin
+        self._line, self._uploaded = line, uploaded
         self._waiting: set[CallFuture] = set()
 
     @property
@@ -55,7 +66,10 @@ class DependentCalls:
                 self._waiting.discard(future)
 
         for other in needed:
+            # First the callback: it counts as one that needs the result here, until it is a taker.
             other.add_done_callback(ended)
+            if other.home is not None and other.home.is_near(self._line):
+                other.takers += 1
 
     def _begin_with_results(self, future: CallFuture) -> None:
         if future.call is None:
@@ -64,14 +78,17 @@ class DependentCalls:
         try:
             future.call = (
                 function,
-                tuple(_value(a) for a in args),
-                {name: _value(value) for name, value in kwargs.items()},
+                self._uploaded(map(self._value, args)),
+                dict(zip(kwargs, self._uploaded(map(self._value, kwargs.values())), strict=True)),
             )
         except BaseException as error:  # noqa: BLE001 - the error of the call that it waited for
             settle(self._condition, [(future, None, error)])
             return
         self._begin(future)
 
-
-def _value(argument: Any) -> Any:
-    return argument.result() if isinstance(argument, CallFuture) else argument
+    def _value(self, argument: Any) -> Any:
+        if not isinstance(argument, CallFuture):
+            return argument
+        kept, home = argument.kept, argument.home
+        near = kept is not None and home is not None and home.is_near(self._line)
+        return kept if near else argument.result()

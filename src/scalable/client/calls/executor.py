@@ -17,6 +17,7 @@ from scalable.client.calls.backlog import SingleCalls, ValueOrError
 from scalable.client.calls.dependent_calls import DependentCalls
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.futures import CallFuture, settle
+from scalable.client.calls.kept_results import KeptResults
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
 from scalable.client.calls.uploads import Uploads
@@ -50,8 +51,9 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
-        self._uploads = Uploads(self._upload)
-        self._dependent = DependentCalls(self._condition, self._begin)
+        self._uploads = Uploads(self._upload, line.upload_again)
+        self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
+        self._kept = KeptResults(line, self._run_again)
         self._is_shut_down = False
 
     # As in concurrent.futures -------------------------------------------------------------------
@@ -74,6 +76,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
         future = CallFuture(self._condition, (fn, args, kwargs), self._end_call)
+        future.home = self._kept
         self._dependent.add(future)
         return future
 
@@ -197,6 +200,13 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         parent = self._line.made_calls()
         if parent is not None:
             self._dispatcher.parent = parent
+
+    def _run_again(self, call: Any) -> CallFuture:
+        """Run a call again whose result was lost."""
+        future = CallFuture(self._condition, call, self._end_call)
+        future.home, future.takers = self._kept, 1
+        self._begin(future)
+        return future
 
     def _end_call(self, future: CallFuture) -> None:
         self._line.call_soon(self._dispatcher.cancel, self._single, future)

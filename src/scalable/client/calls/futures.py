@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
-from typing import Any
+from typing import Any, Protocol
 
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
+from scalable.protocol.messages import Reference
 
 #: Measurements of a call: name and tag, name of the worker, transfer time of the arguments in
 #: seconds, start (seconds since 1970), duration and CPU time in seconds, and the worker's peak
@@ -21,6 +22,19 @@ _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 
 
 _this_thread = threading.local()
+
+
+class Home(Protocol):
+    """The place where results of calls stay on the workers."""
+
+    def of(self, bundle: Any, position: int, call: Any) -> Reference:
+        """Return the reference of a result."""
+
+    def is_near(self, line: Any) -> bool:
+        """Return whether the calls of another executor can take the results."""
+
+    def fetch(self, reference: Reference) -> Any:
+        """Return the value of a result."""
 
 
 class CallFuture(Future[Any]):
@@ -44,6 +58,12 @@ class CallFuture(Future[Any]):
         Number of workers that were lost while they ran the call.
     measures
         Measurements of the call, or None.
+    takers
+        Number of calls that take the result as an argument.
+    home
+        Fetches the result if it stays on the workers; None if it never does.
+    kept
+        Reference of the result, if it has stayed on the workers.
     """
 
     def __init__(
@@ -63,6 +83,9 @@ class CallFuture(Future[Any]):
         self._on_cancel = on_cancel
         self.losses = 0
         self.measures: Measures | None = None
+        self.takers = 0
+        self.home: Home | None = None
+        self.kept: Reference | None = None
         self._made_at = time.time()
 
     # Waiting ------------------------------------------------------------------------------------
@@ -75,7 +98,15 @@ class CallFuture(Future[Any]):
                 raise self._exception
             finally:
                 self = None  # type: ignore[assignment]  # noqa: PLW0642 - no reference cycle
+        if (kept := self.kept) is not None and self.home is not None:
+            self._result = self.home.fetch(kept)
+            self.kept = None
         return self._result
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether a large result may stay on the workers: only other calls wait for it."""
+        return 0 < self.takers >= len(self._done_callbacks) and self.home is not None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error of the call, or None. See ``concurrent.futures.Future``."""

@@ -38,14 +38,14 @@ class _Held:
 
 @dataclass
 class _Renewal:
-    """The upload of a lost argument."""
+    """The renewal of a lost argument."""
 
     held: list[_Held] = field(default_factory=list)
     attempts: int = 0
 
 
 class HeldCalls:
-    """Calls that wait for Dask futures, or for the upload of a lost argument.
+    """Calls that wait for Dask futures, or for a lost argument to be on the workers again.
 
     A call that waits here holds up no other call, and takes no slot. Everything runs in the
     client's event loop.
@@ -106,23 +106,25 @@ class HeldCalls:
     def _renew(self, reference: Reference, held: _Held) -> None:
         if reference not in self._renewals:
             self._renewals[reference] = _Renewal()
-            self._line.call_soon(self._upload, reference)
+            self._line.call_soon(self._bring, reference)
         self._renewals[reference].held.append(held)
 
-    async def _upload(self, reference: Reference) -> None:
-        """Upload a lost argument again, and put the calls back that wait for it."""
+    async def _bring(self, reference: Reference) -> None:
+        """Bring a lost argument to the workers again, and put the calls back that wait for it."""
         renewal = self._renewals[reference]
         renewal.attempts += 1
         failure: ClusterError | None = None
         if any(held.left() for held in renewal.held):
-            logger.debug("argument %s is uploaded again", reference.future.key)
+            logger.debug("argument %s is brought to the workers again", reference.future.key)
             try:
-                reference.future = await self._line.upload_soon(reference.value)
+                await reference.bring_again(reference)
             except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
                 if renewal.attempts < ATTEMPTS:
-                    self._line.call_later(AGAIN_S, partial(self._upload, reference))
+                    self._line.call_later(AGAIN_S, partial(self._bring, reference))
                     return
-                words = f"an argument was lost with its worker, and uploading it failed: {error!r}"
+                words = (
+                    f"an argument was lost with its worker, and bringing it again failed: {error!r}"
+                )
                 failure = ClusterError(words)
         del self._renewals[reference]
         for held in renewal.held:

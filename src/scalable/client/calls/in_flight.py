@@ -245,10 +245,25 @@ class BundlesInFlight:
     def in_memory(self, key: str) -> None:
         """Handle the success of a bundle's Dask task: fetch the results that the worker kept."""
         bundle = self._bundles.get(key)
-        if bundle is None or not bundle.kept:
+        if bundle is None or not bundle.kept or self._stay(bundle):
             self._release(key)
         else:
             self._line.call_soon(self._fetch, bundle)
+
+    def _stay(self, bundle: SentBundle) -> bool:
+        """Leave the kept results on the workers if only other calls wait for them."""
+        futures = [bundle.numbers[position] for position in bundle.kept]
+        for future in futures:
+            if not isinstance(future, CallFuture) or not (future.may_stay or future.done()):
+                return False
+        for position, future in zip(bundle.kept, futures, strict=True):
+            if future.call is not None and future.home is not None:  # else it was cancelled
+                future.kept = future.home.of(bundle.future, position, future.call)
+                bundle.pending.settle([future], [(None, None)])
+        bundle.open.difference_update(bundle.kept)
+        bundle.kept.clear()
+        bundle.future = None  # it belongs to the references now
+        return True
 
     async def _fetch(self, bundle: SentBundle) -> None:
         assert bundle.future is not None

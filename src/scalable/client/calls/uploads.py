@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -27,10 +27,16 @@ class Uploads:
     send
         Function that uploads an object and returns its future, or returns None if the object cannot
         be uploaded now.
+    send_again
+        Coroutine function that uploads the object of a reference again.
     """
 
-    def __init__(self, send: Callable[[Any], Future[Any] | None]) -> None:
-        self._send = send
+    def __init__(
+        self,
+        send: Callable[[Any], Future[Any] | None],
+        send_again: Callable[[Reference], Awaitable[None]],
+    ) -> None:
+        self._send, self._send_again = send, send_again
         # id -> reference. It keeps the object, so that no other object gets its id.
         self._sent: OrderedDict[int, Reference] = OrderedDict()
 
@@ -49,7 +55,7 @@ class Uploads:
         future = self._send(value)
         if future is None:
             return value
-        known = Reference(future, value)
+        known = Reference(future, self._send_again, value=value)
         if isinstance(value, _UNCHANGING):
             self._sent[id(value)] = known
             if len(self._sent) > REMEMBERED:
