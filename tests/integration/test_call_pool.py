@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import itertools
 import operator
 import os
 import signal
@@ -124,6 +125,18 @@ def test_the_verbs_of_multiprocessing(pool):
     pool.apply_async(fail_at_three, (3,), error_callback=told.append).wait(60)
     assert told[0] == 8
     assert isinstance(told[1], KeyError)
+
+
+@pytest.mark.parametrize("verb", ["imap", "imap_unordered"])
+def test_endless_iterables_are_read_as_workers_need_them(pool, verb):
+    read = itertools.count()
+    results = getattr(pool, verb)(double, read)
+    taken = list(itertools.islice(results, 3000))
+    assert verb == "imap_unordered" or taken == [2 * x for x in range(3000)]
+    assert len(set(taken)) == 3000
+    assert next(read) < 500_000
+    del results
+    assert pool.submit(double, 4).result(timeout=60) == 8
 
 
 def test_functions_of_this_process_and_closures_travel(pool):

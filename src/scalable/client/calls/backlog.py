@@ -21,6 +21,10 @@ class PendingCalls(Protocol):
     #: Whether the client wants the measurements of each call.
     profile: bool
 
+    @property
+    def stays(self) -> bool:
+        """Whether calls may be added, so that the group keeps its place while none waits."""
+
     def __len__(self) -> int:
         """Return the number of waiting calls."""
 
@@ -76,7 +80,7 @@ class SingleCalls:
         Condition that the futures of the executor share.
     """
 
-    profile = True
+    profile = stays = True
 
     def __init__(self, condition: threading.Condition) -> None:
         self._condition = condition

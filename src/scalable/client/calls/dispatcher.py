@@ -14,7 +14,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from scalable.client.calls.backlog import PendingCalls
-from scalable.client.calls.bundle_size import AHEAD, BundleSizing
+from scalable.client.calls.bundle_size import AHEAD, LARGEST_BUNDLE, BundleSizing
 from scalable.client.calls.held_calls import HeldCalls
 from scalable.client.calls.in_flight import BundlesInFlight
 from scalable.client.calls.options import CallOptions
@@ -98,6 +98,12 @@ class Dispatcher:
         """Cancel all calls."""
         self._line.call_soon(self._fail_waiting, CancelledError())
         self._line.call_soon(self.cancel_all)
+
+    @property
+    def lookahead(self) -> int:
+        """Number of waiting calls that is enough to keep all slots busy."""
+        slots = self._in_flight.slots
+        return 2 * AHEAD * slots * self._sizing.size(LARGEST_BUNDLE * 2 * slots, slots)
 
     # In the event loop --------------------------------------------------------------------------
 
@@ -194,7 +200,7 @@ class Dispatcher:
                 return pending
             if len(self.backlog) == 1:
                 return None
-            self.backlog.rotate(-1) if pending.profile else self.backlog.popleft()
+            self.backlog.rotate(-1) if pending.stays else self.backlog.popleft()
             if not self._waiting():
                 return None
         return None

@@ -13,13 +13,14 @@ from typing import Any, Self
 
 from distributed import Future
 
-from scalable.client.calls.backlog import SingleCalls, ValueOrError
+from scalable.client.calls.backlog import SingleCalls
 from scalable.client.calls.dependent_calls import DependentCalls
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.futures import CallFuture, settle
 from scalable.client.calls.kept_results import KeptResults
-from scalable.client.calls.mapped_calls import MappedCalls
+from scalable.client.calls.mapped_calls import MappedCalls, Outcome
 from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
+from scalable.client.calls.streamed_calls import StreamedCalls
 from scalable.client.calls.uploads import Uploads
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.protocol.lending import slot_lent
@@ -110,10 +111,10 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
 
         def results() -> Iterator[Any]:
             try:
-                for value, error in outcomes:
-                    if error is not None:
-                        raise error
-                    yield value
+                for outcome in outcomes:
+                    if outcome[0] is not None:
+                        raise outcome[0]
+                    yield outcome.pop()
             finally:
                 many.cancel()
 
@@ -229,19 +230,36 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         self._offer(many)
         return many
 
+    def _stream(
+        self, fn: Callable[..., Any], iterator: Iterator[Any], *, ordered: bool
+    ) -> StreamedCalls:
+        self._check_open()
+        self._made_calls()
+        streamed = StreamedCalls(self._condition, fn, ordered=ordered)
+        self._many.add(streamed)
+        self._dispatcher.offer(streamed)
+        reading = (iterator, self._uploads.replaced, self._lookahead, self._dispatcher.wake)
+        threading.Thread(
+            target=streamed.read, args=reading, name="scalable imap", daemon=True
+        ).start()
+        return streamed
+
+    def _lookahead(self) -> int:
+        return self._dispatcher.lookahead
+
     def _offer(self, many: MappedCalls) -> None:
         if len(many):
             self._made_calls()
             self._many.add(many)
             self._dispatcher.offer(many)
 
-    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[ValueOrError]:
+    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
         deadline = None if timeout is None else time.monotonic() + timeout
 
         def left() -> float | None:
             return None if deadline is None else deadline - time.monotonic()
 
-        def outcomes() -> Iterator[ValueOrError]:
+        def outcomes() -> Iterator[Outcome]:
             try:
                 yield from many.outcomes(left)
             finally:

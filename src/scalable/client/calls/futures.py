@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import threading
 import time
 from collections import deque
@@ -22,6 +23,10 @@ _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 
 
 _this_thread = threading.local()
+
+
+class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
+    """A result that does not arrive in time, for both kinds of ``except``."""
 
 
 class Home(Protocol):
@@ -135,8 +140,19 @@ class CallFuture(Future[Any]):
                 )
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the result, as ``multiprocessing.pool.AsyncResult.get`` does."""
-        return self.result(timeout)
+        """Return the result, as ``multiprocessing.pool.AsyncResult.get`` does.
+
+        Raises
+        ------
+        TimeoutError
+            When the call has not ended in time. It is also a ``multiprocessing.TimeoutError``.
+        """
+        try:
+            return self.result(timeout)
+        except TimeoutError:
+            if self.done():
+                raise  # the call itself has raised it
+            raise _LateResultError from None
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the call has ended, or until ``timeout`` seconds have passed."""

@@ -13,7 +13,10 @@ from scalable.client.calls.futures import Measures
 from scalable.protocol.bundles import Calls
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 
-_MISSING: Any = object()
+#: Result of a call that has none.
+MISSING: Any = object()
+#: Error of a call or None, and its result: a list, so that nobody else refers to the result.
+Outcome = list[Any]
 
 
 class MappedCalls:
@@ -38,7 +41,7 @@ class MappedCalls:
         Function that is called when all calls have a result or error, or None.
     """
 
-    profile = False
+    profile = stays = False
 
     def __init__(
         self,
@@ -49,8 +52,10 @@ class MappedCalls:
         ordered: bool = True,
     ) -> None:
         self._condition = condition
-        self._function, self._arguments = function, arguments
-        self._results: list[Any] = [_MISSING] * len(arguments)
+        self._function = function
+        self._arguments: Any = arguments
+        self._results: Any = [MISSING] * len(arguments)
+        self._total = len(arguments)
         self._errors: dict[int, BaseException] = {}
         self._begun = 0
         self._again: deque[int] = deque()
@@ -61,14 +66,14 @@ class MappedCalls:
         self.on_end: Callable[[], None] | None = None
 
     def __len__(self) -> int:
-        return 0 if self.cancelled else len(self._arguments) - self._begun + len(self._again)
+        return 0 if self.cancelled else self._total - self._begun + len(self._again)
 
     def take(self, count: int) -> list[int]:
         """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
         if self.cancelled:
             return []
         taken = [self._again.popleft() for _ in range(min(count, len(self._again)))]
-        end = min(self._begun + count - len(taken), len(self._arguments))
+        end = min(self._begun + count - len(taken), self._total)
         taken.extend(range(self._begun, end))
         self._begun = end
         return taken
@@ -144,7 +149,7 @@ class MappedCalls:
         return self.cancelled or self._is_settled(number)
 
     def _is_settled(self, number: int) -> bool:
-        return self._results[number] is not _MISSING or number in self._errors
+        return self._results[number] is not MISSING or number in self._errors
 
     def cancel(self) -> None:
         """Drop all unfinished calls."""
@@ -154,8 +159,10 @@ class MappedCalls:
 
     # For the thread that iterates ---------------------------------------------------------------
 
-    def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[ValueOrError]:
+    def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[Outcome]:
         """Iterate over the outcomes of the calls as they become available.
+
+        No reference to an outcome is kept.
 
         Parameters
         ----------
@@ -169,20 +176,26 @@ class MappedCalls:
         CancelledError
             When the calls were cancelled.
         """
-        results = self._results
-        for position in range(len(self._arguments)):
+        position = 0
+        while self._has(position, time_left):
             number = position
             # A result that has already arrived is read without the lock.
-            if self._arrived is not None or results[position] is _MISSING:
+            if self._arrived is not None or self._results[position] is MISSING:
                 with slot_lent():
                     number = self._await(position, time_left)
-                error = self._errors.pop(number, None)
-                if error is not None:
-                    results[number] = None
-                    yield None, error
-                    continue
-            value, results[number] = results[number], None
-            yield value, None
+            error = self._errors.pop(number, None)
+            yield [error, self._pop(number)]
+            position += 1
+
+    def _has(self, position: int, time_left: Callable[[], float | None]) -> bool:
+        """Return whether there is an outcome, or will be one, after this number of outcomes."""
+        del time_left
+        return position < self._total
+
+    def _pop(self, number: int) -> Any:
+        """Return the result of a call, and forget it."""
+        value, self._results[number] = self._results[number], None
+        return value
 
     def _await(self, position: int, time_left: Callable[[], float | None]) -> int:
         """Wait for the next outcome, and return the number of its call."""
@@ -193,17 +206,19 @@ class MappedCalls:
                         return self._arrived.popleft()
                 elif self._is_settled(position):
                     return position
-                if self.cancelled:
-                    raise CancelledError
-                left = time_left()
-                if left is not None and left <= 0:
-                    raise TimeoutError
-                self._condition.wait(
-                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
-                )
+                self._wait(time_left)
+
+    def _wait(self, time_left: Callable[[], float | None]) -> None:
+        """Wait for a change; needs the held lock."""
+        if self.cancelled:
+            raise CancelledError
+        left = time_left()
+        if left is not None and left <= 0:
+            raise TimeoutError
+        self._condition.wait(INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S))
 
     def collect(self) -> list[Any]:
         """Return the list of all results, or raise the error of the first failed call."""
         if self._errors:
             raise self._errors[min(self._errors)]
-        return self._results
+        return self._results  # type: ignore[no-any-return]

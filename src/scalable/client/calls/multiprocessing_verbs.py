@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
-from scalable.client.calls.backlog import ValueOrError
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.mapped_calls import MappedCalls
+from scalable.client.calls.mapped_calls import MappedCalls, Outcome
+from scalable.client.calls.streamed_calls import StreamedCalls
 
 Callback = Callable[[Any], Any]
 ErrorCallback = Callable[[BaseException], Any]
@@ -31,7 +32,13 @@ class MultiprocessingVerbs(ABC):
         """Run a function on many tuples of arguments."""
 
     @abstractmethod
-    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[ValueOrError]:
+    def _stream(
+        self, fn: Callable[..., Any], iterator: Iterator[Any], *, ordered: bool
+    ) -> StreamedCalls:
+        """Run a function on the elements of an iterator, which is read as slots need it."""
+
+    @abstractmethod
+    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
         """Iterate over the outcomes of mapped calls; cancel unfinished calls at the end."""
 
     @abstractmethod
@@ -102,31 +109,46 @@ class MultiprocessingVerbs(ABC):
     def imap(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Iterate over results in the order of the elements; an error does not end the iterator."""
+        """Iterate over results in the order of the elements; an error does not end the iterator.
+
+        Elements of an iterable without a length are read as workers need them.
+        """
         del chunksize
-        many = self._start(fn, [(item,) for item in iterable])
-        return _Results(self._outcomes(many, None))
+        return self._results_of(fn, iterable, ordered=True)
 
     def imap_unordered(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Iterate over results as they arrive; an error does not end the iterator."""
+        """Iterate over results as they arrive; an error does not end the iterator.
+
+        Elements of an iterable without a length are read as workers need them.
+        """
         del chunksize
-        many = self._start(fn, [(item,) for item in iterable], ordered=False)
-        return _Results(self._outcomes(many, None))
+        return self._results_of(fn, iterable, ordered=False)
+
+    def _results_of(
+        self, fn: Callable[..., Any], iterable: Iterable[Any], *, ordered: bool
+    ) -> Iterator[Any]:
+        if isinstance(iterable, Sized):
+            many = self._start(fn, [(item,) for item in iterable], ordered=ordered)
+            return _Results(self._outcomes(many, None))
+        streamed = self._stream(fn, iter(iterable), ordered=ordered)
+        results = _Results(self._outcomes(streamed, None))
+        weakref.finalize(results, streamed.stop_reading)
+        return results
 
 
 class _Results(Iterator[Any]):
     """Iterator over results. It raises the error of a failed call, and can be continued."""
 
-    def __init__(self, outcomes: Iterator[ValueOrError]) -> None:
+    def __init__(self, outcomes: Iterator[Outcome]) -> None:
         self._outcomes = outcomes
 
     def __next__(self) -> Any:
-        value, error = next(self._outcomes)
-        if error is not None:
-            raise error
-        return value
+        outcome = next(self._outcomes)
+        if outcome[0] is not None:
+            raise outcome[0]
+        return outcome.pop()
 
 
 def _result_of(future: CallFuture) -> Any:
