@@ -1,4 +1,4 @@
-"""A Kubernetes cluster on this machine for the tests; `python -m tests.kubernetes_bed` by hand.
+"""A Kubernetes cluster on this machine for the tests; `scripts/kubernetes-testbed` by hand.
 
 An API server in memory and a kubelet that runs the command of each pod as a local process. The
 image of every pod is this machine: its system and the Python environment of the test bed, without
@@ -11,5 +11,6 @@ that listen on all addresses listen on that one.
 
 from .bed import KubernetesBed
 from .container import unavailable
+from .credentials import USERS
 
-__all__ = ["KubernetesBed", "unavailable"]
+__all__ = ["USERS", "KubernetesBed", "unavailable"]

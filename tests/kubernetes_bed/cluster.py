@@ -24,10 +24,15 @@ from .serving import ApiServer
 from .store import Store
 from .streams import Streams
 from .volumes import Volumes
+from .workloads import Workloads
 
 HERE = Path(__file__).parent
 #: Shortest time between two rounds of the controllers, in seconds.
 ROUND = 0.01
+#: Time after which a round is run without a change, while something is waited for.
+AGAIN = 0.1
+#: Longest time between two rounds: deadlines are looked at as often.
+LONGEST = 0.5
 logger = logging.getLogger("kubernetes_bed")
 
 
@@ -62,6 +67,7 @@ class Cluster:
         self.networking = Networking(self.store, self.kinds, volumes, addresses)
         self.scheduler = Scheduler(self.store, self.kinds)
         self.collector = Collector(self.store, self.kinds)
+        self.workloads = Workloads(self.store, self.kinds)
         self.store.listeners += [self.listener, self.kubelet.listen]
         self.furnish()
         tokens = {
@@ -115,10 +121,13 @@ class Cluster:
     async def rounds(self):
         """Run the controllers after each change."""
         while True:
-            await self.changed.wait()
+            with contextlib.suppress(TimeoutError):
+                longest = AGAIN if self.networking.incomplete else LONGEST
+                await asyncio.wait_for(self.changed.wait(), longest)
             self.changed.clear()
             try:
                 self.collector.collect()
+                self.workloads.reconcile()
                 self.scheduler.schedule()
                 await self.networking.reconcile()
                 describe_quotas(self.store, self.kinds)

@@ -62,6 +62,7 @@ class Container:
         self.started = None
         self.ended = None
         self.reason = ""
+        self.killed = False
 
     def start(self, command, environment, mounts, hostname, directory="/"):
         """Start the command; `mounts` is path in the container -> source and read_only."""
@@ -122,6 +123,7 @@ class Container:
     def kill(self, reason=""):
         """End the command and all that it started."""
         if self.running:
+            self.killed = True
             self.reason = self.reason or reason
             pid = self.inner()
             for target in [pid] if pid else [self.process.pid]:
@@ -131,4 +133,6 @@ class Container:
     def exit_code(self):
         """Return the exit code as the kubelet reports it."""
         code = self.process.returncode
+        if self.killed and code == 1:
+            return 137  # unshare cannot end by SIGKILL as its child did
         return 128 - code if code < 0 else code

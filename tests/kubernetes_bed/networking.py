@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
+from pathlib import Path
 
 from .selecting import matches_labels
 
@@ -18,16 +20,17 @@ class Networking:
         self.volumes = volumes
         self.addresses = addresses
         self.listening = {}
+        #: Services that have an address.
+        self.given = set()
+        #: Whether a port of a service waits for its pod to listen.
+        self.incomplete = False
         self.turns = itertools.count()
 
-    def address(self, service, uid):
-        """Return the address for a service that is created."""
-        if (
-            service["spec"].get("clusterIP") == "None"
-            or service["spec"].get("type") == "ExternalName"
-        ):
-            return None
-        return self.addresses.take(uid)
+    @staticmethod
+    def has_address(service):
+        """Whether a service gets an address of its own."""
+        spec = service["spec"]
+        return spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName"
 
     def ready(self, service):
         """Return the pods that a service leads to."""
@@ -48,29 +51,29 @@ class Networking:
     async def reconcile(self):
         """Make addresses and names those of the services and pods of now."""
         services = self.store.all("services")
+        self.incomplete = False
         present = set()
         for service in services:
             uid = service["metadata"]["uid"]
             present.add(uid)
-            if service["spec"].get("clusterIP") is None and self.address(service, uid):
-                await self.listen(service, uid)
+            if service["spec"].get("clusterIP") is None and self.has_address(service):
+                self.give_address(service, uid)
+            ready = self.ready(service)
+            if ready and uid in self.given:
+                await self.listen(service, uid, ready)
+            else:
+                self.refuse(uid)
             self.publish(service)
-        for uid in set(self.listening) - present:
-            for server in self.listening.pop(uid):
-                server.close()
+        for uid in self.given - present:
+            self.refuse(uid)
+            self.given.discard(uid)
             self.addresses.give_back(uid)
         self.write_hosts(services)
 
-    async def listen(self, service, uid):
-        """Forward each port of a service's address to one of its pods."""
+    def give_address(self, service, uid):
+        """Write into a service the address that it has from now on."""
         address = self.addresses.take(uid)
-        self.listening[uid] = []
-        for port in service["spec"].get("ports") or ():
-            with contextlib.suppress(OSError):
-                server = await asyncio.start_server(
-                    self.forwarder(uid, service, port), address, port["port"]
-                )
-                self.listening[uid].append(server)
+        self.given.add(uid)
 
         def put(obj):
             obj["spec"]["clusterIP"] = address
@@ -78,7 +81,30 @@ class Networking:
 
         self.store.change(self.services, service, put)
 
-    def forwarder(self, uid, service, port):
+    async def listen(self, service, uid, ready):
+        """Forward each port of a service's address on which one of its pods listens.
+
+        A connection to a port on which no pod listens is refused, as on a real cluster.
+        """
+        servers = self.listening.setdefault(uid, {})
+        for port in service["spec"].get("ports") or ():
+            number = port["port"]
+            if number in servers:
+                continue
+            if any(listens(pod["status"]["podIP"], target_port(pod, port)) for pod in ready):
+                forward = self.forwarder(service, port)
+                with contextlib.suppress(OSError):
+                    address = self.addresses.taken[uid]
+                    servers[number] = await asyncio.start_server(forward, address, number)
+            else:
+                self.incomplete = True
+
+    def refuse(self, uid):
+        """Let connections to a service without pods be refused."""
+        for server in self.listening.pop(uid, {}).values():
+            server.close()
+
+    def forwarder(self, service, port):
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
 
         async def forward(reader, writer):
@@ -167,8 +193,15 @@ class Networking:
 
     def close(self):
         for servers in self.listening.values():
-            for server in servers:
+            for server in servers.values():
                 server.close()
+
+
+def listens(address, port):
+    """Whether a process of this machine listens on a port of an address."""
+    wanted = f"{socket.inet_aton(address)[::-1].hex().upper()}:{port:04X}"
+    with Path("/proc/net/tcp").open() as table:
+        return any(line.split()[1:4:2] == [wanted, "0A"] for line in table)
 
 
 def target_port(pod, port):

@@ -90,9 +90,11 @@ class ApiServer:
         self.faults.refuse(verb, target)
         self.access.require(user, verb, target)
         if target.kind.virtual:
-            return web.json_response(
-                self.access.review(user, target.kind, await body(request)), status=201
-            )
+            asked = await body(request)
+            expect(target.kind, asked, "")
+            check(target.kind, asked)
+            answer = self.access.review(user, target.kind, asked)
+            return web.json_response(answer, status=201)
         if target.part in {"log", "portforward", "eviction", "exec", "attach"}:
             if target.part not in target.kind.subresources:
                 raise ApiError(404, "the server could not find the requested resource")
@@ -286,6 +288,8 @@ class ApiServer:
 
     def remove(self, kind, obj, options, query):
         policy = options.get("propagationPolicy") or query.get("propagationPolicy")
+        if policy is None and kind.kind == "Job":
+            policy = "Orphan"  # the default of batch/v1, for old clients
         marks = {"Foreground": ["foregroundDeletion"], "Orphan": ["orphan"]}.get(policy, ())
         grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
         self.store.delete(kind, obj, period(kind, obj, grace), marks)
