@@ -57,19 +57,21 @@ class NextFreePort(Server):
 
 
 def _is_taken(address: str) -> bool:
+    """Return whether a server could not listen on an address now."""
     host, port = parse_host_port(parse_address(address)[1])
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, kind, protocol, _, place in found:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            try:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(place)
                 probe.listen()
-            except OSError as error:
-                if error.errno == errno.EADDRINUSE:
-                    return True
+        except OSError as error:
+            # Other errors are the server's to judge, such as those of a machine without IPv6.
+            if error.errno == errno.EADDRINUSE:
+                return True
     return False
 
 
