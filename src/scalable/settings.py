@@ -33,9 +33,24 @@ def runs_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """Return the directory of lasting state: ``$XDG_STATE_HOME/scalable``."""
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "scalable"
+    """Return the directory of lasting state: ``$XDG_STATE_HOME/scalable``.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the user has no home directory, as a uid without an entry in the password file.
+    """
+    given = os.environ.get("XDG_STATE_HOME")
+    if given:
+        return Path(given) / "scalable"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise FileNotFoundError(
+            f"the user (uid {os.getuid()}) has no home directory; set XDG_STATE_HOME to a "
+            "directory of your own"
+        ) from None
+    return home / ".local" / "state" / "scalable"
 
 
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, read_private, write_json, write_private, write_whole
 
@@ -145,3 +146,15 @@ def test_a_directory_of_somebody_else_is_refused_and_left_as_it_is(tmp_path):
     with pytest.raises(ClusterError, match=f"{theirs} belongs to another user"):
         private_directory(theirs)
     assert mode(theirs) == 0o755
+
+
+def test_a_user_without_a_home_directory_is_told_to_name_one(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("scalable.settings.Path.home", no_home)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    with pytest.raises(FileNotFoundError, match="set XDG_STATE_HOME"):
+        settings.state_dir()
+    monkeypatch.setenv("XDG_STATE_HOME", "/here")
+    assert str(settings.state_dir()) == "/here/scalable"
