@@ -66,17 +66,17 @@ def test_jobs_that_somebody_cancels_are_replaced(on_slurm, eventually, tmp_path,
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for name in ("UNSEEN_GRACE_S", "SLOWEST_POLL_S"):
         monkeypatch.setattr(f"scalable.providers.slurm.launcher.{name}", 1.0)
-    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
-        cluster.add_container(tag="wide", cpus=64)
-        cluster.add_workers(n=10, tag="wide")  # six wait: there are four nodes
-        eventually(lambda: cluster.pools["wide"].running == 4)
-        before = {cluster.job_of(name) for name in cluster.inventory.wanted.names("wide")}
+    options = {"queue": "batch", "interface": "lo", "directives": ["--hold"]}
+    with SlurmCluster(**options) as cluster:
+        cluster.add_container(tag="a")
+        cluster.add_workers(n=OFTEN, tag="a")
+        eventually(lambda: "JobHeldUser" in (cluster.pools["a"].waiting or ""))
+        before = {cluster.job_of(name) for name in cluster.inventory.wanted.names("a")}
         on_slurm.cancel_jobs()
 
         def replaced():
             units = cluster.inventory.existing()
-            pool = cluster.pools["wide"]
             fresh = {cluster.job_of(name) for name in units} - before - {None}
-            return pool.reason or (pool.running == 4 and len(fresh) == 10)
+            return cluster.pools["a"].reason or len(fresh) == OFTEN
 
         assert eventually(replaced) is True
