@@ -217,5 +217,12 @@ def test_a_script_on_a_detached_cluster_runs_its_own_modules(tmp_path, monkeypat
             shown.append(done.stdout.split())
         assert shown == [["1", "1"], ["2", "2"]]
         assert "another version of module script_model" in done.stderr
+        (tmp_path / "site-packages").mkdir()
+        (tmp_path / "site-packages" / "only_there.py").write_text("def answer():\n    return 1\n")
+        monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
+        found = importlib.import_module("only_there")
+        with pytest.raises(ModuleNotFoundError, match="No module named 'only_there' on "):
+            session.client.submit(found.answer, tag="crops").result(timeout=60)
+        assert session.client.submit(abs, -1, tag="crops").result(timeout=60) == 1
     finally:
         session.delete()

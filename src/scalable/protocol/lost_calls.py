@@ -56,9 +56,11 @@ class OutOfMemory(KilledWorker):
         task, _, _, used, limit, component, others = self.args
         beside = f" and {others} other calls of its worker" if others else ""
         component = f"of component {component!r}" if component else "of its worker"
+        # Workers end a little below their limit.
+        more = "more than" if used > limit else "up"
         return (
-            f"call {task!r}{beside} used more than {as_written(limit)}, the memory {component}; "
-            f"it got to {like(limit, used)}; set memory: {advised(limit, used)}"
+            f"call {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
+            f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
         )
 
 

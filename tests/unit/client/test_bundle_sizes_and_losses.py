@@ -149,6 +149,7 @@ def test_a_call_without_memory_is_given_up_after_one_more_try():
         "call 'abs' used more than 200M, the memory of component 'small'; it got to 789M; "
         "set memory: 900M"
     )
+    assert "used up 250M, the memory" in str(OutOfMemory("a", None, 0, 239 * 10**6, 25 * 10**7, ""))
 
 
 def finished():
