@@ -79,3 +79,6 @@ def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, 
     text = str(caught.value)
     assert "call 'die' is given up" in text
     assert "it was killed by SIGKILL" in text
+    pool = session.cluster.pools[way]
+    assert pool.lost >= 3
+    assert "it was killed by SIGKILL" in pool.last_loss
