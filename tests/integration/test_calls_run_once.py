@@ -319,3 +319,17 @@ def test_an_executor_hears_of_workers_that_come_after_a_reconnection(session, cl
         assert pool.submit(double, 2).result(timeout=60) == 4
     session.scale("b", 1)
     eventually(lambda: client._line.slots_of("b") == 1)
+
+
+def test_an_executor_hears_of_workers_that_are_paused(client, eventually):
+    def set_status(dask_scheduler, status):
+        for ws in dask_scheduler.workers.values():
+            if "b" in ws.resources:
+                dask_scheduler.handle_worker_status_change(status, ws, "test")
+
+    with client.pool(tag="b"):
+        eventually(lambda: client._line.slots_of("b") == 1)
+        client.run_on_scheduler(set_status, status="paused")
+        eventually(lambda: client._line.slots_of("b") == 0)
+        client.run_on_scheduler(set_status, status="running")
+        eventually(lambda: client._line.slots_of("b") == 1)

@@ -145,6 +145,9 @@ class Storm:
         wait([future for future, _ in self.futures.values()], timeout=120)
         for number, (future, fails) in self.futures.items():
             assert future.done(), f"call {number} has not ended"
+            deadline = time.monotonic() + 60
+            while not self.ends[number] and time.monotonic() < deadline:
+                time.sleep(0.01)  # callbacks come after the waiting threads
             assert self.ends[number] == 1
             try:
                 assert future.result(timeout=0)[0] == number

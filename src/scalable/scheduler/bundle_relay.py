@@ -43,6 +43,9 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Seconds for which changes of the numbers of slots are collected before clients get them.
 TELL_AFTER_S = 0.02
+#: Seconds between two looks for changes that Dask does not report: a worker that has connected
+#: begins to run, is paused, or is drained.
+LOOK_S = 0.5
 
 
 def _is_true(record: logging.LogRecord) -> bool:
@@ -67,7 +70,8 @@ class BundleRelay(SchedulerPlugin, Listener):
 
     def __init__(self) -> None:
         self._followers: set[str] = set()
-        self._telling = False
+        self._telling = self._looking = False
+        self._told: dict[str, int] | None = None
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -134,7 +138,18 @@ class BundleRelay(SchedulerPlugin, Listener):
     def follow(self, client: str) -> dict[str, int]:
         """Return tag -> number of slots, and send the client each change from now on."""
         self._followers.add(client)
+        self._told = None
+        if not self._looking:
+            self._looking = True
+            self._scheduler.loop.call_later(LOOK_S, self._look)
         return self._slots()
+
+    def _look(self) -> None:
+        """Send the numbers of slots if they have changed, again and again while clients follow."""
+        self._looking = bool(self._followers)
+        if self._looking:
+            self._send_slots()
+            self._scheduler.loop.call_later(LOOK_S, self._look)
 
     def _slots(self) -> dict[str, int]:
         """Return tag -> number of slots of the running workers; ``""`` -> number of threads."""
@@ -153,7 +168,13 @@ class BundleRelay(SchedulerPlugin, Listener):
 
     def _tell(self) -> None:
         self._telling = False
+        self._send_slots()
+
+    def _send_slots(self) -> None:
         slots = self._slots()
+        if slots == self._told:
+            return
+        self._told = slots
         for client in list(self._followers):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
