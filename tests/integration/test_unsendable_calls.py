@@ -58,3 +58,20 @@ def test_what_cannot_be_pickled_is_named_in_one_message(client, way, caplog):
     assert caplog.records == []
     # The cluster goes on.
     assert client.submit(take, 1, tag="a").result(30) == 1
+
+
+@pytest.fixture(scope="module")
+def far():
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        yield client
+
+
+def test_a_large_object_that_cannot_be_pickled_is_refused_in_one_message(far, caplog):
+    large = [threading.Lock(), bytes(2_000_000)]
+    with caplog.at_level(logging.WARNING):
+        with pytest.raises(TypeError, match=r"an object \(list\) cannot be sent to the workers"):
+            far.send(large)
+        with pytest.raises(TypeError, match="cannot be sent to the workers"):
+            far.pool(tag="a").submit(take, large).result(60)
+    assert caplog.records == []
+    assert far.submit(take, 1, tag="a").result(60) == 1

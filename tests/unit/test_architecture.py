@@ -18,6 +18,7 @@ RUNS_CODE_OF_USERS = {
     "client/calls/options.py",
     "client/calls/outcomes.py",
     "client/calls/packing.py",
+    "client/unsendable.py",
     "protocol/messages.py",
     "worker/bundle_counts.py",
     "worker/outcomes.py",

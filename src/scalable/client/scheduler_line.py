@@ -18,6 +18,7 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
 from scalable.client.explained_losses import with_reasons
+from scalable.client.unsendable import refuse_unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
 from scalable.protocol.lending import Lender, made_calls
@@ -289,7 +290,15 @@ class SchedulerLine:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
 
     def upload(self, value: Any) -> Future[Any]:
-        """Upload an object to the cluster, and return a future to pass to calls in its place."""
+        """Upload an object to the cluster, and return a future to pass to calls in its place.
+
+        Raises
+        ------
+        TypeError
+            When the object cannot be pickled, and the workers are other processes.
+        """
+        if not getattr(self._client.scheduler, "address", "").startswith("inproc"):
+            refuse_unsendable(value)
         (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
         return future  # type: ignore[no-any-return]
 

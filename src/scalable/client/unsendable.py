@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from dask.utils import funcname
+from distributed.protocol.serialize import serialize
 
 from scalable.protocol.messages import why_not_sendable
 
@@ -66,6 +67,20 @@ def unsendable(name: str, parts: Parts) -> TypeError | None:
                 "it is made from"
             )
     return None
+
+
+def refuse_unsendable(value: Any) -> None:
+    """Raise TypeError if an object that is to be uploaded cannot be pickled."""
+    _here.quiet = True
+    try:
+        serialize(value, on_error="raise")  # large buffers are not copied
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        cause = error.__cause__ or error
+        raise TypeError(
+            f"an object ({type(value).__name__}) cannot be sent to the workers: {cause}"
+        ) from None
+    finally:
+        _here.quiet = False
 
 
 def parts_of_call(
