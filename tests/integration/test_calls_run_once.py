@@ -318,7 +318,7 @@ def test_an_executor_hears_of_workers_that_come_after_a_reconnection(session, cl
         eventually(lambda: other.status == "running" and other._line.slots_of("b") == 2)
         assert pool.submit(double, 2).result(timeout=60) == 4
     session.scale("b", 1)
-    eventually(lambda: client._line.slots_of("b") == 1)
+    eventually(lambda: client.worker_count("b") == 1)
 
 
 def test_an_executor_hears_of_workers_that_are_paused(client, eventually):
