@@ -118,6 +118,61 @@ async def test_images_that_do_not_exist_are_told(bed, api):
 
 
 @on_bed
+async def test_a_pod_whose_image_takes_long_can_be_deleted(bed, api):
+    bed.image("slow/*", delay=600)
+    await api.create_namespaced_pod("default", pod("slow", SLEEP, {}, {"image": "slow/it"}))
+    await followed(api, "slow", lambda status: waiting(status) == "ContainerCreating")
+    await api.delete_namespaced_pod("slow", "default")
+
+    async def gone():
+        return not (await api.list_namespaced_pod("default", label_selector="app=slow")).items
+
+    await holds(gone)
+
+
+@on_bed
+async def test_a_pod_is_ready_when_its_probe_is_answered(bed, api):
+    code = f"import os, socket; server = socket.create_server((os.environ['IP'], 7100)); {SLEEP}"
+    address = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+    container = {"env": [address], "readinessProbe": {"tcpSocket": {"port": 7100}}}
+    await api.create_namespaced_pod("default", pod("probed", code, container=container))
+    seen = []
+
+    def ready(status):
+        if status.phase == "Running":
+            seen.append({c.type: c.status for c in status.conditions}["Ready"])
+        return "True" in seen
+
+    await followed(api, "probed", ready, "0")
+    assert seen[-1] == "True"
+    body = pod("hooked", SLEEP, container={"lifecycle": {"preStop": {"exec": {"command": ["x"]}}}})
+    with pytest.raises(client.ApiException, match="does not serve"):
+        await api.create_namespaced_pod("default", body)
+
+
+@on_bed
+async def test_a_container_that_fails_is_restarted_and_its_old_log_is_kept(bed, api):
+    code = """
+import os
+turn = len(os.listdir("/kept"))
+open(f"/kept/{turn}", "w")
+print("turn", turn)
+raise SystemExit(turn == 0)
+"""
+    container = {"volumeMounts": [{"name": "kept", "mountPath": "/kept"}]}
+    volumes = [{"name": "kept", "emptyDir": {}}]
+    body = pod("again", code, container=container, volumes=volumes, restartPolicy="OnFailure")
+    await api.create_namespaced_pod("default", body)
+    status = await until(api, "again", "Succeeded", "Failed")
+    old = await api.read_namespaced_pod_log("again", "default", previous=True)
+    assert (status.phase, status.container_statuses[0].restart_count, old) == (
+        "Succeeded",
+        1,
+        "turn 0\n",
+    )
+
+
+@on_bed
 async def test_a_container_waits_for_a_secret_of_its_environment(bed, api):
     container = {"envFrom": [{"secretRef": {"name": "later"}}]}
     code = "import os; print(os.environ['word'])"

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -295,6 +296,8 @@ async def run(directory, lifeline=None, ready=lambda: None):
     if lifeline is not None:
         loop.remove_reader(lifeline)
     await cluster.close()
+    if lifeline is not None:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def main(directory):

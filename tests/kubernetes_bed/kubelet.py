@@ -57,7 +57,8 @@ class Images:
         """Let images that match a pattern be slow to pull, or fail."""
         self.rules[pattern] = (delay, error)
 
-    async def pull(self, pod, spec):
+    async def pull(self, pod, spec, pause):
+        """Return when an image is there; `pause` waits some seconds."""
         image = spec["image"]
         node = pod["spec"].get("nodeName")
         if (node, image) in self.pulled and spec.get("imagePullPolicy") != "Always":
@@ -67,7 +68,7 @@ class Images:
             if fnmatch.fnmatch(image, pattern):
                 delay, error = rule
         self.tell(pod, "Normal", "Pulling", f'Pulling image "{image}"')
-        await asyncio.sleep(delay)
+        await pause(delay)
         if spec.get("imagePullPolicy") == "Never":
             raise NotYetError(
                 "ErrImageNeverPull",
@@ -112,6 +113,7 @@ class Kubelet:
         if event.type == "DELETED":
             if run is not None and not run.silent:
                 run.stopping = True
+                run.halt.set()
                 run.kill()
             self.addresses.give_back(pod["metadata"]["uid"])
         elif run is None:
@@ -263,7 +265,8 @@ class Kubelet:
         """Let a node vanish: its processes end, nothing is reported; return its pods."""
         lost = [run for run in self.runs_by_uid.values() if run.pod["spec"].get("nodeName") == node]
         for run in lost:
-            run.silent = True
+            run.silent = run.stopping = True
+            run.halt.set()
             run.kill()
         return [run.pod for run in lost]
 
@@ -289,6 +292,7 @@ class Kubelet:
         """End every container and wait for it."""
         for run in self.runs_by_uid.values():
             run.silent = run.stopping = True
+            run.halt.set()
             run.kill()
         tasks = [run.task for run in self.runs_by_uid.values()]
         if tasks:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from .quantities import amount, total
+from .selecting import matches_labels
 from .store import now
 
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu", "ephemeral-storage")
@@ -80,6 +81,10 @@ class Scheduler:
                     f"node(s) had untolerated taint(s) {{{taint['key']}: {taint.get('value', '')}}}"
                 )
         if any(labels.get(k) != v for k, v in (spec.get("nodeSelector") or {}).items()):
+            return "node(s) didn't match Pod's node affinity/selector"
+        wanted = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        terms = wanted.get("requiredDuringSchedulingIgnoredDuringExecution")
+        if terms and not any(matches_labels(t, labels) for t in terms["nodeSelectorTerms"]):
             return "node(s) didn't match Pod's node affinity/selector"
         present = self.on(node["metadata"]["name"])
         room = node["status"]["allocatable"]

@@ -1,17 +1,21 @@
 """The life of one pod on its node: from images to exit codes."""
 
 import asyncio
+import contextlib
+import logging
 import os
 import time
 
 from .container import Container
 from .nodes import condition
+from .probes import PROBES, watch
 from .store import now
 from .volumes import NotYetError, expand
 
-#: Seconds before a failed step, or a container that is restarted, is tried again.
+#: Seconds before a failed step is tried again; before a first restart, twice as long each time.
 RETRY = 0.25
 RESTARTS = 0.5
+logger = logging.getLogger("kubernetes_bed")
 
 
 class ContainerRun:
@@ -24,6 +28,9 @@ class ContainerRun:
         self.last = {}
         self.restarts = 0
         self.container = None
+        #: Whether it answers its readiness probe; without one, whether it runs.
+        self.ready = False
+        self.probing = None
 
     @property
     def running(self):
@@ -38,7 +45,7 @@ class ContainerRun:
             "name": self.name,
             "image": self.spec["image"],
             "imageID": f"bed://{self.spec['image']}",
-            "ready": self.running,
+            "ready": self.running and self.ready,
             "started": self.running,
             "restartCount": self.restarts,
             "state": self.state,
@@ -64,7 +71,11 @@ class PodRun:
         self.stopping = False
         #: The node is lost: nothing is reported any more.
         self.silent = False
+        #: Set when nothing is waited for any more.
+        self.halt = asyncio.Event()
+        self.finished = False
         self.task = asyncio.create_task(self.run())
+        self.task.add_done_callback(self.log_failure)
 
     # Life -----------------------------------------------------------------------------------------
 
@@ -90,9 +101,19 @@ class PodRun:
             for entry in self.containers + self.initial:
                 if entry.container:
                     entry.container.kill()
+        self.finished = True
         self.report()
         if self.stopping and not self.silent:
             self.kubelet.gone(self)
+
+    def log_failure(self, task):
+        if not task.cancelled() and task.exception():
+            logger.error("pod %s", self.key, exc_info=task.exception())
+
+    async def pause(self, seconds):
+        """Wait some seconds, or until the pod is told to go."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.halt.wait(), seconds)
 
     @property
     def going(self):
@@ -111,23 +132,24 @@ class PodRun:
             self.report()
             entry.last, entry.state = entry.state, {"waiting": {"reason": "CrashLoopBackOff"}}
             entry.restarts += 1
-            await asyncio.sleep(RESTARTS)
+            await self.pause(min(RESTARTS * 2 ** (entry.restarts - 1), 10))
 
     async def prepare(self, entry):
         """Pull the image, fill the mounts, start; return whether the container was started."""
         while self.going:
             try:
-                await self.kubelet.images.pull(self.pod, entry.spec)
-                self.begin(entry)
+                await self.kubelet.images.pull(self.pod, entry.spec, self.pause)
+                if self.going:
+                    self.begin(entry)
             except NotYetError as error:
                 self.kubelet.tell(self.pod, "Warning", error.reason, error.message)
                 if error.reason != "FailedMount":
                     waiting = {"reason": error.reason, "message": error.message}
                     entry.state = {"waiting": waiting}
                     self.report()
-                await asyncio.sleep(RETRY)
+                await self.pause(RETRY)
             else:
-                return True
+                return entry.running
         return False
 
     def begin(self, entry):
@@ -146,10 +168,13 @@ class PodRun:
         words = [*(spec.get("command") or ()), *(spec.get("args") or ())] or ["python"]
         command = [expand(word, environment) for word in words]
         log = folder / f"{entry.restarts}.log"
-        container = Container(folder / "run", log)
+        container = Container(folder / f"run-{entry.restarts}", log)
         container.start(command, environment, mounts, self.key[1], spec.get("workingDir") or "/")
         entry.container = container
         entry.state = {"running": {"startedAt": now()}}
+        probed = any(name in spec for name in PROBES)
+        entry.ready = not probed
+        entry.probing = asyncio.create_task(watch(self, entry)) if probed else None
         self.report()
 
     async def exited(self, entry):
@@ -166,6 +191,8 @@ class PodRun:
             os.close(descriptor)
             if container.process.poll() is not None:
                 container.ended = time.time()
+        if entry.probing is not None:
+            entry.probing.cancel()
         code = container.exit_code()
         reason = container.reason or ("Error" if code else "Completed")
         if code == 128 and not container.reason:
@@ -187,6 +214,7 @@ class PodRun:
         """End the pod as a whole: it becomes Failed for this reason."""
         if self.ended is None:
             self.ended = reason, message
+            self.halt.set()
             self.kill()
             self.report()
 
@@ -200,6 +228,7 @@ class PodRun:
         if self.stopping:
             return
         self.stopping = True
+        self.halt.set()
         for entry in self.containers + self.initial:
             if entry.container:
                 entry.container.terminate()
@@ -215,7 +244,7 @@ class PodRun:
         if any((e.terminated or {}).get("exitCode") for e in self.initial):
             return "Failed"
         if all(e.terminated for e in self.containers) and (
-            self.task.done() or self.pod["spec"].get("restartPolicy") == "Never" or self.stopping
+            self.finished or self.pod["spec"].get("restartPolicy") == "Never" or self.stopping
         ):
             failed = any(e.terminated["exitCode"] for e in self.containers)
             return "Failed" if failed else "Succeeded"
@@ -227,7 +256,7 @@ class PodRun:
         if self.silent:
             return
         phase = self.phase()
-        ready = bool(self.containers) and all(e.running for e in self.containers)
+        ready = bool(self.containers) and all(e.running and e.ready for e in self.containers)
 
         def put(obj):
             status = obj["status"]

@@ -1,10 +1,7 @@
 """The HTTP of the API server: from a path and a verb to the store and back."""
 
-import asyncio
 import base64
-import contextlib
 import json
-import time
 from dataclasses import dataclass
 
 import yaml
@@ -15,11 +12,10 @@ from .errors import ApiError
 from .patching import apply_patch
 from .selecting import Selector
 from .validating import check
+from .watching import watch
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 DISCOVERY = {"/healthz", "/livez", "/readyz", "/version", "/api", "/apis"}
-#: Seconds between two bookmarks of a watch.
-BOOKMARKS = 2.0
 
 
 @dataclass(frozen=True)
@@ -310,90 +306,8 @@ class ApiServer:
             }
         )
 
-    # Watch ----------------------------------------------------------------------------------------
-
     async def watch(self, request, target):
-        query = request.query
-        fields = query.get("fieldSelector", "")
-        if target.name:
-            fields = f"metadata.name={target.name}"
-        selector = Selector(query.get("labelSelector"), fields)
-        since = query.get("resourceVersion", "")
-        initial = query.get("sendInitialEvents", "").lower() == "true"
-        kind, namespace = target.kind, target.namespace
-        first = (
-            []
-            if since not in {"", "0"} and not initial
-            else self.store.list(kind, namespace, selector)
-        )
-        fresh = initial or since in {"", "0"}
-        failure = None
-        queue = None
-        try:
-            queue = self.store.watch(self.store.version if fresh else int(since))
-        except ApiError as error:
-            failure = error
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        if failure is not None:
-            await response.write(line("ERROR", failure.status()))
-            return response
-        for obj in first:
-            await response.write(line("ADDED", obj))
-        bookmarks = query.get("allowWatchBookmarks", "").lower() in {"1", "true"}
-        if initial:
-            await response.write(self.bookmark(kind, {"k8s.io/initial-events-end": "true"}))
-        ends = time.monotonic() + float(query.get("timeoutSeconds") or 1800)
-        with contextlib.suppress(ConnectionResetError):
-            await self.follow(response, queue, target, selector, bookmarks, ends)
-        return response
-
-    async def follow(self, response, queue, target, selector, bookmarks, ends):
-        """Send what a watch asked for until it ends or is closed by a fault."""
-        try:
-            while (left := ends - time.monotonic()) > 0:
-                try:
-                    event = await asyncio.wait_for(queue.get(), min(left, BOOKMARKS))
-                except TimeoutError:
-                    if bookmarks:
-                        await response.write(self.bookmark(target.kind))
-                    continue
-                if event is None:
-                    return
-                if isinstance(event, ApiError):
-                    await response.write(line("ERROR", event.status()))
-                    return
-                if sent := selected(event, target, selector):
-                    await response.write(event.line(sent))
-        finally:
-            self.store.watchers.discard(queue)
-
-    def bookmark(self, kind, annotations=None):
-        metadata = {"resourceVersion": str(self.store.version), "creationTimestamp": None}
-        if annotations:
-            metadata["annotations"] = annotations
-        return line(
-            "BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        )
-
-
-def line(type_, obj):
-    return json.dumps({"type": type_, "object": obj}).encode() + b"\n"
-
-
-def selected(event, target, selector):
-    """Return as which type a watch sees an event, None if it does not see it."""
-    kind = event.kind
-    if (kind.group, kind.plural) != (target.kind.group, target.kind.plural):
-        return None
-    if target.namespace and event.object["metadata"].get("namespace") != target.namespace:
-        return None
-    after = selector.matches(event.object)
-    before = event.before is not None and selector.matches(event.before)
-    if event.type == "MODIFIED" and after != before:
-        return "ADDED" if after else "DELETED"
-    return event.type if after or (event.type == "DELETED" and before) else None
+        return await watch(self.store, request, target)
 
 
 def period(kind, obj, grace):

@@ -104,7 +104,7 @@ class Streams:
             raise ApiError(
                 400, f"unable to forward port because pod is not running. Current status={phase}"
             )
-        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
+        socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0, compress=False)
         await socket.prepare(request)
         self.tunnels.add(socket)
         connections = {}

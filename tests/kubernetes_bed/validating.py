@@ -125,9 +125,22 @@ def check_pod_spec(kind, name, spec, path="spec"):
                 causes.append((f"{where}.volumeMounts", f"Not found: {mount['name']!r}"))
             if ":" in mount["mountPath"]:
                 causes.append((f"{where}.volumeMounts", "mountPath must not contain ':'"))
+        causes += unserved(container, where)
         causes += resource_causes(container.get("resources") or {}, f"{where}.resources")
+    affinity = spec.get("affinity") or {}
+    for key in affinity.keys() - {"nodeAffinity"}:
+        causes.append((f"{path}.affinity.{key}", "the test bed does not serve it"))
     if causes:
         raise invalid(kind, name, *causes)
+
+
+def unserved(container, where):
+    """Yield what the test bed cannot do for a container: it refuses rather than ignores."""
+    if container.get("lifecycle"):
+        yield f"{where}.lifecycle", "the test bed does not serve it"
+    for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+        if container.get(name) and not container[name].keys() & {"httpGet", "tcpSocket"}:
+            yield f"{where}.{name}", "the test bed serves httpGet and tcpSocket only"
 
 
 def resource_causes(resources, where):
