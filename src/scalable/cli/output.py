@@ -47,6 +47,8 @@ class Result:
         Whether the result reports faults; such a result is shown in quiet form too.
     forms
         Suffix -> text of a file of that kind, such as ``.svg``.
+    files
+        Name -> text of files that are written to a directory, in place of a file.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Result:
     companions: Mapping[str, str] = field(default_factory=dict)
     faulty: bool = False
     forms: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -257,6 +260,9 @@ class FileOutput(Output):
             document = result.data if result.document is None else result.document
             files = {self._path: to_json(document)}
             files |= {self._path.with_name(n): text for n, text in result.companions.items()}
+        if result.files and not self._as_json:
+            files = {self._path / name: text for name, text in result.files.items()}
+            make_directory(self._path)
         for path, text in files.items():
             write_file(path, text)
         self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
@@ -309,6 +315,20 @@ def open_output(form: str | None = None, destination: Path | None = None) -> Out
         return output
     as_json = form == "json" or (form != "human" and destination.suffix.lower() == ".json")
     return FileOutput(output, destination, as_json=as_json)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory unless it exists.
+
+    Raises
+    ------
+    click.FileError
+        When it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.FileError(str(path), hint=error.strerror) from error
 
 
 def write_file(path: Path, text: str) -> None:

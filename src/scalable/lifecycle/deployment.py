@@ -161,7 +161,7 @@ class Deployment:
 
     def _follow_load(self) -> None:
         """If the target is adaptive, start scaling its pools with their load."""
-        if not adaptive_bounds(self._spec).pools:
+        if not adaptive_bounds(self._spec).pools or getattr(self.cluster, "follows_load", False):
             return
         controller = getattr(self.cluster, "controller", None)
         if controller is None:

@@ -10,6 +10,7 @@ from scalable.lifecycle.creation import DetachOptions, ManagerRequest
 from scalable.lifecycle.services import SCHEDULER
 from scalable.manifest import Manifest, ResolvedManifest
 from scalable.protocol import search_path as modules
+from scalable.providers.registry import provider_class
 from scalable.spec import DeploymentSpec, ManagerSpec
 
 
@@ -52,11 +53,21 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
     requests: dict[str, ManagerRequest] = {}
     for manager in resolved.spec.managers or (ManagerSpec(home),):
         its = resolved if manager.target == home else manifest.resolve(manager.target)
+        require_pools(its.spec)
         refuse_threads(its.spec)
         requests[_unused(manager.target, requests)] = ManagerRequest(
             its.spec, its.to_yaml(), manager.priority, manager.limits
         )
     return requests
+
+
+def require_pools(spec: DeploymentSpec) -> None:
+    """Raise NotImplementedError if the target's provider has no detached clusters."""
+    if not hasattr(provider_class(spec.provider_name), "pools"):
+        raise NotImplementedError(
+            f"target {spec.target_name!r}: provider {spec.provider_name!r} has no detached "
+            "clusters in this version; a session without detach=True ends with its process"
+        )
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:

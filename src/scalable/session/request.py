@@ -153,6 +153,23 @@ class Request:
         found: Mapping[str, str] = self.provider.render_scripts(self.spec)
         return found
 
+    def objects(self, plan: Plan) -> Mapping[str, bytes]:
+        """Return file name -> each object that a cluster of the plan consists of, as it is sent.
+
+        Raises
+        ------
+        NotImplementedError
+            When the provider makes no objects.
+        """
+        if not hasattr(self.provider, "render_objects"):
+            raise NotImplementedError(
+                f"target {self.target!r}: provider {self.provider.name!r} makes no objects that "
+                "could be shown"
+            )
+        counts = plan.scale_plan.workers_by_tag
+        found: Mapping[str, bytes] = self.provider.render_objects(self.spec, counts)
+        return found
+
     def plan(
         self,
         objective: str | None = None,

@@ -20,6 +20,8 @@ logger = logging.getLogger("scalable.worker")
 
 #: Variable with the path of the scratch directory that was made for a worker before its start.
 SCRATCH = "SCALABLE_SCRATCH"
+#: Variable with the address to listen on, for places where only a program's surroundings tell it.
+HOST_VARIABLE = "SCALABLE_HOST"
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -144,4 +146,5 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
     scratch = os.environ.pop(SCRATCH, "") or str(make_private("scalable"))
     own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
     values = json.loads(text) | own
+    values["host"] = os.environ.get(HOST_VARIABLE) or values.get("host", LOOPBACK)
     return WorkerConfig(**values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,11 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @click.option(
     "--show-script", is_flag=True, help="Show the script that starts a worker, for each tag."
 )
+@click.option(
+    "--show-manifests",
+    is_flag=True,
+    help="Show every object that would be sent to the place; --output DIR writes files.",
+)
 @output_options
 def command(
     manifest: Path | None,
@@ -63,6 +69,7 @@ def command(
     front: bool,
     run: str | None,
     show_script: bool,
+    show_manifests: bool,
     output: Output,
     **asked: Any,
 ) -> int:
@@ -84,10 +91,27 @@ def command(
     plan = request.plan(**asked)
     for warning in request.validate().warnings:
         output.note(warning.render())
+    if show_manifests:
+        output.show(objects_result(request.objects(plan)))
+        return 0
     if front and not plan.front:
         output.note("policy manual leaves nothing to choose, so no front is drawn")
     output.show(plan_result(plan, request.scripts() if show_script else {}, front=front))
     return 0
+
+
+def objects_result(objects: Mapping[str, bytes]) -> Result:
+    """Return the objects of a cluster as a result.
+
+    Parameters
+    ----------
+    objects
+        File name -> object as it is sent, in the order of sending.
+    """
+    files = {name: body.decode() for name, body in objects.items()}
+    data = {"version": VERSION, "objects": [json.loads(text) for text in files.values()]}
+    # A stream of YAML documents: each of them is JSON.
+    return Result("---\n".join(files.values()), data, files=files)
 
 
 def comparison_result(run: str) -> Result:

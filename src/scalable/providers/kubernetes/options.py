@@ -8,11 +8,13 @@ from pydantic import Field
 
 from scalable.manifest.fields import (
     Argument,
+    Duration,
     Environment,
     Image,
     PositiveInt,
     ProviderOptions,
     Record,
+    Text,
     TextMap,
 )
 
@@ -37,14 +39,37 @@ class KubernetesOptions(ProviderOptions):
     service_account: Argument | None = Field(
         default=None, description="Service account of the pods."
     )
+    image_pull_secrets: tuple[Argument, ...] = Field(
+        default=(), description="Secrets with which images are pulled."
+    )
     resources: Resources | None = Field(
         default=None, description="Requests and limits beside those of the components."
     )
     env: Environment = Field(default={}, description="Environment of all pods.")
+    mounts: TextMap = Field(
+        default={},
+        description="Mounts of all workers: pvc://claim/path, configmap://name/key, "
+        "secret://name/key, hostpath:///path or emptydir://size, and the path in the pod.",
+    )
     tolerations: tuple[dict[str, Any], ...] = Field(
         default=(), description="Tolerations of the pods, as Kubernetes writes them."
     )
     node_selector: TextMap = Field(default={}, description="Labels that nodes must have.")
+    priority_class: Argument | None = Field(default=None, description="Priority class of the pods.")
+    pod_template: Text | None = Field(
+        default=None, description="YAML file of a pod that all pods are merged with."
+    )
     context: Argument | None = Field(
         default=None, description="Context of the kubeconfig; by default the current one."
+    )
+    start_timeout: Duration = Field(
+        default="10m", description="Time within which the scheduler's pod has to run."
+    )
+    abandoned_after: Duration = Field(
+        default="5m",
+        description="Time without its creator after which a cluster ends by itself.",
+    )
+    operator: bool = Field(
+        default=False,
+        description="Run the cluster through the Dask Kubernetes operator; not available yet.",
     )

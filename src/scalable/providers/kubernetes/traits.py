@@ -1,5 +1,5 @@
 """Traits of the kubernetes provider."""
 
-from scalable.spec import Traits
+from scalable.spec import Starting, Traits
 
-TRAITS = Traits()
+TRAITS = Traits(starting=Starting(startup_s=30.0))

@@ -1,0 +1,375 @@
+"""Requests to the API server of a Kubernetes cluster.
+
+Nothing outside this module and the modules of the watch and the tunnel talks to Kubernetes.
+The library ``kubernetes-asyncio`` (extra ``kubernetes``) is imported with the first request. It is
+the one of the two asynchronous libraries whose kubeconfig code covers exec plug-ins, OIDC and
+in-cluster credentials, and it leaves the event loop, bodies and retries to the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import LimitReachedError
+from scalable.providers.kubernetes.permissions import role
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+ATTEMPTS = 7
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+REQUEST_TIMEOUT_S = 30.0
+#: Number of simultaneous requests of one process.
+AT_ONCE = 16
+TRANSIENT = (429, 500, 502, 503, 504)
+FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+_VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
+
+
+class KubernetesError(ProviderError):
+    """An answer of the API server that is no success.
+
+    Attributes
+    ----------
+    status
+        HTTP status; 0 if there was no answer.
+    reason
+        Reason that the server gives, such as ``AlreadyExists``.
+    after_s
+        Seconds after which the server wants the request again; 0 if it does not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        hint: str | None = None,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, transient=transient)
+        self.status = status
+        self.reason = reason
+        self.after_s = 0.0
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of object in one namespace.
+
+    Attributes
+    ----------
+    name
+        Plural name, such as ``pods``.
+    namespace
+        Namespace; empty for objects without one.
+    group
+        API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
+    """
+
+    name: str
+    namespace: str
+    group: str = ""
+
+    def path(self, *parts: str) -> str:
+        """Return the path of the collection, of an object, or of a part of an object."""
+        root = f"/apis/{self.group}" if self.group else "/api/v1"
+        inside = f"/namespaces/{self.namespace}" if self.namespace else ""
+        return "/".join((f"{root}{inside}/{self.name}", *parts))
+
+
+class Api:
+    """The API server that a kubeconfig names.
+
+    Parameters
+    ----------
+    context
+        Context of the kubeconfig; None for the current one.
+    pause
+        Function: ``pause(attempt)`` returns the seconds before the next attempt.
+    """
+
+    def __init__(
+        self, context: str | None = None, *, pause: Callable[[int], float] | None = None
+    ) -> None:
+        self._context = context
+        self.pause = pause or jittered
+        self._client: Any = None
+        self._opening: asyncio.Lock | None = None
+        self._slots: asyncio.Semaphore | None = None
+        #: Number of requests that were sent, by method.
+        self.sent: dict[str, int] = {}
+
+    async def client(self) -> Any:
+        """Return the library's ``ApiClient``; it is made at the first call.
+
+        Raises
+        ------
+        ProviderError
+            When the library is not installed, or there is no usable kubeconfig.
+        """
+        if self._opening is None:
+            self._opening, self._slots = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
+        async with self._opening:
+            if self._client is None:
+                self._client = await _open(self._context)
+        return self._client
+
+    async def close(self) -> None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
+        """Create an object; return it as the server has it.
+
+        An object that exists already under its name, from an attempt whose answer was lost, is no
+        error, because our names are used once.
+        """
+        try:
+            return await self.request("POST", resource, body=body)
+        except KubernetesError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            name = str(json.loads(body)["metadata"]["name"])
+            return await self.request("GET", resource, name)
+
+    async def delete(self, resource: Resource, name: str, **options: Any) -> bool:
+        """Delete an object; return False if it is gone already.
+
+        Parameters
+        ----------
+        resource, name
+            The object.
+        options
+            Fields of ``DeleteOptions``, such as ``propagationPolicy``.
+        """
+        body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options}).encode()
+        try:
+            await self.request("DELETE", resource, name, body=body)
+        except KubernetesError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def request(
+        self,
+        method: str,
+        resource: Resource,
+        *parts: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content: str = JSON,
+    ) -> Any:
+        """Send a request until it is answered; return the decoded answer, or text.
+
+        Answers 429 and 5xx, conflicts and lost connections are tried again, at most seven times.
+
+        Parameters
+        ----------
+        method
+            HTTP method.
+        resource, parts
+            Kind of the object; its name and part.
+        query, body, content
+            Query, body, and content type of the body.
+
+        Raises
+        ------
+        ProviderError
+            When the server refuses the request, or does not answer.
+        """
+        path = resource.path(*parts)
+        try:
+            return await self.request_path(method, path, query=query, body=body, content=content)
+        except KubernetesError as error:
+            raise _explained(error, method, resource, parts) from error
+
+    async def request_path(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content: str = JSON,
+    ) -> Any:
+        """Send a request to a path until it is answered, as :meth:`request` does."""
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return await self._once(method, path, query, body, content)
+            except KubernetesError as error:
+                if not (error.transient or error.reason == "Conflict"):
+                    raise
+                pause = max(self.pause(attempt), min(error.after_s, LONGEST_PAUSE_S))
+                logger.debug("%s %s: %s; again in %.1f s", method, path, error, pause)
+            await asyncio.sleep(pause)
+        return await self._once(method, path, query, body, content)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content: str,
+    ) -> Any:
+        import aiohttp
+
+        await self.client()
+        assert self._slots is not None
+        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
+        async with self._slots:
+            try:
+                async with await self.open(
+                    method, path, query=query, data=body, content=content, timeout=timeout
+                ) as answer:
+                    text = await answer.text()
+                    status = answer.status
+                    json_answer = JSON in answer.headers.get("Content-Type", "")
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise KubernetesError(
+                    f"the API server does not answer: {error or type(error).__name__}",
+                    transient=True,
+                ) from error
+        if status >= 400:
+            raise refusal(status, text)
+        return json.loads(text) if json_answer else text
+
+    async def open(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        content: str = JSON,
+        timeout: Any = None,  # noqa: ASYNC109 - aiohttp's
+    ) -> Any:
+        """Send a request once, and return aiohttp's response, whose body is not read yet."""
+        client = await self.client()
+        headers = await self.headers()
+        if data is not None:
+            headers["Content-Type"] = content
+        self.sent[method] = self.sent.get(method, 0) + 1
+        return await client.rest_client.pool_manager.request(
+            method,
+            client.configuration.host + path,
+            params=dict(query or {}),
+            data=data,
+            headers=headers,
+            timeout=timeout,
+        )
+
+    async def headers(self) -> dict[str, str]:
+        """Return the headers with the credentials of the kubeconfig."""
+        client = await self.client()
+        headers: dict[str, str] = {"Accept": JSON}
+        await client.update_params_for_auth(headers, [], ["BearerToken"])
+        return headers
+
+    async def websocket(self, path: str, query: Mapping[str, str], protocol: str) -> Any:
+        """Open a WebSocket; errors are aiohttp's."""
+        client = await self.client()
+        host = client.configuration.host
+        return await client.rest_client.pool_manager.ws_connect(
+            "ws" + host.removeprefix("http") + path,
+            params=dict(query),
+            headers=await self.headers(),
+            protocols=(protocol,),
+            max_msg_size=0,
+            heartbeat=20.0,
+        )
+
+
+def jittered(attempt: int) -> float:
+    """Return a random pause in seconds; its bound doubles with each attempt, up to 10 s."""
+    bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**attempt)
+    return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+def refusal(status: int, text: str) -> KubernetesError:
+    """Return the error for an answer of the API server.
+
+    Parameters
+    ----------
+    status
+        HTTP status.
+    text
+        Body: an object of kind ``Status``, or text of a proxy.
+    """
+    try:
+        said = json.loads(text)
+        message, reason = str(said.get("message") or ""), str(said.get("reason") or "")
+        after_s = float((said.get("details") or {}).get("retryAfterSeconds") or 0)
+    except (ValueError, AttributeError):
+        message, reason, after_s = text.strip()[:200], "", 0.0
+    error = KubernetesError(
+        message or f"the API server answered {status}",
+        status=status,
+        reason=reason,
+        transient=status in TRANSIENT,
+    )
+    error.after_s = after_s
+    return error
+
+
+def _explained(
+    error: KubernetesError, method: str, resource: Resource, parts: tuple[str, ...]
+) -> ProviderError:
+    """Return the error with the way out for the user."""
+    if error.status != FORBIDDEN:
+        return error
+    if "exceeded quota" in error.message:
+        return LimitReachedError(f"the quota is used up: {error.message}")
+    name = "/".join((resource.name, *parts[1:]))
+    verb = "list" if method == "GET" and not parts else _VERBS.get(method, method.lower())
+    where = f" in namespace {resource.namespace!r}" if resource.namespace else ""
+    return KubernetesError(
+        f"this user may not {verb} {name}{where}: {error.message}",
+        status=FORBIDDEN,
+        reason=error.reason,
+        hint="this Role grants what is needed; bind it to the user:\n" + role(resource.namespace),
+    )
+
+
+async def _open(context: str | None) -> Any:
+    try:
+        from kubernetes_asyncio import client, config
+        from kubernetes_asyncio.config import ConfigException
+    except ImportError as error:
+        raise ProviderError(
+            "kubernetes-asyncio is not installed", hint="pip install 'scalable[kubernetes]'"
+        ) from error
+    configuration = client.Configuration()
+    try:
+        if _inside(context):
+            config.load_incluster_config(client_configuration=configuration)
+        else:
+            await config.load_kube_config(context=context, client_configuration=configuration)
+    except (ConfigException, OSError, ValueError) as error:
+        raise ProviderError(
+            f"there is no usable kubeconfig: {error}",
+            hint="set KUBECONFIG, or name a context of it by the target's context",
+        ) from error
+    return client.ApiClient(configuration)
+
+
+def _inside(context: str | None) -> bool:
+    """Return whether this process runs in a pod, and no kubeconfig is named."""
+    named = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    return context is None and not named and "KUBERNETES_SERVICE_HOST" in os.environ

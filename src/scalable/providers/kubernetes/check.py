@@ -1,0 +1,219 @@
+"""Comparison of a request with a live Kubernetes cluster. Nothing is started."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.mounts import parse_mount
+from scalable.providers.kubernetes.permissions import RULES, role
+from scalable.providers.kubernetes.quantities import amount
+from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+from scalable.units import format_bytes
+
+#: Oldest version that the watch, the Job and the tunnel are made for.
+OLDEST = (1, 24)
+
+
+def check(spec: DeploymentSpec) -> ValidationReport:
+    """Return what a live cluster lacks for a request.
+
+    Raises
+    ------
+    ProviderError
+        When the API server does not answer.
+    """
+    report = ValidationReport()
+    report.extend(asyncio.run(_check(spec)))
+    return report
+
+
+async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
+    api = Api(spec.options["context"])
+    look = _Look(api, spec)
+    try:
+        found = [*await look.version(), *await look.namespace()]
+        if found:
+            return found
+        parts = await asyncio.gather(look.permissions(), look.quotas(), look.nodes(), look.claims())
+        return [diagnostic for part in parts for diagnostic in part]
+    finally:
+        await api.close()
+
+
+class _Look:
+    """The questions to one API server about one request."""
+
+    def __init__(self, api: Api, spec: DeploymentSpec) -> None:
+        self._api = api
+        self._spec = spec
+        self._namespace = str(spec.options["namespace"])
+        self._target = ("targets", spec.target_name)
+
+    def _bad(
+        self, key: str, message: str, hint: str | None = None, *, warns: bool = False
+    ) -> Diagnostic:
+        path = (*self._target, key)
+        return Diagnostic("E_BAD_OPTION", path, message, hint, "warning" if warns else "error")
+
+    async def _list(self, name: str, namespace: str) -> list[Mapping[str, Any]] | None:
+        """Return all objects of a kind; None if the user may not list them."""
+        try:
+            answer = await self._api.request("GET", Resource(name, namespace))
+        except KubernetesError as error:
+            if error.status == FORBIDDEN:
+                return None
+            raise
+        return list(answer.get("items", ()))
+
+    async def version(self) -> list[Diagnostic]:
+        """Compare the version of the server with the oldest that is supported."""
+        said = await self._api.request_path("GET", "/version")
+        numbers = ["".join(filter(str.isdigit, str(said[key]))) for key in ("major", "minor")]
+        version = tuple(int(number or 0) for number in numbers)
+        if version >= OLDEST:
+            return []
+        shown, oldest = (".".join(map(str, v)) for v in (version, OLDEST))
+        return [self._bad("context", f"the cluster has version {shown}; {oldest} is needed")]
+
+    async def namespace(self) -> list[Diagnostic]:
+        """Look whether the namespace exists."""
+        try:
+            await self._api.request("GET", Resource("namespaces", ""), self._namespace)
+        except KubernetesError as error:
+            if error.status == NOT_FOUND:
+                hint = f"kubectl create namespace {self._namespace}"
+                message = f"there is no namespace {self._namespace!r}"
+                return [self._bad("namespace", message, hint)]
+            if error.status != FORBIDDEN:  # many users may not read namespaces
+                raise
+        return []
+
+    async def permissions(self) -> list[Diagnostic]:
+        """Ask for every verb that is needed."""
+        asked = [(rule, verb) for rule in RULES for verb in rule.verbs]
+        allowed = await asyncio.gather(*(self._may(r.group, r.resource, v) for r, v in asked))
+        missing = [
+            f"{verb} {rule.resource}"
+            for (rule, verb), may in zip(asked, allowed, strict=True)
+            if not may
+        ]
+        if not missing:
+            return []
+        message = f"this user may not {', '.join(missing)} in namespace {self._namespace!r}"
+        hint = "this Role grants what is needed; bind it to the user:\n" + role(self._namespace)
+        return [self._bad("namespace", message, hint)]
+
+    async def _may(self, group: str, resource: str, verb: str) -> bool:
+        name, _, part = resource.partition("/")
+        asked = {
+            "namespace": self._namespace,
+            "verb": verb,
+            "group": group,
+            "resource": name,
+            **({"subresource": part} if part else {}),
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": asked},
+        }
+        reviews = Resource("selfsubjectaccessreviews", "", "authorization.k8s.io/v1")
+        answer = await self._api.request("POST", reviews, body=json.dumps(body).encode())
+        return bool(answer["status"]["allowed"])
+
+    async def quotas(self) -> list[Diagnostic]:
+        """Compare one worker of each component with what the quotas leave."""
+        found = []
+        for quota in await self._list("resourcequotas", self._namespace) or ():
+            hard = quota.get("status", {}).get("hard") or quota.get("spec", {}).get("hard") or {}
+            used = quota.get("status", {}).get("used") or {}
+            for tag, component in self._spec.components.items():
+                for noun, wanted, keys in _needs(component):
+                    for key in keys & hard.keys():
+                        left = amount(hard[key]) - amount(used.get(key, "0"))
+                        if wanted > left:
+                            name = quota["metadata"]["name"]
+                            message = (
+                                f"quota {name!r} leaves {_shown(noun, left)} of {key}, and one "
+                                f"worker of {tag!r} takes {_shown(noun, wanted)}"
+                            )
+                            path = ("components", tag)
+                            found.append(Diagnostic("E_BAD_OPTION", path, message))
+        return found
+
+    async def nodes(self) -> list[Diagnostic]:
+        """Look whether a node is large enough for a worker of each component."""
+        nodes = await self._list("nodes", "")
+        if nodes is None:
+            message = "this user may not list nodes, so their sizes were not compared"
+            return [self._bad("namespace", message, warns=True)]
+        wanted = self._spec.options["node_selector"].items()
+        fitting = [n for n in nodes if wanted <= (n["metadata"].get("labels") or {}).items()]
+        if nodes and not fitting:
+            return [self._bad("node_selector", "no node has these labels")]
+        found = []
+        for tag, component in self._spec.components.items():
+            for noun, need, keys in _needs(component):
+                key = min(keys, key=len)
+                most = max(
+                    (amount(_room(node).get(key, "0")) for node in fitting), default=math.inf
+                )
+                if need > most:
+                    message = f"{noun} {_shown(noun, need)} exceeds every node"
+                    hint = f"the largest node has {_shown(noun, most)}"
+                    found.append(
+                        Diagnostic("E_BAD_OPTION", ("components", tag, noun), message, hint)
+                    )
+        return found
+
+    async def claims(self) -> list[Diagnostic]:
+        """Look whether the volume claims of all mounts exist."""
+        written = [(("targets", self._spec.target_name), self._spec.options["mounts"])]
+        written += [(("components", t), c.mounts) for t, c in self._spec.components.items()]
+        found = []
+        for place, mounts in written:
+            for source, path in mounts.items():
+                claim = parse_mount(source, path).volume.get("persistentVolumeClaim")
+                if claim is not None and not await self._has_claim(claim["claimName"]):
+                    message = f"there is no volume claim {claim['claimName']!r}"
+                    where = (*place, "mounts", source)
+                    found.append(Diagnostic("E_BAD_OPTION", where, message))
+        return found
+
+    async def _has_claim(self, name: str) -> bool:
+        claims = Resource("persistentvolumeclaims", self._namespace)
+        try:
+            await self._api.request("GET", claims, name)
+        except KubernetesError as error:
+            return error.status != NOT_FOUND
+        except ProviderError:
+            return True
+        return True
+
+
+def _needs(component: ComponentSpec) -> list[tuple[str, float, set[str]]]:
+    """Return name, amount and keys in Kubernetes of the resources of one worker."""
+    needs: list[tuple[str, float, set[str]]] = [("cpus", component.cpus, {"cpu", "requests.cpu"})]
+    if component.memory_bytes is not None:
+        keys = {"memory", "requests.memory", "limits.memory"}
+        needs.append(("memory", component.memory_bytes, keys))
+    if component.gpus:
+        keys = {"nvidia.com/gpu", "requests.nvidia.com/gpu"}
+        needs.append(("gpus", component.gpus, keys))
+    return needs
+
+
+def _room(node: Mapping[str, Any]) -> Mapping[str, str]:
+    status = node.get("status", {})
+    room: Mapping[str, str] = status.get("allocatable") or status.get("capacity") or {}
+    return room
+
+
+def _shown(noun: str, number: float) -> str:
+    return format_bytes(number) if noun == "memory" else f"{number:g}"

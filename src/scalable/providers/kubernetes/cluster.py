@@ -1,0 +1,261 @@
+"""A cluster in Kubernetes that ends with the session of its creator."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from distributed.core import Status
+
+from scalable.client.attached import AttachedCluster
+from scalable.errors import ScalableError
+from scalable.liveness import identify_process
+from scalable.manager.launcher import UnitState
+from scalable.manager.pools import Pool
+from scalable.planning import adaptive_bounds, expectations
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.credentials import new_credentials
+from scalable.protocol.handlers import Attachment
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.launcher import PodLauncher
+from scalable.providers.kubernetes.manager import Manager
+from scalable.providers.kubernetes.names import ROLE, SCHEDULER
+from scalable.providers.kubernetes.place import Place, watch_of
+from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.traits import TRAITS
+from scalable.providers.kubernetes.tunnel import Tunnel
+from scalable.records import AccessFile
+from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.units import parse_duration
+from scalable.worker.config import WorkerConfig, security_fields, serialized_config
+from scalable.worker.process_worker import ProcessWorker
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+#: Attempts to connect while the scheduler's program starts, and seconds between them.
+CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 40, 0.5
+
+
+class KubernetesCluster(AttachedCluster):
+    """A scheduler in a pod, pools of workers in pods, and their manager in this process.
+
+    Everything in Kubernetes belongs to one root object. :meth:`close` deletes it. If this process
+    dies, the scheduler ends itself after ``abandoned_after``, and Kubernetes removes the rest.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    template
+        The user's pod template; empty without one.
+    asynchronous
+        Whether it is used with ``await`` inside a running event loop.
+
+    Attributes
+    ----------
+    follows_load
+        Whether the scheduler scales adaptive pools by itself.
+    tunnel
+        The tunnel to the scheduler; None before the start.
+    """
+
+    follows_load = True
+
+    def __init__(
+        self, spec: DeploymentSpec, template: Mapping[str, Any], *, asynchronous: bool = False
+    ) -> None:
+        self.tunnel: Tunnel | None = None
+        cluster_id = secrets.token_hex(5)
+        self._frame = render.Frame(cluster_id, spec.target_name, spec.options, template)
+        for component in (None, *spec.components.values()):
+            render.image_of(self._frame, component)
+        self._spec = spec
+        self._api = Api(spec.options["context"])
+        self._launcher = PodLauncher(
+            self._api,
+            self._frame.namespace,
+            render.worker_selector(self._frame),
+            lambda tag, unit: render.worker_pod(self._frame, spec.components[tag], unit),
+        )
+        self._watch = watch_of(self._api, self._frame, self._changed)
+        self._launcher.follow(self._watch)
+        self._place = Place(self._api, self._frame, self._watch)
+        self._manager = Manager(self._attachment(), cluster_id)
+        self._made = False
+        self._source = "plan"
+        labels: dict[str, list[str]] = {}
+        for tag, component in spec.components.items():
+            for label in component.tags:
+                labels.setdefault(label, []).append(tag)
+        access = AccessFile(
+            id=cluster_id,
+            name=self._frame.name,
+            address="",
+            pem=_pem(),
+            tags=spec.tags,
+            tasks={task.name: task.component for task in spec.tasks.values()},
+            labels=labels,
+        )
+        self._pem = access.pem
+        super().__init__(access, asynchronous=asynchronous)
+
+    def _attachment(self) -> Attachment:
+        spec = self._spec
+        return Attachment(
+            manager=self._frame.manager,
+            nonce=secrets.token_hex(3),
+            identity=identify_process(),
+            target=spec.target_name,
+            provider=spec.provider_name,
+            starting=dataclasses.asdict(TRAITS.starting),
+            pools={
+                tag: {"slots": part.slots, **_shape(part)} for tag, part in spec.components.items()
+            },
+        )
+
+    # Start ----------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        try:
+            await self._start_all()
+        except BaseException:
+            self.status = Status.failed
+            with suppress(ScalableError, OSError):
+                await self._end_all()
+            raise
+
+    async def _start_all(self) -> None:
+        options = self._spec.options
+        start_s = parse_duration(options["start_timeout"])
+        await self._watch.start()
+        self._made = True
+        await self._place.create(self._framed, self._scheduler_config(), start_s)
+        pod = await self._place.scheduler_pod(start_s)
+        scheduler = f"tls://{pod['status']['podIP']}:{render.PORT}"
+        logger.debug("cluster %s: scheduler at %s", self.name, scheduler)
+        self.tunnel = Tunnel(self._api, self._frame.namespace, pod["metadata"]["name"], render.PORT)
+        self._address = f"tls://{LOOPBACK}:{await self.tunnel.open()}"
+        components = self._spec.components.values()
+        await asyncio.gather(
+            *(
+                self._place.add_workers(c.name, self._worker_config(c, scheduler))
+                for c in components
+            )
+        )
+        pools = [self._pool(component) for component in components]
+        await self._manager.start(self._address, self.security, pools)
+        await super()._start()
+        await self._place.limit_life(self._spec.time_to_live_s)
+
+    def _framed(self, uid: str) -> render.Frame:
+        self._frame = dataclasses.replace(self._frame, root_uid=uid)
+        return self._frame
+
+    def _scheduler_config(self) -> dict[str, Any]:
+        spec = self._spec
+        bounds = adaptive_bounds(spec)
+        limits: dict[str, float] = {
+            name: seconds
+            for name in ("idle_timeout_s", "time_to_live_s", "manager_grace_s")
+            if (seconds := getattr(spec, name)) is not None
+        }
+        return {
+            "port": render.PORT,
+            "security": dict(self._pem),
+            "limits": limits,
+            "abandoned_after_s": parse_duration(spec.options["abandoned_after"]),
+            "adaptive": {tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
+            "adaptive_maximum": bounds.maximum,
+            "expectations": expectations(spec),
+        }
+
+    def _worker_config(self, component: ComponentSpec, scheduler: str) -> WorkerConfig:
+        return WorkerConfig(
+            scheduler=scheduler,
+            name="",
+            nthreads=component.slots,
+            resources={component.name: component.slots},
+            memory_limit=component.memory_bytes or 0,
+            host="",
+            hand_over=True,
+            security=security_fields(self.security),
+            manager=self._frame.manager,
+            dask_config=serialized_config(),
+        )
+
+    def _pool(self, component: ComponentSpec) -> Pool:
+        tasks = self._spec.tasks.values()
+        lengths = [t.duration_s or 0.0 for t in tasks if t.component == component.name]
+        return Pool(
+            component.name,
+            self._launcher,
+            {"cls": ProcessWorker, "options": {}},
+            component.slots,
+            task_s=max(lengths, default=0.0),
+            shape=_shape(component),
+        )
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def scale_to_plan(self, counts: Mapping[str, int]) -> None:
+        """Set the wanted numbers of workers; the first time, adaptive pools go on adapting.
+
+        Parameters
+        ----------
+        counts
+            Tag -> number of workers.
+        """
+        source, self._source = self._source, "manual"
+        self.order(counts, source=source)
+
+    def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:
+        """Take a change of a pod from the watch."""
+        if pod["metadata"].get("labels", {}).get(ROLE) != SCHEDULER:
+            self._launcher.noted(pod, gone)
+            return
+        seen = observation(pod, gone=gone)
+        if self.status is Status.running and seen.state is UnitState.ENDED:
+            logger.error("cluster %s has ended: its scheduler's pod: %s", self.name, seen.reason)
+            self.status = Status.failed
+
+    # End ------------------------------------------------------------------------------------------
+
+    async def _close(self) -> None:
+        if self.status in (Status.closing, Status.closed):
+            return
+        self.status = Status.closing
+        try:
+            await self._end_all()
+        finally:
+            self.status = Status.closed
+
+    async def _end_all(self) -> None:
+        """End all parts, each even if another fails."""
+        self._launcher.all_ends()
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(self._api.close)
+            ending.push_async_callback(self._watch.close)
+            if self._made:
+                ending.push_async_callback(self._place.remove)
+            if self.tunnel is not None:
+                ending.push_async_callback(self.tunnel.close)
+            if self.scheduler_comm is not None:
+                ending.push_async_callback(self.scheduler_comm.close_rpc)
+            ending.push_async_callback(self._manager.close)
+
+
+def _shape(component: ComponentSpec) -> dict[str, Any]:
+    return {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
+
+
+def _pem() -> dict[str, str]:
+    authority, certificate, key = new_credentials()
+    roles = {f"tls_{role}_cert": certificate for role in ("client", "scheduler", "worker")}
+    keys = {name.replace("_cert", "_key"): key for name in roles}
+    return {"tls_ca_file": authority, **roles, **keys}

@@ -1,0 +1,142 @@
+"""The objects of a request before a cluster exists, for validation and for `plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.mounts import parse_mount
+from scalable.providers.kubernetes.names import SCHEDULER, WORKER
+from scalable.providers.kubernetes.template import fault
+from scalable.spec import DeploymentSpec, Diagnostic
+from scalable.units import parse_duration
+
+#: Stand-ins for what is known only when a cluster is made: its id, and the root object's uid.
+CLUSTER_ID = "0000000000"
+ROOT_UID = "00000000-0000-0000-0000-000000000000"
+
+
+def read_template(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return the pod template that the target names; empty if it names none.
+
+    Raises
+    ------
+    ProviderError
+        When the file cannot be read, or describes no pod.
+    """
+    written = spec.options["pod_template"]
+    if written is None:
+        return {}
+    import yaml
+
+    file = Path(spec.workflow_dir or ".") / written
+    try:
+        template = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProviderError(f"pod_template {file} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ProviderError(f"pod_template {file} is no YAML: {error}") from error
+    template = {} if template is None else template
+    problem = fault(template)
+    if problem is not None:
+        raise ProviderError(f"pod_template {file} describes no pod: {problem}")
+    return dict(template)
+
+
+def findings(spec: DeploymentSpec) -> list[Diagnostic]:
+    """Return every fault of a request that can be found without contacting Kubernetes."""
+    target = ("targets", spec.target_name)
+    found = []
+    mounts = [((*target, "mounts"), spec.options["mounts"])]
+    mounts += [(("components", tag, "mounts"), c.mounts) for tag, c in spec.components.items()]
+    for place, written in mounts:
+        for source, path in written.items():
+            try:
+                parse_mount(source, path)
+            except ProviderError as error:
+                found.append(_bad((*place, source), error))
+    for tag, component in spec.components.items():
+        script = component.preload_script
+        if script is not None and not script.startswith("/"):
+            error = ProviderError(
+                f"preload_script {script!r} is a file of this machine, which pods do not see",
+                hint="put it into the image or a mount, and write its absolute path there",
+            )
+            found.append(_bad(("components", tag, "preload_script"), error))
+    if not found:
+        try:
+            template = read_template(spec)
+            for component in spec.components.values():
+                pod = render.Frame(CLUSTER_ID, spec.target_name, _imaged(spec), template)
+                render.worker_pod(pod, component, component.name)
+        except ProviderError as error:
+            found.append(_bad((*target, "pod_template"), error))
+    return [*found, *_warnings(spec)]
+
+
+def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
+    target = ("targets", spec.target_name)
+    bare = [tag for tag, component in spec.components.items() if component.image is None]
+    found = []
+    if spec.options["image"] is None:
+        who = "the scheduler" + (f" and component {bare[0]!r}" if bare else "")
+        message = f"{who} cannot start: no image is named"
+        hint = "add image:, an image with Python and scalable"
+        found.append(Diagnostic("E_MISSING_KEY", (*target, "image"), message, hint, "warning"))
+    if spec.options["operator"]:
+        message = "the Dask Kubernetes operator is not used in this version: no cluster can start"
+        hint = "leave operator out: scalable then makes the pods itself"
+        found.append(Diagnostic("E_BAD_OPTION", (*target, "operator"), message, hint, "warning"))
+    return found
+
+
+def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]:
+    """Return file name -> every object of a cluster, in the order in which they are sent.
+
+    The bodies are those that are sent, with three exceptions: the cluster's id and the ``uid`` of
+    the root object are zeros, and the files of the Secrets are empty.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    counts
+        Tag -> number of workers.
+
+    Raises
+    ------
+    ProviderError
+        When there is no image, or the pod template contradicts the request.
+    """
+    frame = render.Frame(CLUSTER_ID, spec.target_name, spec.options, read_template(spec), ROOT_UID)
+    nothing = {render.CONFIG: ""}
+    deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
+    things = [
+        render.root_job(frame, deadline),
+        render.secret(frame, render.scheduler_secret_name(frame), SCHEDULER, nothing),
+        render.service(frame),
+    ]
+    for tag in spec.components:
+        name = render.worker_secret_name(frame, tag)
+        things.append(render.secret(frame, name, WORKER, nothing))
+    for tag, count in counts.items():
+        units = [f"{tag}-{CLUSTER_ID}-{number}" for number in range(count)]
+        things += [render.worker_pod(frame, spec.components[tag], unit) for unit in units]
+    width = len(str(len(things)))
+    return {
+        f"{number:0{width}d}-{thing['kind'].lower()}-{thing['metadata']['name']}.json": (
+            render.to_body(thing)
+        )
+        for number, thing in enumerate(things, 1)
+    }
+
+
+def _imaged(spec: DeploymentSpec) -> dict[str, Any]:
+    return {**spec.options, "image": spec.options["image"] or "image"}
+
+
+def _bad(path: tuple[str, ...], error: ProviderError) -> Diagnostic:
+    return Diagnostic("E_BAD_OPTION", path, error.message, error.hint)

@@ -1,0 +1,202 @@
+"""The launcher of pods. A unit is one pod, which brings one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
+from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.names import TAG, UNIT
+from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
+from scalable.providers.kubernetes.watch import PodWatch
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+STOP_TIMEOUT_S = 90.0
+#: Seconds after which the pods themselves are asked for while their end is awaited.
+ASK_S = 10.0
+LOG_LINES, LOG_BYTES = "100", str(2**20)
+Pod = Mapping[str, Any]
+
+
+class PodLauncher:
+    """Launcher whose units are pods. One watch reports the states of all pods.
+
+    Parameters
+    ----------
+    api
+        Connection to the API server.
+    namespace
+        Namespace of the pods.
+    labels
+        Labels that only the pods of this launcher have.
+    render
+        Function: ``render(tag, unit)`` returns the pod of a unit.
+
+    Attributes
+    ----------
+    on_change
+        Function that is called when a unit has ended.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        labels: Mapping[str, str],
+        render: Callable[[str, str], dict[str, Any]],
+    ) -> None:
+        self.on_change: Callable[[], object] = lambda: None
+        self._api = api
+        self._pods = Resource("pods", namespace)
+        self._labels = dict(labels)
+        self._render = render
+        self._watch: PodWatch | None = None
+        # Unit -> name of its pod, for units that were launched and not stopped.
+        self._names: dict[UnitName, str] = {}
+        self._last: dict[str, Pod] = {}
+        self._gone: set[str] = set()
+        self._all_ends = False
+
+    def follow(self, watch: PodWatch) -> None:
+        """Take the states of pods from a watch, which has to call :meth:`noted`."""
+        self._watch = watch
+
+    def all_ends(self) -> None:
+        """Take the end of all pods for granted: their owner is deleted next."""
+        self._all_ends = True
+
+    def noted(self, pod: Pod, gone: bool) -> None:
+        """Take a change that the watch reports."""
+        marks = pod["metadata"].get("labels") or {}
+        if any(marks.get(key) != value for key, value in self._labels.items()):
+            return
+        name = pod["metadata"]["name"]
+        before = self._last.get(name)
+        self._last[name] = pod
+        if gone:
+            self._gone.add(name)
+        ended = observation(pod, gone=gone).state is UnitState.ENDED
+        if ended and (before is None or observation(before).state is not UnitState.ENDED):
+            self.on_change()
+
+    # The contract -------------------------------------------------------------------------------
+
+    async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Create the pods of units."""
+        new = {unit: entry for unit, entry in entries.items() if unit not in self._names}
+        bodies = {}
+        for unit, entry in new.items():
+            pod = self._render(entry["pool"], str(unit))
+            bodies[unit] = to_body(pod)
+            self._names[unit] = pod["metadata"]["name"]
+        creating = [self._api.create(self._pods, body) for body in bodies.values()]
+        answers = await asyncio.gather(*creating, return_exceptions=True)
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        if not errors:
+            return
+        # All or none: pods that were created are deleted, because a smaller request follows.
+        if len(errors) < len(answers) and isinstance(errors[0], LimitReachedError):
+            await self._delete(new)
+        for unit in new:
+            if isinstance(errors[0], LimitReachedError):
+                self._names.pop(unit, None)
+        raise errors[0]
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Take over the pods of this manager that the watch has found."""
+        adopted: dict[UnitName, str] = {}
+        for name, pod in self._last.items():
+            notes = pod["metadata"].get("annotations") or {}
+            unit, tag = notes.get(UNIT), notes.get(TAG)
+            if unit is None or tag is None or unit in self._names or name in self._gone:
+                continue
+            if observation(pod).state is not UnitState.ENDED:
+                self._names[unit] = name
+                adopted[unit] = tag
+        return adopted
+
+    def observe(self) -> dict[UnitName, Observation]:
+        """Return the state of each unit, as the watch last reported it."""
+        return {unit: self._observation(name) for unit, name in list(self._names.items())}
+
+    def _observation(self, name: str) -> Observation:
+        pod = self._last.get(name)
+        if pod is None:
+            return Observation(UnitState.PENDING, "requested")
+        return observation(pod, gone=name in self._gone)
+
+    def look_soon(self) -> None:
+        """Do nothing: the watch reports each change at once."""
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """Delete the pods of units, and wait until they are gone."""
+        units = [unit for unit in names if unit in self._names]
+        if not self._all_ends:
+            await self._delete(units)
+        for unit in units:
+            name = self._names.pop(unit, None)
+            if name is not None:
+                self._last.pop(name, None)
+                self._gone.discard(name)
+
+    async def _delete(self, units: Sequence[UnitName] | Mapping[UnitName, Any]) -> None:
+        pods = [self._names[unit] for unit in units]
+        deleting = [
+            self._api.delete(self._pods, name, gracePeriodSeconds=GRACE_S)
+            for name in pods
+            if name not in self._gone
+        ]
+        there = await asyncio.gather(*deleting)
+        remaining = {
+            name
+            for name, was_there in zip(
+                (name for name in pods if name not in self._gone), there, strict=True
+            )
+            if was_there
+        }
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while remaining := remaining - self._gone:
+            if time.monotonic() > deadline:
+                shown = ", ".join(sorted(remaining))
+                raise ProviderError(
+                    f"pods {shown} were deleted and have not ended after {STOP_TIMEOUT_S:g} s"
+                )
+            await self._changed()
+            if time.monotonic() > deadline - STOP_TIMEOUT_S + ASK_S:
+                remaining = {name for name in remaining if await self._exists(name)}
+
+    async def _changed(self) -> None:
+        if self._watch is None:
+            await asyncio.sleep(ASK_S)
+        else:
+            await self._watch.changed(ASK_S)
+
+    async def _exists(self, name: str) -> bool:
+        try:
+            await self._api.request("GET", self._pods, name)
+        except KubernetesError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def logs(self, name: UnitName) -> str:
+        """Return the end of a pod's output; empty if there is none."""
+        pod = self._names.get(name)
+        if pod is None or pod in self._gone:
+            return ""
+        query = {"container": CONTAINER, "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
+        try:
+            return str(await self._api.request("GET", self._pods, pod, "log", query=query))
+        except KubernetesError as error:
+            # The container has not started, or the pod is gone.
+            if error.status in (400, NOT_FOUND):
+                return ""
+            raise

@@ -1,0 +1,98 @@
+"""The manager of a cluster whose scheduler runs in a pod; it lives in the creator's process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from distributed.core import rpc
+
+from scalable.errors import ClusterError
+from scalable.manager.pools import Pool
+from scalable.manager.reconciler import Reconciler
+from scalable.manager.scheduler_link import RpcLink
+from scalable.protocol.handlers import Attachment, SchedulerCalls
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+CONNECT_TIMEOUT_S = 10.0
+ATTACH_TIMEOUT_S = 60.0
+LEAVE_TIMEOUT_S = 10.0
+POLL_S = 0.2
+
+
+class Manager:
+    """Starts and ends pods for a scheduler that is reached through a tunnel.
+
+    Parameters
+    ----------
+    attachment
+        Description of the manager for the scheduler.
+    incarnation
+        Text that makes the names of units unique.
+    """
+
+    def __init__(self, attachment: Attachment, incarnation: str) -> None:
+        self.reconciler = Reconciler(incarnation)
+        self._attachment = attachment
+        self._comm: Any = None
+
+    async def start(self, address: str, security: Any, pools: Iterable[Pool]) -> None:
+        """Attach to the scheduler, and begin to start workers.
+
+        Parameters
+        ----------
+        address, security
+            Address and credentials of the scheduler.
+        pools
+            The pools that the manager provides.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler does not answer in time, or refuses the manager.
+        """
+        own = self._attachment
+        self._comm = rpc(
+            address,
+            timeout=CONNECT_TIMEOUT_S,
+            connection_args=security.get_connection_args("client"),
+        )
+        answer = await self._attach()
+        if not answer["accepted"]:
+            raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
+        for pool in pools:
+            self.reconciler.inventory.add_pool(pool)
+        self.reconciler.start(RpcLink(self._comm, own.manager, own.nonce))
+        self.reconciler.wake()
+
+    async def _attach(self) -> Any:
+        """Attach; repeat it while the scheduler's program starts."""
+        deadline = time.monotonic() + ATTACH_TIMEOUT_S
+        while True:
+            try:
+                return await asyncio.wait_for(
+                    SchedulerCalls(self._comm).attach(self._attachment), CONNECT_TIMEOUT_S
+                )
+            except (OSError, TimeoutError) as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
+                    ) from error
+            await asyncio.sleep(POLL_S)
+
+    async def close(self) -> None:
+        """Stop all units, and tell the scheduler that the cluster ends."""
+        await self.reconciler.close()
+        if self._comm is None:
+            return
+        own, calls = self._attachment, SchedulerCalls(self._comm)
+        try:
+            await asyncio.wait_for(calls.leave(own.manager, own.nonce, gone=True), LEAVE_TIMEOUT_S)
+            await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            logger.debug("the scheduler was not told of the end: %s", error)
+        await self._comm.close_rpc()

@@ -1,0 +1,68 @@
+"""Names and labels of a cluster's objects. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+LONGEST = 63
+#: Prefix of our labels and annotations.
+PREFIX = "scalable/"
+CLUSTER, MANAGER, ROLE, TAG, UNIT = (
+    f"{PREFIX}{word}" for word in ("cluster", "manager", "role", "tag", "unit")
+)
+SCHEDULER, WORKER = "scheduler", "worker"
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+
+
+def object_name(*parts: str) -> str:
+    """Return a valid name of an object, made of texts; different texts give different names.
+
+    A name that had to be changed or cut ends with a checksum of the texts.
+    """
+    written = "-".join(parts)
+    name = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
+    if name == written and len(name) <= LONGEST:
+        return name
+    checksum = _checksum(written)
+    return f"{name[: LONGEST - len(checksum) - 1].rstrip('-')}-{checksum}".lstrip("-")
+
+
+def label_value(text: str) -> str:
+    """Return a valid value of a label for a text; different texts give different values."""
+    if _LABEL.fullmatch(text):
+        return text
+    checksum = _checksum(text)
+    word = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[: LONGEST - len(checksum) - 1]
+    return f"{word.strip('-_.')}-{checksum}".lstrip("-")
+
+
+def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
+    """Return the labels of an object.
+
+    Parameters
+    ----------
+    cluster
+        Id of the cluster.
+    role
+        ``scheduler`` or ``worker``.
+    more
+        Further labels by the last part of their name: ``tag``, ``unit``, ``manager``.
+    """
+    return {
+        "app.kubernetes.io/name": "scalable",
+        "app.kubernetes.io/managed-by": "scalable",
+        CLUSTER: cluster,
+        ROLE: role,
+        **{f"{PREFIX}{key}": label_value(value) for key, value in more.items()},
+    }
+
+
+def selector(chosen: Mapping[str, str]) -> str:
+    """Return labels as the text of a label selector."""
+    return ",".join(f"{key}={value}" for key, value in chosen.items())
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]

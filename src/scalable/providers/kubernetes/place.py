@@ -1,0 +1,192 @@
+"""The objects of one cluster in Kubernetes: made, awaited and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, WORKER, selector
+from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.watch import PodWatch
+from scalable.worker.config import WorkerConfig
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+#: Seconds that the objects of a cluster may take to go.
+REMOVAL_TIMEOUT_S = 90.0
+POLL_S = 1.0
+BATCH = "batch/v1"
+
+
+class Place:
+    """The objects of one cluster.
+
+    Parameters
+    ----------
+    api
+        Connection to the API server.
+    frame
+        Facts that the objects share; ``root_uid`` is set by :meth:`create`.
+    watch
+        Watch of the cluster's pods.
+
+    Attributes
+    ----------
+    frame
+        Facts that the objects share.
+    """
+
+    def __init__(self, api: Api, frame: render.Frame, watch: PodWatch) -> None:
+        self.frame = frame
+        self._api = api
+        self._watch = watch
+        self._jobs = Resource("jobs", frame.namespace, BATCH)
+        self._asked_at = time.monotonic()
+
+    async def create(self, frame_of: Any, config: Mapping[str, Any], start_s: float) -> None:
+        """Create the root object, and the Secret and Service of the scheduler.
+
+        Parameters
+        ----------
+        frame_of
+            Function: ``frame_of(uid)`` returns the frame with the root object's ``uid``.
+        config
+            Configuration of the scheduler's program.
+        start_s
+            Seconds within which the scheduler has to run. Until the cluster is up, this is the
+            deadline of the root object: a creator that dies leaves nothing.
+        """
+        job = render.root_job(self.frame, int(start_s + render.MARGIN_S))
+        made = await self._api.create(self._jobs, render.to_body(job))
+        self.frame = frame_of(made["metadata"]["uid"])
+        files = {render.CONFIG: json.dumps(config)}
+        name = render.scheduler_secret_name(self.frame)
+        await asyncio.gather(
+            self._add("secrets", render.secret(self.frame, name, SCHEDULER, files)),
+            self._add("services", render.service(self.frame)),
+        )
+
+    async def _add(self, plural: str, thing: render.Object) -> None:
+        await self._api.create(Resource(plural, self.frame.namespace), render.to_body(thing))
+
+    async def add_workers(self, tag: str, config: WorkerConfig) -> None:
+        """Create the Secret with the credentials and the configuration of a tag's workers."""
+        files = {render.CONFIG: json.dumps(asdict(config))}
+        name = render.worker_secret_name(self.frame, tag)
+        await self._add("secrets", render.secret(self.frame, name, WORKER, files))
+
+    async def limit_life(self, seconds: float | None) -> None:
+        """Set the deadline of the root object to the cluster's time to live; None for no limit."""
+        deadline = None if seconds is None else int(seconds + render.MARGIN_S)
+        body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
+        await self._api.request(
+            "PATCH", self._jobs, self.frame.name, body=body, content=MERGE_PATCH
+        )
+
+    async def scheduler_pod(self, timeout_s: float) -> Mapping[str, Any]:
+        """Wait until the scheduler's pod runs, and return it.
+
+        Raises
+        ------
+        ProviderError
+            When the pod has ended, or does not run in time; with the reason.
+        """
+        deadline = time.monotonic() + timeout_s
+        words: str | None = "the pod was not created"
+        told: str | None = None
+        while time.monotonic() < deadline:
+            pod = self._scheduler()
+            if pod is not None:
+                seen = observation(pod)
+                words = seen.reason
+                if seen.state is UnitState.RUNNING and pod["status"].get("podIP"):
+                    return pod
+                if seen.state is UnitState.ENDED:
+                    output = await self.logs(pod["metadata"]["name"])
+                    raise ProviderError(f"the scheduler's pod does not run: {words}{output}")
+                if words != told and words is not None and ":" in words:
+                    logger.warning("the scheduler's pod waits: %s", words)
+                    told = words
+            elif refusal := await self._refusal():
+                words = refusal
+            await self._watch.changed(POLL_S)
+        raise ProviderError(
+            f"the scheduler's pod does not run after {timeout_s:g} s: {words}",
+            hint="raise start_timeout in the target if it only needs more time",
+        )
+
+    def _scheduler(self) -> Mapping[str, Any] | None:
+        for pod in self._watch.pods.values():
+            if pod["metadata"].get("labels", {}).get(ROLE) == SCHEDULER:
+                return pod
+        return None
+
+    async def _refusal(self) -> str | None:
+        """Return why the Job's controller could not create the scheduler's pod, if it says so."""
+        try:
+            job = await self._api.request("GET", self._jobs, self.frame.name)
+        except KubernetesError as error:
+            logger.debug("the root object cannot be read: %s", error)
+            return None
+        for condition in job.get("status", {}).get("conditions") or ():
+            if condition.get("type") in ("Failed", "FailureTarget"):
+                return f"{condition.get('reason')}: {condition.get('message')}"
+        return None
+
+    async def logs(self, pod: str) -> str:
+        """Return the last lines of a pod's output, introduced; empty if there are none."""
+        pods = Resource("pods", self.frame.namespace)
+        query = {"container": render.CONTAINER, "tailLines": "10"}
+        try:
+            text = str(await self._api.request("GET", pods, pod, "log", query=query)).strip()
+        except ProviderError as error:
+            logger.debug("the output of pod %s cannot be read: %s", pod, error)
+            return ""
+        return "; its last output:\n  " + "\n  ".join(text.splitlines()) if text else ""
+
+    async def remove(self) -> None:
+        """Delete the root object, and wait until Kubernetes has removed all that it owns.
+
+        Raises
+        ------
+        ProviderError
+            When the API server does not answer, or pods are left after 90 s.
+        """
+        there = await self._api.delete(self._jobs, self.frame.name, propagationPolicy="Foreground")
+        deadline = time.monotonic() + REMOVAL_TIMEOUT_S
+        while there:
+            there = await self._is_left()
+            if there and time.monotonic() > deadline:
+                raise ProviderError(
+                    f"cluster {self.frame.name} was deleted and is not gone after "
+                    f"{REMOVAL_TIMEOUT_S:g} s",
+                    hint=f"kubectl --namespace {self.frame.namespace} get job,pod "
+                    f"--selector {CLUSTER}={self.frame.cluster_id}",
+                )
+            if there:
+                await self._watch.changed(POLL_S)
+
+    async def _is_left(self) -> bool:
+        if self._watch.pods:
+            return True
+        try:
+            await self._api.request("GET", self._jobs, self.frame.name)
+        except KubernetesError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return False
+        return True
+
+
+def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:
+    """Return the watch of all pods of a cluster."""
+    return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)

@@ -1,0 +1,171 @@
+"""The state of a pod in plain words. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scalable.manager.launcher import Observation, UnitState
+from scalable.units import format_bytes, parse_bytes
+
+Pod = Mapping[str, Any]
+
+#: Reasons of a container's waiting that only a changed image can end.
+_NO_IMAGE = ("ErrImagePull", "ImagePullBackOff")
+_BAD_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
+_NOT_CONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+#: Words of a registry's answer that another attempt does not change.
+_LASTING = ("not found", "unknown", "denied", "unauthorized", "does not exist", "invalid")
+#: Reasons of a pod's failure that its own work did not cause.
+_FROM_OUTSIDE = {
+    "Evicted": "evicted",
+    "Preempting": "preempted",
+    "Preempted": "preempted",
+    "NodeLost": "its node was lost",
+    "NodeShutdown": "its node was shut down",
+    "Terminated": "its node was shut down",
+    "Shutdown": "its node was shut down",
+    "NodeAffinity": "its node no longer fits it",
+    "UnexpectedAdmissionError": "its node did not admit it",
+    "OutOfcpu": "its node had no cpus left",
+    "OutOfmemory": "its node had no memory left",
+    "OutOfpods": "its node takes no more pods",
+}
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "preempted by a pod of higher priority",
+    "DeletionByTaintManager": "its node was lost",
+    "DeletionByPodGC": "its node was lost",
+    "EvictionByEvictionAPI": "evicted",
+    "TerminationByKubelet": "ended by its node",
+}
+_RESOURCES = {
+    "cpu": "too few cpus",
+    "memory": "too little memory",
+    "nvidia.com/gpu": "too few gpus",
+}
+
+
+def observation(pod: Pod, *, gone: bool = False) -> Observation:
+    """Return the state of a worker's pod, with the reason for waiting or for its end.
+
+    Parameters
+    ----------
+    pod
+        The pod as the API server has it, or had it last.
+    gone
+        Whether the pod was deleted, not by us.
+    """
+    status = pod.get("status", {})
+    phase = status.get("phase", "Pending")
+    outside = _outside(status)
+    if phase in ("Succeeded", "Failed"):
+        words = outside or _ended(pod)
+        return Observation(UnitState.ENDED, words, from_outside=outside is not None)
+    if gone:
+        return Observation(UnitState.ENDED, outside or "its pod was deleted", from_outside=True)
+    if phase == "Unknown":
+        return Observation(UnitState.ENDED, "its node was lost", from_outside=True)
+    waiting = _waiting(pod)
+    if waiting is not None:
+        words, lasts = waiting
+        return Observation(UnitState.ENDED if lasts else UnitState.PENDING, words)
+    if phase == "Running":
+        return Observation(UnitState.RUNNING)
+    return Observation(UnitState.PENDING, _unscheduled(status) or "its container is being created")
+
+
+def _outside(status: Mapping[str, Any]) -> str | None:
+    for condition in status.get("conditions", ()):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            words = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
+            return _with_message(words, condition.get("message"))
+    words = _FROM_OUTSIDE.get(status.get("reason", ""))
+    return None if words is None else _with_message(words, status.get("message"))
+
+
+def _ended(pod: Pod) -> str:
+    status = pod.get("status", {})
+    for own in _containers(status):
+        ended = own.get("state", {}).get("terminated")
+        if not ended:
+            continue
+        if ended.get("reason") == "OOMKilled":
+            return f"out of memory: it used more than {_memory_limit(pod) or 'its limit'}"
+        code = ended.get("exitCode")
+        if code:
+            words = f"exit code {code}"
+            reason = ended.get("reason")
+            words += f" ({reason})" if reason and reason != "Error" else ""
+            return _with_message(words, ended.get("message"))
+    return _with_message(status.get("reason") or "it ended", status.get("message"))
+
+
+def _waiting(pod: Pod) -> tuple[str, bool] | None:
+    """Return why a container waits, and whether waiting is of no use; None if none waits."""
+    for own in _containers(pod.get("status", {})):
+        waiting = own.get("state", {}).get("waiting")
+        if not waiting:
+            continue
+        reason, message = waiting.get("reason", ""), str(waiting.get("message") or "")
+        if reason in (*_NO_IMAGE, *_BAD_IMAGE):
+            lasts = reason in _BAD_IMAGE or any(word in message.lower() for word in _LASTING)
+            words = f"image {own.get('image') or _image(pod)!r} cannot be pulled ({reason})"
+            return _with_message(words, message), lasts and reason != "ErrImagePull"
+        if reason in _NOT_CONFIGURED:
+            return _with_message(f"its container cannot be started ({reason})", message), False
+        if reason == "CrashLoopBackOff":
+            return _with_message("its container crashes", message), False
+    return None
+
+
+def _unscheduled(status: Mapping[str, Any]) -> str | None:
+    for condition in status.get("conditions", ()):
+        if condition.get("type") != "PodScheduled" or condition.get("status") != "False":
+            continue
+        message = str(condition.get("message") or "")
+        if condition.get("reason") == "SchedulingGated":
+            return _with_message("it is held back by a scheduling gate", message)
+        lacking = _lacking(message)
+        words = f"no node has room: {' and '.join(lacking)}" if lacking else "no node takes it"
+        return _with_message(words, message)
+    return None
+
+
+def _lacking(message: str) -> list[str]:
+    """Return what the scheduler's sentence says is missing, in our words."""
+    resources = re.findall(r"Insufficient ([\w./-]+\w)", message)
+    found = [_RESOURCES.get(resource, f"too few {resource}") for resource in resources]
+    taints = re.findall(r"untolerated taint \{([^}]*)\}", message)
+    found += [f"taint {taint.strip(': ')!r} is not tolerated" for taint in taints]
+    if "node affinity" in message or "node selector" in message:
+        found.append("no node has the labels of node_selector")
+    if "persistentvolumeclaim" in message.lower():
+        found.append("a volume claim is not there")
+    return list(dict.fromkeys(found))
+
+
+def scheduling_fault(pod: Pod) -> str | None:
+    """Return why a pod has no node; None if it has one."""
+    return _unscheduled(pod.get("status", {}))
+
+
+def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _image(pod: Pod) -> str:
+    return str(pod.get("spec", {}).get("containers", [{}])[0].get("image", ""))
+
+
+def _memory_limit(pod: Pod) -> str | None:
+    for container in pod.get("spec", {}).get("containers", ()):
+        limit = container.get("resources", {}).get("limits", {}).get("memory")
+        if limit is not None:
+            return str(format_bytes(parse_bytes(limit))) if str(limit).isdigit() else str(limit)
+    return None
+
+
+def _with_message(words: str, message: str | None) -> str:
+    return f"{words}: {message.strip()}" if message and message.strip() else words

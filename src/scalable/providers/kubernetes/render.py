@@ -1,0 +1,300 @@
+"""The objects of a cluster, as they are sent to the API server. No I/O.
+
+A Job is the root object: its pod is the scheduler, and it owns every other object. When the
+scheduler ends, or the deadline of the Job passes, Kubernetes removes the Job and all that it owns.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.kubernetes.mounts import parse_mount, volumes
+from scalable.providers.kubernetes.names import (
+    MANAGER,
+    SCHEDULER,
+    TAG,
+    UNIT,
+    WORKER,
+    label_value,
+    labels,
+    object_name,
+)
+from scalable.providers.kubernetes.template import merge
+from scalable.spec import ComponentSpec
+
+#: Name of our container in each pod.
+CONTAINER = "scalable"
+#: Directory of the credentials and the configuration in each pod.
+DIRECTORY = "/etc/scalable"
+CONFIG = "config.json"
+PORT = 8786
+GPU = "nvidia.com/gpu"
+#: Seconds until Kubernetes removes a Job that has ended, with all objects that it owns.
+KEPT_S = 30
+#: Seconds from SIGTERM until a worker is killed: more than it takes to hand over its results.
+GRACE_S = 45
+#: Seconds beyond the time to start, and beyond the time to live, until the root object's deadline.
+MARGIN_S = 120
+#: Module of the scheduler's program.
+SCHEDULER_PROGRAM = "scalable.programs.remote_scheduler"
+#: Variable with the address of a pod, which its program listens on.
+HOST_VARIABLE = "SCALABLE_HOST"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The facts that the objects of one cluster share.
+
+    Attributes
+    ----------
+    cluster_id
+        Id of the cluster: lower-case letters and digits.
+    manager
+        Id of the manager that starts the workers.
+    options
+        Options of the target.
+    template
+        The user's pod template; empty without one.
+    root_uid
+        ``uid`` of the root object, which the API server chooses; empty before it exists.
+    """
+
+    cluster_id: str
+    manager: str
+    options: Mapping[str, Any]
+    template: Mapping[str, Any] = field(default_factory=dict)
+    root_uid: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the root object, and beginning of the names of the others."""
+        return object_name("scalable", self.cluster_id)
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of all objects."""
+        return str(self.options["namespace"])
+
+    def metadata(self, name: str, role: str, **more: str) -> Object:
+        """Return the metadata of an object that belongs to the root object."""
+        # Not as its controller: the Job's controller would give up pods that it has not made.
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": self.name,
+            "uid": self.root_uid,
+        }
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": labels(self.cluster_id, role, **more),
+            "ownerReferences": [owner],
+        }
+
+
+def to_body(thing: Mapping[str, Any]) -> bytes:
+    """Return an object as it is sent and shown: JSON with indentation."""
+    return (json.dumps(thing, indent=2) + "\n").encode()
+
+
+def root_job(frame: Frame, deadline_s: int) -> Object:
+    """Return the root object of a cluster, whose pod is the scheduler.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    deadline_s
+        Seconds until Kubernetes ends the cluster.
+    """
+    marks = labels(frame.cluster_id, SCHEDULER)
+    secret = scheduler_secret_name(frame)
+    container = {
+        "name": CONTAINER,
+        "image": image_of(frame, None),
+        "command": ["python", "-m", SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],
+        "env": _environment(frame, {}),
+        "ports": [{"name": "dask", "containerPort": PORT, "protocol": "TCP"}],
+        "volumeMounts": [{"name": "credentials", "mountPath": DIRECTORY, "readOnly": True}],
+    }
+    resources = _resources(frame, None)
+    if resources:
+        container["resources"] = resources
+    pod = _pod(frame, {"labels": marks}, container, [_secret_volume(secret)])
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": frame.name, "namespace": frame.namespace, "labels": marks},
+        "spec": {
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "activeDeadlineSeconds": deadline_s,
+            "ttlSecondsAfterFinished": KEPT_S,
+            "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
+        },
+    }
+
+
+def service(frame: Frame) -> Object:
+    """Return the Service by whose name clients inside the cluster reach the scheduler."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": frame.metadata(frame.name, SCHEDULER),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": labels(frame.cluster_id, SCHEDULER),
+            "ports": [{"name": "dask", "port": PORT, "targetPort": PORT, "protocol": "TCP"}],
+        },
+    }
+
+
+def secret(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Object:
+    """Return the Secret with the files of the scheduler or of the workers.
+
+    Parameters
+    ----------
+    frame, role
+        Facts about the cluster; ``scheduler`` or ``worker``.
+    name
+        Name of the Secret.
+    files
+        Name of a file -> text.
+    """
+    coded = {file: base64.b64encode(text.encode()).decode() for file, text in files.items()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": frame.metadata(name, role),
+        "type": "Opaque",
+        "data": coded,
+    }
+
+
+def scheduler_secret_name(frame: Frame) -> str:
+    """Return the name of the Secret with the scheduler's credentials and configuration."""
+    return object_name(frame.name, SCHEDULER)
+
+
+def worker_secret_name(frame: Frame, tag: str) -> str:
+    """Return the name of the Secret with the credentials and configuration of a tag's workers."""
+    return object_name(frame.name, WORKER, tag)
+
+
+def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
+    """Return the pod of one worker.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    component
+        Resource profile of the worker.
+    unit
+        Name of the worker.
+    """
+    tag = component.name
+    name = object_name("scalable", unit)
+    metadata = frame.metadata(name, WORKER, tag=tag, unit=unit, manager=frame.manager)
+    metadata["annotations"] = {TAG: tag, UNIT: unit}
+    asked = {**frame.options["mounts"], **component.mounts}
+    found, mounted = volumes([parse_mount(source, path) for source, path in asked.items()])
+    preload = [] if component.preload_script is None else [component.preload_script]
+    program = ["python", "-m", "scalable.worker.program", f"{DIRECTORY}/{CONFIG}", unit]
+    container = {
+        "name": CONTAINER,
+        "image": image_of(frame, component),
+        "command": [*program, *preload],
+        "env": _environment(frame, component.environment(component.slots)),
+        "resources": _resources(frame, component),
+        "volumeMounts": [
+            {"name": "credentials", "mountPath": DIRECTORY, "readOnly": True},
+            *mounted,
+        ],
+    }
+    own = [_secret_volume(worker_secret_name(frame, tag)), *found]
+    return {"apiVersion": "v1", "kind": "Pod", **_pod(frame, metadata, container, own)}
+
+
+def worker_selector(frame: Frame) -> dict[str, str]:
+    """Return labels that only the workers of the frame's manager have."""
+    return labels(frame.cluster_id, WORKER) | {MANAGER: label_value(frame.manager)}
+
+
+def image_of(frame: Frame, component: ComponentSpec | None) -> str:
+    """Return the image of a component, or of the scheduler.
+
+    Raises
+    ------
+    ProviderError
+        When neither the component nor the target names one.
+    """
+    own = None if component is None else component.image
+    image = own or frame.options["image"]
+    if image is None:
+        noun = "the scheduler" if component is None else f"component {component.name!r}"
+        raise ProviderError(
+            f"{noun} has no image", hint="give image: in the target; it has Python with scalable"
+        )
+    return str(image).removeprefix("docker://")
+
+
+def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str, Any]]) -> Object:
+    options = frame.options
+    account = options["service_account"]
+    spec: Object = {
+        "restartPolicy": "Never",
+        # Our programs do not ask the API server for anything.
+        "automountServiceAccountToken": account is not None,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "containers": [container],
+        "volumes": found,
+    }
+    given = {
+        "serviceAccountName": account,
+        "imagePullSecrets": [{"name": name} for name in options["image_pull_secrets"]],
+        "tolerations": [dict(toleration) for toleration in options["tolerations"]],
+        "nodeSelector": dict(options["node_selector"]),
+        "priorityClassName": options["priority_class"],
+    }
+    spec |= {key: value for key, value in given.items() if value}
+    pod = {"metadata": metadata, "spec": spec}
+    theirs = {key: part for key, part in frame.template.items() if key in pod}
+    return merge(theirs, pod, file=str(options["pod_template"]))
+
+
+def _secret_volume(name: str) -> Object:
+    # Files for their owner alone: programs refuse credentials that others can read.
+    return {"name": "credentials", "secret": {"secretName": name, "defaultMode": 0o400}}
+
+
+def _environment(frame: Frame, own: Mapping[str, str]) -> list[Object]:
+    written = {**frame.options["env"], **own}
+    entries: list[Object] = [{"name": name, "value": text} for name, text in written.items()]
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [{"name": HOST_VARIABLE, "valueFrom": address}, *entries]
+
+
+def _resources(frame: Frame, component: ComponentSpec | None) -> Object:
+    more = frame.options["resources"] or {"requests": {}, "limits": {}}
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+    if component is not None:
+        requests["cpu"] = f"{component.cpus:g}"
+        if component.memory_bytes is not None:
+            requests["memory"] = limits["memory"] = str(component.memory_bytes)
+        if component.gpus:
+            requests[GPU] = limits[GPU] = str(component.gpus)
+    own = {
+        "requests": {**more["requests"], **requests},
+        "limits": {**more["limits"], **limits},
+    }
+    return {key: amounts for key, amounts in own.items() if amounts}
