@@ -133,11 +133,15 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
         If users other than its owner may read the file, or the file does not exist.
     """
     try:
-        mode, text = path.stat().st_mode, path.read_text()
+        facts, text = path.stat(), path.read_text()
     except FileNotFoundError:
         sys.stderr.write(f"the configuration {path} was removed with its cluster: nothing to do\n")
         sys.exit(0)
-    if mode & 0o077:
+    mode = facts.st_mode
+    # A Secret that is mounted for a program without root's rights belongs to root, and one group
+    # of the program's may read it.
+    refused = 0o077 if facts.st_uid == os.geteuid() else 0o037
+    if mode & refused:
         sys.exit(
             f"the configuration {path} holds credentials and has mode {mode & 0o777:o}: "
             "it is refused because other users can read it; set its mode to 600"

@@ -76,6 +76,12 @@ DEFAULTS = {
     "kubernetes": {
         "namespace": "default",
         **dict.fromkeys(("image", "n_workers", "service_account", "resources", "context")),
+        **dict.fromkeys(("priority_class", "pod_template")),
+        "image_pull_secrets": [],
+        "mounts": {},
+        "start_timeout": "10m",
+        "abandoned_after": "5m",
+        "operator": False,
         "env": {},
         "tolerations": [],
         "node_selector": {},

@@ -1,4 +1,7 @@
-"""Kubernetes: options and offline validation."""
+"""Kubernetes: a scheduler and workers in pods, for as long as the session of their creator.
+
+Not in here: detached clusters, and clusters through the Dask Kubernetes operator.
+"""
 
 from typing import TYPE_CHECKING, Any
 

@@ -34,6 +34,7 @@ TRANSIENT = (429, 500, 502, 503, 504)
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+_DEFAULT_FILE = Path("~/.kube/config").expanduser()
 _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
 
 
@@ -140,12 +141,13 @@ class Api:
         error, because our names are used once.
         """
         try:
-            return await self.request("POST", resource, body=body)
+            made: dict[str, Any] = await self.request("POST", resource, body=body)
         except KubernetesError as error:
             if error.reason != "AlreadyExists":
                 raise
             name = str(json.loads(body)["metadata"]["name"])
-            return await self.request("GET", resource, name)
+            made = await self.request("GET", resource, name)
+        return made
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> bool:
         """Delete an object; return False if it is gone already.
@@ -358,9 +360,13 @@ async def _open(context: str | None) -> Any:
     configuration = client.Configuration()
     try:
         if _inside(context):
-            config.load_incluster_config(client_configuration=configuration)
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
-            await config.load_kube_config(context=context, client_configuration=configuration)
+            # The library reads the variable only once, when it is imported.
+            file = os.environ.get("KUBECONFIG") or str(_DEFAULT_FILE)
+            await config.load_kube_config(
+                config_file=file, context=context, client_configuration=configuration
+            )
     except (ConfigException, OSError, ValueError) as error:
         raise ProviderError(
             f"there is no usable kubeconfig: {error}",
@@ -371,5 +377,5 @@ async def _open(context: str | None) -> Any:
 
 def _inside(context: str | None) -> bool:
     """Return whether this process runs in a pod, and no kubeconfig is named."""
-    named = os.environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists()
+    named = os.environ.get("KUBECONFIG") or _DEFAULT_FILE.exists()
     return context is None and not named and "KUBERNETES_SERVICE_HOST" in os.environ

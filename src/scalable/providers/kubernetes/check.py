@@ -14,7 +14,7 @@ from scalable.providers.kubernetes.mounts import parse_mount
 from scalable.providers.kubernetes.permissions import RULES, role
 from scalable.providers.kubernetes.quantities import amount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
-from scalable.units import format_bytes
+from scalable.units import as_written
 
 #: Oldest version that the watch, the Job and the tunnel are made for.
 OLDEST = (1, 24)
@@ -216,4 +216,6 @@ def _room(node: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _shown(noun: str, number: float) -> str:
-    return format_bytes(number) if noun == "memory" else f"{number:g}"
+    return (
+        as_written(round(number)) if noun == "memory" and math.isfinite(number) else f"{number:g}"
+    )

@@ -38,9 +38,6 @@ from scalable.worker.process_worker import ProcessWorker
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
-#: Attempts to connect while the scheduler's program starts, and seconds between them.
-CONNECT_ATTEMPTS, CONNECT_PAUSE_S = 40, 0.5
-
 
 class KubernetesCluster(AttachedCluster):
     """A scheduler in a pod, pools of workers in pods, and their manager in this process.

@@ -61,11 +61,11 @@ def findings(spec: DeploymentSpec) -> list[Diagnostic]:
     for tag, component in spec.components.items():
         script = component.preload_script
         if script is not None and not script.startswith("/"):
-            error = ProviderError(
+            local = ProviderError(
                 f"preload_script {script!r} is a file of this machine, which pods do not see",
                 hint="put it into the image or a mount, and write its absolute path there",
             )
-            found.append(_bad(("components", tag, "preload_script"), error))
+            found.append(_bad(("components", tag, "preload_script"), local))
     if not found:
         try:
             template = read_template(spec)

@@ -101,13 +101,19 @@ class PodLauncher:
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         if not errors:
             return
+        limit = next((error for error in errors if isinstance(error, LimitReachedError)), None)
+        if limit is None:
+            raise errors[0]
         # All or none: pods that were created are deleted, because a smaller request follows.
-        if len(errors) < len(answers) and isinstance(errors[0], LimitReachedError):
-            await self._delete(new)
+        made = [
+            unit
+            for unit, answer in zip(bodies, answers, strict=True)
+            if not isinstance(answer, LimitReachedError)
+        ]
+        await self._delete(made)
         for unit in new:
-            if isinstance(errors[0], LimitReachedError):
-                self._names.pop(unit, None)
-        raise errors[0]
+            self._names.pop(unit, None)
+        raise limit
 
     async def adopt(self) -> dict[UnitName, str]:
         """Take over the pods of this manager that the watch has found."""
@@ -146,7 +152,7 @@ class PodLauncher:
                 self._last.pop(name, None)
                 self._gone.discard(name)
 
-    async def _delete(self, units: Sequence[UnitName] | Mapping[UnitName, Any]) -> None:
+    async def _delete(self, units: Sequence[UnitName]) -> None:
         pods = [self._names[unit] for unit in units]
         deleting = [
             self._api.delete(self._pods, name, gracePeriodSeconds=GRACE_S)

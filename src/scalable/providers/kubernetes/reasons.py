@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.manager.launcher import Observation, UnitState
-from scalable.units import format_bytes, parse_bytes
+from scalable.units import as_written
 
 Pod = Mapping[str, Any]
 
@@ -76,12 +76,14 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
 
 
 def _outside(status: Mapping[str, Any]) -> str | None:
-    for condition in status.get("conditions", ()):
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            words = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
-            return _with_message(words, condition.get("message"))
     words = _FROM_OUTSIDE.get(status.get("reason", ""))
-    return None if words is None else _with_message(words, status.get("message"))
+    if words is not None:
+        return _with_message(words, status.get("message"))
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            cause = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
+            return _with_message(cause, condition.get("message"))
+    return None
 
 
 def _ended(pod: Pod) -> str:
@@ -120,7 +122,7 @@ def _waiting(pod: Pod) -> tuple[str, bool] | None:
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str | None:
-    for condition in status.get("conditions", ()):
+    for condition in status.get("conditions") or ():
         if condition.get("type") != "PodScheduled" or condition.get("status") != "False":
             continue
         message = str(condition.get("message") or "")
@@ -163,7 +165,7 @@ def _memory_limit(pod: Pod) -> str | None:
     for container in pod.get("spec", {}).get("containers", ()):
         limit = container.get("resources", {}).get("limits", {}).get("memory")
         if limit is not None:
-            return str(format_bytes(parse_bytes(limit))) if str(limit).isdigit() else str(limit)
+            return as_written(int(limit)) if str(limit).isdigit() else str(limit)
     return None
 
 

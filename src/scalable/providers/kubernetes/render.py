@@ -116,7 +116,7 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
     """
     marks = labels(frame.cluster_id, SCHEDULER)
     secret = scheduler_secret_name(frame)
-    container = {
+    container: Object = {
         "name": CONTAINER,
         "image": image_of(frame, None),
         "command": ["python", "-m", SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],

@@ -38,12 +38,13 @@ class Tunnel:
     opened, refused
         Numbers of connections that were opened and that the API server refused.
     fault
-        Why the last connection failed; None after one that was opened.
+        Why the last connection failed; None after one that carried data.
     """
 
     def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
         self.opened = self.refused = 0
         self.fault: str | None = None
+        self._answers = False
         self._api = api
         self._path = Resource("pods", namespace).path(pod, "portforward")
         self._port = port
@@ -93,9 +94,6 @@ class Tunnel:
             self._failed(_words(error))
             return
         self.opened += 1
-        if self.fault is not None:
-            logger.info("the tunnel to the scheduler is open again")
-            self.fault = None
         sending = asyncio.create_task(_send(reader, socket))
         receiving = asyncio.create_task(self._receive(socket, writer))
         try:
@@ -125,14 +123,21 @@ class Tunnel:
                 self._failed(data.decode(errors="replace").strip())
                 return
             if channel == DATA:
+                self._answered()
                 writer.write(data)
                 await writer.drain()
 
     def _failed(self, words: str) -> None:
         self.refused += 1
-        if self.fault is None:
+        # Before the first answer the scheduler's program is still starting.
+        if self.fault is None and self._answers:
             logger.warning("the tunnel to the scheduler is interrupted: %s", words)
         self.fault = words
+
+    def _answered(self) -> None:
+        if self.fault is not None and self._answers:
+            logger.info("the tunnel to the scheduler is open again")
+        self._answers, self.fault = True, None
 
 
 async def _send(reader: asyncio.StreamReader, socket: Any) -> None:
