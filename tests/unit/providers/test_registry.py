@@ -88,7 +88,7 @@ def test_the_classes_of_built_in_providers_are_in_the_package_and_loaded_when_us
         from scalable.providers import MoonProvider  # noqa: F401
 
 
-@pytest.mark.parametrize("name", ["kubernetes", "aws", "gcp"])
+@pytest.mark.parametrize("name", ["aws", "gcp"])
 def test_a_provider_that_cannot_build_yet_says_so_when_it_is_used(name):
     spec = SimpleNamespace(target_name="there")
     with pytest.raises(NotImplementedError, match=f"'there': provider '{name}' validates and plan"):

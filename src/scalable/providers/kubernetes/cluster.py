@@ -122,9 +122,10 @@ class KubernetesCluster(AttachedCluster):
         try:
             await self._start_all()
         except BaseException:
-            self.status = Status.failed
+            self.status = Status.closing
             with suppress(ScalableError, OSError):
                 await self._end_all()
+            self.status = Status.closed
             raise
 
     async def _start_all(self) -> None:

@@ -154,19 +154,11 @@ class PodLauncher:
 
     async def _delete(self, units: Sequence[UnitName]) -> None:
         pods = [self._names[unit] for unit in units]
-        deleting = [
-            self._api.delete(self._pods, name, gracePeriodSeconds=GRACE_S)
-            for name in pods
-            if name not in self._gone
-        ]
-        there = await asyncio.gather(*deleting)
-        remaining = {
-            name
-            for name, was_there in zip(
-                (name for name in pods if name not in self._gone), there, strict=True
-            )
-            if was_there
-        }
+        left = [name for name in pods if name not in self._gone]
+        there = await asyncio.gather(
+            *(self._api.delete(self._pods, name, gracePeriodSeconds=GRACE_S) for name in left)
+        )
+        remaining = {name for name, was_there in zip(left, there, strict=True) if was_there}
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while remaining := remaining - self._gone:
             if time.monotonic() > deadline:

@@ -56,7 +56,7 @@ class Manager:
             When the scheduler does not answer in time, or refuses the manager.
         """
         own = self._attachment
-        self._comm = rpc(
+        self._comm = rpc(  # type: ignore[no-untyped-call]
             address,
             timeout=CONNECT_TIMEOUT_S,
             connection_args=security.get_connection_args("client"),

@@ -188,6 +188,26 @@ def test_a_unit_whose_pod_somebody_deleted_ended_from_outside():
     assert ends == [1]
 
 
+def test_a_pod_that_goes_while_it_is_deleted_is_gone():
+    async def stop():
+        api = Answers({"metadata": {}}, {"metadata": {}}, {}, {})
+        launcher = launcher_of(api)
+        await launcher.launch({"u0": {"pool": "a"}, "u1": {"pool": "a"}})
+        once = api._once
+
+        async def deleted(method, path, *rest):
+            launcher.noted(pod("scalable-u0", "2"), gone=True)
+            launcher.noted(pod("scalable-u1", "3"), gone=True)
+            return await once(method, path, *rest)
+
+        api._once = deleted
+        await launcher.stop(["u0", "u1", "unknown"])
+        assert launcher.observe() == {}
+        await launcher.stop(["u0"])
+
+    asyncio.run(stop())
+
+
 # Configuration of a worker ------------------------------------------------------------------------
 
 
