@@ -330,8 +330,8 @@ class Count:
 def clusters(running_session, monkeypatch):
     # Dask's logs grow until they are full; what grows beyond them is to be seen.
     for name in ("LOG_LENGTH", "LOW_LEVEL_LOG_LENGTH"):
-        monkeypatch.setenv(f"DASK_DISTRIBUTED__ADMIN__{name}", "500")
-    short = {"log-length": 500, "low-level-log-length": 500}
+        monkeypatch.setenv(f"DASK_DISTRIBUTED__ADMIN__{name}", "50")
+    short = {"log-length": 50, "low-level-log-length": 50}
     with (
         dask.config.set({f"distributed.admin.{name}": value for name, value in short.items()}),
         running_session(MANIFEST % ("processes", "true"), workers=3) as north,
