@@ -16,6 +16,7 @@ import socket
 import sys
 
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
+MS_RELATIME = 1 << 21
 MNT_DETACH = 2
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,6 +36,13 @@ def bind(source, target):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT, 0o644))
     mount(source, target, None, MS_BIND | MS_REC)
+
+
+def kept(path):
+    """Return the flags of a mount that a user who is not root may not take away."""
+    flags = os.statvfs(path).f_flag
+    same = os.ST_NOSUID | os.ST_NODEV | os.ST_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+    return flags & same | (MS_RELATIME if flags & os.ST_RELATIME else 0)
 
 
 def build(root, path, mounts, ancestors):
@@ -68,7 +76,7 @@ def place(root, mounts):
         wanted = mounts[path]
         bind(wanted["source"], root + path)
         if wanted.get("read_only"):
-            mount(None, root + path, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+            mount(None, root + path, None, MS_BIND | MS_REMOUNT | MS_RDONLY | kept(root + path))
 
 
 def enter(plan):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import time
 
 from .container import Container
@@ -167,6 +168,8 @@ class PodRun:
             environment["PYTHONPATH"] = f"{hook}{os.pathsep}{environment['PYTHONPATH']}"
         words = [*(spec.get("command") or ()), *(spec.get("args") or ())] or ["python"]
         command = [expand(word, environment) for word in words]
+        if command[0] in {"python", "python3"}:
+            command[0] = sys.executable
         log = folder / f"{entry.restarts}.log"
         container = Container(folder / f"run-{entry.restarts}", log)
         container.start(command, environment, mounts, self.key[1], spec.get("workingDir") or "/")
