@@ -39,6 +39,8 @@ async def core(bed, user="alice"):
     await config.load_kube_config(str(bed.kubeconfig(user)), client_configuration=configuration)
     async with client.ApiClient(configuration) as api:
         yield client.CoreV1Api(api)
+    # TLS connections that were left in the middle of an answer close in the background.
+    await asyncio.sleep(0.1)
 
 
 async def followed(api, name, condition, since=None):

@@ -106,6 +106,30 @@ async def test_a_finalizer_holds_an_object_and_its_dependents_go_with_it(bed, ap
 
 
 @on_bed
+async def test_custom_resources_have_the_schema_of_their_definition(bed, alice):
+    size = {"type": "object", "properties": {"size": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"spec": size}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": "shoes", "singular": "shoe", "kind": "Shoe"}
+    spec = {"group": "example.org", "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = {"metadata": {"name": "shoes.example.org"}, "spec": spec}
+    async with core(bed, "admin") as api:
+        definitions = client.ApiextensionsV1Api(api.api_client)
+        await definitions.create_custom_resource_definition(definition)
+        shoes = client.CustomObjectsApi(api.api_client)
+        place = "example.org", "v1", "default", "shoes"
+        body = {"apiVersion": "example.org/v1", "kind": "Shoe", "metadata": {"name": "left"}}
+        await shoes.create_namespaced_custom_object(*place, body | {"spec": {"size": 42}})
+        found = await shoes.list_namespaced_custom_object(*place)
+        assert [shoe["spec"] for shoe in found["items"]] == [{"size": 42}]
+        with pytest.raises(Refused, match="422"):
+            await shoes.create_namespaced_custom_object(*place, body | {"spec": {"size": "big"}})
+        await definitions.delete_custom_resource_definition("shoes.example.org")
+        with pytest.raises(Refused, match="404"):
+            await shoes.list_namespaced_custom_object(*place)
+
+
+@on_bed
 async def test_a_full_quota_refuses_pods(bed, alice):
     bed.add_namespace("small")
     async with core(bed, "admin") as api:

@@ -37,6 +37,9 @@ def admit(store, kinds, kind, namespace, obj):
             port.setdefault("protocol", "TCP")
             port.setdefault("targetPort", port["port"])
         obj["status"] = {"loadBalancer": {}}
+    elif kind.kind == "CustomResourceDefinition":
+        conditions = [{"type": word, "status": "True"} for word in ("NamesAccepted", "Established")]
+        obj["status"] = {"conditions": conditions, "acceptedNames": obj["spec"]["names"]}
     elif kind.kind == "PersistentVolumeClaim":
         obj["status"] = {"phase": "Pending"}
     charge(store, kind, namespace, obj)

@@ -111,7 +111,10 @@ class Cluster:
     def listener(self, event):
         """Wake the controllers, and give each namespace its service account."""
         if event.kind.plural == "customresourcedefinitions":
-            (self.kinds.undefine if event.type == "DELETED" else self.kinds.define)(event.object)
+            if event.type == "DELETED":
+                self.store.objects.pop(self.kinds.undefine(event.object), None)
+            else:
+                self.kinds.define(event.object)
         if event.type == "ADDED" and event.kind.plural == "namespaces":
             name = event.object["metadata"]["name"]
             body = {"metadata": {"name": "default"}}

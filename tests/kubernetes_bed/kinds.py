@@ -157,9 +157,11 @@ class Kinds:
             self.table[kind.group, kind.version, kind.plural] = kind
 
     def undefine(self, definition):
+        """Forget the kind that a CustomResourceDefinition described; return its group and plural."""
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
         for key in [k for k in self.table if (k[0], k[2]) == (group, plural)]:
             del self.table[key]
+        return group, plural
 
     def groups(self):
         """Return group -> versions, without the core group."""

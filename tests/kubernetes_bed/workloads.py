@@ -64,7 +64,8 @@ class Workloads:
         }
         body = copy.deepcopy(body)
         body["metadata"] = (body.get("metadata") or {}) | {"ownerReferences": [reference]}
-        if "name" not in body["metadata"]:
+        if kind is self.pods:  # a name in the template of pods does not count
+            body["metadata"].pop("name", None)
             body["metadata"]["generateName"] = f"{prefix}-"
         try:
             obj = admit(self.store, self.kinds, kind, metadata["namespace"], body)
