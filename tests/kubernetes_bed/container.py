@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,18 +22,6 @@ def unshare():
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     spaces = ["--mount", "--pid", "--fork", "--uts", "--kill-child=SIGKILL"]
     return ["setpriv", "--pdeathsig", "KILL", "--", "unshare", *user, *spaces, "--"]
-
-
-@cache
-def unavailable():
-    """Return why containers cannot be run on this machine, "" if they can."""
-    try:
-        done = subprocess.run([*unshare(), "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        return f"the command {error.filename} is missing (util-linux)"
-    if done.returncode:
-        return f"namespaces cannot be made here: {done.stderr.strip()}"
-    return ""
 
 
 @cache
@@ -77,7 +66,7 @@ class Container:
             places[path] = {"source": str(own)}
         for path in image():
             if any(path.startswith(f"{other}/") for other in places):
-                places[path] = {"source": path, "read_only": True}
+                places[path] = {"source": path}  # writable for Python's compiled files
         places |= mounts
         plan = {
             "root": str(root),
@@ -136,3 +125,17 @@ class Container:
         if self.killed and code == 1:
             return 137  # unshare cannot end by SIGKILL as its child did
         return 128 - code if code < 0 else code
+
+
+@cache
+def unavailable():
+    """Return why containers cannot be run on this machine, "" if they can."""
+    for name in ("unshare", "setpriv"):
+        if shutil.which(name) is None:
+            return f"the command {name} is missing (util-linux)"
+    with tempfile.TemporaryDirectory(prefix="kubernetes-bed-") as directory:
+        container = Container(Path(directory, "run"), Path(directory, "log"))
+        container.start(["true"], {"PATH": os.environ["PATH"]}, {}, "test")
+        code = container.process.wait()
+        text = container.log.read_text().strip()
+    return f"containers cannot be made here: {text}" if code else ""

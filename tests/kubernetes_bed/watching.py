@@ -11,7 +11,7 @@ from .errors import ApiError
 from .selecting import Selector
 
 #: Seconds between two bookmarks of a watch.
-BOOKMARKS = 2.0
+BOOKMARKS = 1.0
 
 
 async def watch(store, request, target):
