@@ -236,6 +236,16 @@ def test_workers_go_on_while_the_api_server_is_away(
     assert session.client.submit(work.where, tag="crops", pure=False).result(timeout=60) in names
 
 
+def test_calls_go_on_through_a_new_tunnel_after_it_was_cut(
+    session, workers, work, kubernetes_bed, eventually
+):
+    assert kubernetes_bed.cut_tunnels()
+    eventually(lambda: _answers(session))
+    eventually(lambda: session.client.status == "running")
+    assert session.client.submit(work.where, tag="crops", pure=False).result(timeout=60)
+    assert session.cluster.tunnel.fault is None
+
+
 def _answers(session):
     try:
         return bool(session.cluster.pools)
@@ -290,6 +300,20 @@ def test_a_live_check_names_what_is_missing(kubernetes_bed, tmp_path, monkeypatc
 def test_a_detached_cluster_is_refused(place):
     with pytest.raises(NotImplementedError, match="no detached clusters in this version"):
         ScalableSession.from_yaml(target="k").start(detach=True)
+
+
+@pytest.mark.slow
+def test_an_empty_adaptive_pool_grows_when_a_call_comes(
+    kubernetes_bed, place, work, tmp_path, eventually
+):
+    text = MANIFEST.replace("image:", "adaptive: {minimum: 0, maximum: 3}\n    image:")
+    text = text.replace("workers: 2", "workers: {minimum: 0, maximum: 2}")
+    (tmp_path / "scalable.yaml").write_text(text.replace("workers: 1", "workers: 0"))
+    session = ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="k")
+    with session as client:
+        session.cluster.order({"crops": 0}, source="plan")
+        eventually(lambda: session.cluster.pools["crops"].wanted == 0)
+        assert client.submit(work.after, 0, 1, tag="crops").result(timeout=120) == 1
 
 
 # Ends ---------------------------------------------------------------------------------------------

@@ -57,15 +57,19 @@ async def serve(config: Mapping[str, Any]) -> str:
         if not closing:
             closing.append(asyncio.ensure_future(scheduler.close()))
 
+    demand = Demand()
     controller = Controller(
         scheduler,
-        Demand(),
+        demand,
         limits=Limits(**config["limits"]),
         close_with=close,
         expected=1,
         follow_with=Adaptation,
     )
     scheduler.add_plugin(controller)
+    # Pools that adapt are known before their manager attaches.
+    for tag, (least, _) in config["adaptive"].items():
+        demand.want(tag, least, before=0, reason="scale", source="plan")
     if config["adaptive"]:
         controller.adaptation.follow(
             {tag: (least, most) for tag, (least, most) in config["adaptive"].items()},

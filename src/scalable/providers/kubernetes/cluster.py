@@ -147,7 +147,9 @@ class KubernetesCluster(AttachedCluster):
             )
         )
         pools = [self._pool(component) for component in components]
-        await self._manager.start(self._address, self.security, pools)
+        await self._manager.start(
+            self._address, self.security, pools, lambda: self._place.scheduler_pod(start_s)
+        )
         await super()._start()
         await self._place.limit_life(self._spec.time_to_live_s)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from distributed.core import rpc
@@ -40,7 +40,13 @@ class Manager:
         self._attachment = attachment
         self._comm: Any = None
 
-    async def start(self, address: str, security: Any, pools: Iterable[Pool]) -> None:
+    async def start(
+        self,
+        address: str,
+        security: Any,
+        pools: Iterable[Pool],
+        check: Callable[[], Awaitable[object]],
+    ) -> None:
         """Attach to the scheduler, and begin to start workers.
 
         Parameters
@@ -49,6 +55,8 @@ class Manager:
             Address and credentials of the scheduler.
         pools
             The pools that the manager provides.
+        check
+            Coroutine function that raises an error if the scheduler has ended.
 
         Raises
         ------
@@ -61,7 +69,7 @@ class Manager:
             timeout=CONNECT_TIMEOUT_S,
             connection_args=security.get_connection_args("client"),
         )
-        answer = await self._attach()
+        answer = await self._attach(check)
         if not answer["accepted"]:
             raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
         for pool in pools:
@@ -69,7 +77,7 @@ class Manager:
         self.reconciler.start(RpcLink(self._comm, own.manager, own.nonce))
         self.reconciler.wake()
 
-    async def _attach(self) -> Any:
+    async def _attach(self, check: Callable[[], Awaitable[object]]) -> Any:
         """Attach; repeat it while the scheduler's program starts."""
         deadline = time.monotonic() + ATTACH_TIMEOUT_S
         while True:
@@ -78,6 +86,7 @@ class Manager:
                     SchedulerCalls(self._comm).attach(self._attachment), CONNECT_TIMEOUT_S
                 )
             except (OSError, TimeoutError) as error:
+                await check()
                 if time.monotonic() > deadline:
                     raise ClusterError(
                         f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
