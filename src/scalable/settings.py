@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from scalable.errors import ClusterError
+
 TARGET = "SCALABLE_TARGET"
 MANIFEST = "SCALABLE_MANIFEST"
 TELEMETRY = "SCALABLE_TELEMETRY"
@@ -37,7 +39,7 @@ def state_dir() -> Path:
 
     Raises
     ------
-    FileNotFoundError
+    ClusterError
         If the user has no home directory, as a uid without an entry in the password file.
     """
     given = os.environ.get("XDG_STATE_HOME")
@@ -45,11 +47,11 @@ def state_dir() -> Path:
         return Path(given) / "scalable"
     try:
         home = Path.home()
-    except RuntimeError:
-        raise FileNotFoundError(
-            f"the user (uid {os.getuid()}) has no home directory; set XDG_STATE_HOME to a "
-            "directory of your own"
-        ) from None
+    except RuntimeError as error:
+        raise ClusterError(
+            f"user {os.geteuid()} has no home directory to keep clusters in",
+            hint="let HOME or XDG_STATE_HOME name a directory that only you can change",
+        ) from error
     return home / ".local" / "state" / "scalable"
 
 

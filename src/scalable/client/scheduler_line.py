@@ -6,6 +6,7 @@ worker.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import weakref
@@ -35,6 +36,9 @@ from scalable.protocol.operations import (
 )
 
 logger = logging.getLogger("scalable.client")
+
+#: Seconds to wait before each further attempt to upload an object.
+UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
 
 
 class BundleFollower(Protocol):
@@ -299,15 +303,28 @@ class SchedulerLine:
         """
         if not getattr(self._client.scheduler, "address", "").startswith("inproc"):
             refuse_unsendable(value)
-        (future,) = self._client.scatter([value], hash=False, direct=self._is_near())
-        return future  # type: ignore[no-any-return]
+        return self.wait_for(self._scattered, value)  # type: ignore[no-any-return]
 
     async def upload_again(self, reference: Reference) -> None:
         """Upload the object of a reference again; await it in the client's event loop."""
-        scattered = self._client.scatter(
-            [reference.value], hash=False, direct=self._is_near(), asynchronous=True
-        )
-        (reference.future,) = await scattered
+        reference.future = await self._scattered(reference.value)
+
+    async def _scattered(self, value: Any) -> Future[Any]:
+        """Upload an object; try again if the worker that gets it leaves meanwhile."""
+        pauses = iter(UPLOAD_PAUSES_S)
+        while True:
+            try:
+                (future,) = await self._client.scatter(
+                    [value], hash=False, direct=self._is_near(), asynchronous=True
+                )
+            except (KeyError, OSError) as error:  # KeyError: the scheduler knows it no more
+                pause = next(pauses, None)
+                if pause is None:
+                    raise
+                logger.debug("an upload is repeated after %g s: %r", pause, error)
+                await asyncio.sleep(pause)
+            else:
+                return future  # type: ignore[no-any-return]
 
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function in the client's event loop, and return its result."""

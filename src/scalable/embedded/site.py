@@ -8,7 +8,7 @@ from scalable.embedded.manager import EMBEDDED
 from scalable.embedded.pool_cluster import PoolCluster
 from scalable.manager.site import ManagerSite
 from scalable.protocol.search_path import search_path
-from scalable.records.directory import state_dir
+from scalable.settings import state_dir
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:

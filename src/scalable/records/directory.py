@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
@@ -57,23 +56,6 @@ _PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}
 REMOVALS = 3
 
 
-def state_dir() -> Path:
-    """Return the directory of lasting state.
-
-    Raises
-    ------
-    ClusterError
-        When it has no place, because this user has no home directory.
-    """
-    try:
-        return settings.state_dir()
-    except RuntimeError as error:
-        raise ClusterError(
-            f"user {os.geteuid()} has no home directory to keep clusters in: {error}",
-            hint="let HOME or XDG_STATE_HOME name a directory that only you can change",
-        ) from error
-
-
 class ClusterDirectory:
     """The private directory of one cluster.
 
@@ -98,7 +80,7 @@ class ClusterDirectory:
     @staticmethod
     def parent() -> Path:
         """Return the directory that holds the directories of all clusters."""
-        return state_dir() / "clusters"
+        return settings.state_dir() / "clusters"
 
     # Making, changing, removing -------------------------------------------------------------------
 

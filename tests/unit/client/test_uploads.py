@@ -1,0 +1,40 @@
+"""Uploads of large arguments while workers leave."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.client import scheduler_line
+from scalable.client.scheduler_line import SchedulerLine
+
+
+class Cluster:
+    """A client whose first uploads meet a worker that leaves."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.scheduler = SimpleNamespace(address="inproc://cluster")
+
+    def sync(self, function, *args):
+        return asyncio.run(function(*args))
+
+    async def scatter(self, values, **_):
+        if self.errors:
+            raise self.errors.pop(0)
+        return [f"future of {value}" for value in values]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(scheduler_line, "UPLOAD_PAUSES_S", (0.0, 0.0))
+
+
+@pytest.mark.parametrize("error", [KeyError("tls://127.0.0.1:1"), OSError("connection closed")])
+def test_an_upload_to_a_worker_that_leaves_is_repeated(error):
+    assert SchedulerLine(Cluster(error, error)).upload("x") == "future of x"
+
+
+def test_an_upload_that_never_succeeds_is_an_error():
+    with pytest.raises(KeyError):
+        SchedulerLine(Cluster(*[KeyError("x")] * 3)).upload("x")
