@@ -192,7 +192,7 @@ def wait_for_pool(path):
 @pytest.mark.parametrize("wait", [wait_for_result, wait_for_pool])
 def test_queued_calls_do_not_all_wait_for_nested_calls_at_once(client, wait, tmp_path):
     counts = client.gather(client.map(wait, [tmp_path] * 60, tag="a"))
-    assert max(counts) < 20
+    assert max(counts) < 40  # without a limit all 60; on a busy machine more wait at once
 
 
 def compute(seconds):

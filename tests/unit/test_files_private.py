@@ -154,7 +154,7 @@ def test_a_user_without_a_home_directory_is_told_to_name_one(monkeypatch):
 
     monkeypatch.setattr("scalable.settings.Path.home", no_home)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    with pytest.raises(FileNotFoundError, match="set XDG_STATE_HOME"):
+    with pytest.raises(ClusterError, match=r"no home directory .*XDG_STATE_HOME"):
         settings.state_dir()
     monkeypatch.setenv("XDG_STATE_HOME", "/here")
     assert str(settings.state_dir()) == "/here/scalable"
