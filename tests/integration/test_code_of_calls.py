@@ -177,6 +177,65 @@ def test_threads_run_a_reloaded_module_too(module):
         assert in_each_way(client, module("def answer():\n    return 2\n").answer) == [2, 2, 2, 2]
 
 
+@pytest.fixture
+def two_workers(session, client):
+    session.scale("crops", 2)
+    client.wait_for_workers(2, timeout=60)
+    yield list(client.scheduler_info(n_workers=-1)["workers"])[:2]
+    session.scale("crops", 1)
+
+
+ARGUMENTS = """
+import os
+class Point:
+    x = 3
+class Tied:
+    def __getstate__(self):
+        return {"pid": os.getpid()}
+    def __setstate__(self, state):
+        if state["pid"] != os.getpid():
+            raise ValueError("tied to its process")
+def make(kind):
+    return globals()[kind]()
+def read(*points):
+    return [point.x for point in points]
+"""
+
+
+def test_an_argument_of_a_class_that_its_worker_has_not_imported_is_read(
+    client, module, two_workers
+):
+    first, second = two_workers
+    found = module(ARGUMENTS)
+    point = client.submit(found.make, "Point", workers=[first])
+    assert client.submit(found.read, point, workers=[second]).result(timeout=60) == [3]
+
+
+def test_an_argument_that_cannot_be_unpickled_fails_its_calls_only(client, module, two_workers):
+    first, second = two_workers
+    found = module(ARGUMENTS)
+    point, tied, again = (
+        client.submit(found.make, kind, workers=[first], pure=False)
+        for kind in ("Point", "Tied", "Point")
+    )
+    calls = [
+        client.submit(found.read, *points, workers=[second], pure=False, retries=retries)
+        for points, retries in (((point, tied), 0), ((tied, again), 1), ((point, again), 0))
+    ]
+    for call in calls[:2]:
+        with pytest.raises(RuntimeError, match=r"call 'read' cannot be unpickled.*tied to its"):
+            call.result(timeout=60)
+    assert calls[2].result(timeout=60) == [3, 3]
+    assert client.submit(found.read, again, workers=[second], pure=False).result(60) == [3]
+
+
+def test_an_edit_before_a_worker_imports_the_module_changes_nothing(client, module):
+    one = module("def answer():\n    return 1\n")
+    assert client.submit(abs, -1, tag="crops", pure=False).result(timeout=60) == 1
+    module("def answer():\n    return 'edited'\n", load=False)
+    assert in_each_way(client, one.answer) == [1, 1, 1, 1]
+
+
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[2])

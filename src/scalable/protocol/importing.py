@@ -122,13 +122,16 @@ class Importer(MetaPathFinder):
         return not code or code in self._tables
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return the digests of the sources that this machine's files do not have."""
+        """Return the digests of the sources that this machine's files do not have.
+
+        The others are kept as the files are now: they may be edited before their first import.
+        """
         wanted = {m.digest: m.path for m in table.modules.values()}
-        return [
-            digest
-            for digest, path in wanted.items()
-            if digest not in self._sources and digest_of(read_source(path) or b"") != digest
-        ]
+        read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
+        found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
+        with self._lock:
+            self._sources.update(found)
+        return [digest for digest in read if digest not in found]
 
     def add(self, table: CodeTable, sources: Mapping[str, bytes]) -> None:
         """Add a table, and sources by their digests."""
@@ -149,7 +152,13 @@ class Importer(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the workflow; None for other modules."""
+        """Return the spec of a module of the workflow; None for other modules.
+
+        Raises
+        ------
+        ImportError
+            If only another version of the module is found than the one that the call needs.
+        """
         table = self._tables.get(self.current)
         known = None if table is None else table.modules.get(fullname)
         if known is not None:
@@ -166,6 +175,14 @@ class Importer(MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is SourceFileLoader:
             origin = spec.origin or ""
+            if known is not None and digest_of(read_source(origin) or b"") != known.digest:
+                raise ImportError(
+                    f"Module {fullname!r} on {self.name}: {origin} is another version than the "
+                    "one that the caller has imported, whose source was not sent. Make the files "
+                    "equal, or call client.sync_code() to run the files as they are now.",
+                    name=fullname,
+                    path=origin,
+                )
             if is_own(fullname, origin):
                 spec.loader = _Loader(fullname, origin, self, None)
         return spec

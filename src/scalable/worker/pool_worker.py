@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,14 @@ from distributed import Client, Worker
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.protocol.dask_seams.arguments import seams as argument_seams
 from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
+from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
 from scalable.worker.code import know_code_of
@@ -34,6 +37,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
     """
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
+        argument_seams.check()
         super().__init__(*args, **kwargs)
         self.slot_lender = SlotLender(self, self._used_memory)
         self.call_client = CallClient(self, self.slot_lender)
@@ -63,6 +67,17 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
             task.startstops.append(entry)
         return event
+
+    async def gather_dep(
+        self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
+    ) -> Any:
+        """Fetch arguments from another worker, with the modules of the calls that need them."""
+        gather = super().gather_dep
+
+        def fetch(keys: Collection[Any]) -> Any:
+            return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
+
+        return await fetch_arguments(self, worker, to_gather, fetch)
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()

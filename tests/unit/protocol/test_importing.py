@@ -106,3 +106,23 @@ def test_only_modules_outside_of_python_and_its_packages_belong_to_a_workflow(tm
     assert not is_own("__main__", str(tmp_path / "script.py"))
     assert not is_own("json", importlib.import_module("json").__file__)
     assert not is_own("pytest", pytest.__file__)
+
+
+def test_a_file_that_is_edited_before_its_first_import_runs_as_it_was(importer, tmp_path):
+    one, two = b"answer = 1\n", b"answer = 'edited'\n"
+    (tmp_path / f"{NAME}.py").write_bytes(one)
+    first = table(tmp_path, one)
+    assert importer.missing_sources(first) == []
+    importer.add(first, {})
+    importer.use(first.id)
+    (tmp_path / f"{NAME}.py").write_bytes(two)
+    assert answer() == 1
+
+
+def test_a_file_of_another_version_is_refused_if_the_source_is_not_known(importer, tmp_path):
+    (tmp_path / f"{NAME}.py").write_bytes(b"answer = 'edited'\n")
+    wanted = table(tmp_path, b"answer = 1\n")
+    importer.add(wanted, {})
+    importer.use(wanted.id)
+    with pytest.raises(ImportError, match=f"{NAME}.*another version.*sync_code"):
+        answer()
