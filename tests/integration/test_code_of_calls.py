@@ -178,10 +178,14 @@ def test_threads_run_a_reloaded_module_too(module):
 
 
 @pytest.fixture
-def two_workers(session, client):
+def two_workers(session, client, eventually):
+    def workers():
+        return list(client.scheduler_info(n_workers=-1)["workers"])
+
+    eventually(lambda: len(workers()) == 1)  # none that a test before has retired
     session.scale("crops", 2)
     client.wait_for_workers(2, timeout=60)
-    yield list(client.scheduler_info(n_workers=-1)["workers"])[:2]
+    yield workers()
     session.scale("crops", 1)
 
 
