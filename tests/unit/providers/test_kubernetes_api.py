@@ -12,9 +12,15 @@ from scalable.providers.kubernetes.api import ATTEMPTS, Api, KubernetesError, Re
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import RULES, role
 from scalable.providers.kubernetes.watch import PodWatch
-from scalable.worker.config import WorkerConfig, read_file
+from scalable.worker.config import SCRATCH, WorkerConfig, read_file
 
 PODS = Resource("pods", "n")
+
+
+@pytest.fixture(autouse=True)
+def scratch(monkeypatch, tmp_path):
+    """Workers whose configuration is read here leave no directory behind."""
+    monkeypatch.setenv(SCRATCH, str(tmp_path))
 
 
 def status(code, message="no", reason="", **details):
