@@ -20,7 +20,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
-from scalable.providers.kubernetes.permissions import role
+from scalable.providers.kubernetes.permissions import RULES, Rule, role
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -100,12 +100,19 @@ class Api:
         Context of the kubeconfig; None for the current one.
     pause
         Function: ``pause(attempt)`` returns the seconds before the next attempt.
+    rules
+        Permissions that an error about a missing one shows.
     """
 
     def __init__(
-        self, context: str | None = None, *, pause: Callable[[int], float] | None = None
+        self,
+        context: str | None = None,
+        *,
+        pause: Callable[[int], float] | None = None,
+        rules: tuple[Rule, ...] = RULES,
     ) -> None:
         self._context = context
+        self._rules = rules
         self.pause = pause or jittered
         self._client: Any = None
         self._opening: asyncio.Lock | None = None
@@ -199,7 +206,7 @@ class Api:
         try:
             return await self.request_path(method, path, query=query, body=body, content=content)
         except KubernetesError as error:
-            raise _explained(error, method, resource, parts) from error
+            raise _explained(error, method, resource, parts, self._rules) from error
 
     async def request_path(
         self,
@@ -331,7 +338,11 @@ def refusal(status: int, text: str) -> KubernetesError:
 
 
 def _explained(
-    error: KubernetesError, method: str, resource: Resource, parts: tuple[str, ...]
+    error: KubernetesError,
+    method: str,
+    resource: Resource,
+    parts: tuple[str, ...],
+    rules: tuple[Rule, ...],
 ) -> ProviderError:
     """Return the error with the way out for the user."""
     if error.status != FORBIDDEN:
@@ -345,7 +356,8 @@ def _explained(
         f"this user may not {verb} {name}{where}: {error.message}",
         status=FORBIDDEN,
         reason=error.reason,
-        hint="this Role grants what is needed; bind it to the user:\n" + role(resource.namespace),
+        hint="this Role grants what is needed; bind it to the user:\n"
+        + role(resource.namespace, rules),
     )
 
 

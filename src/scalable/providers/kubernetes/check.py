@@ -10,8 +10,9 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
-from scalable.providers.kubernetes.permissions import RULES, role
+from scalable.providers.kubernetes.permissions import role
 from scalable.providers.kubernetes.quantities import amount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
@@ -53,6 +54,7 @@ class _Look:
         self._api = api
         self._spec = spec
         self._namespace = str(spec.options["namespace"])
+        self._form = form_of(spec.options)
         self._target = ("targets", spec.target_name)
 
     def _bad(
@@ -96,7 +98,7 @@ class _Look:
 
     async def permissions(self) -> list[Diagnostic]:
         """Ask for every verb that is needed."""
-        asked = [(rule, verb) for rule in RULES for verb in rule.verbs]
+        asked = [(rule, verb) for rule in self._form.rules for verb in rule.verbs]
         allowed = await asyncio.gather(*(self._may(r.group, r.resource, v) for r, v in asked))
         missing = [
             f"{verb} {rule.resource}"
@@ -106,7 +108,8 @@ class _Look:
         if not missing:
             return []
         message = f"this user may not {', '.join(missing)} in namespace {self._namespace!r}"
-        hint = "this Role grants what is needed; bind it to the user:\n" + role(self._namespace)
+        granting = role(self._namespace, self._form.rules)
+        hint = f"this Role grants what is needed; bind it to the user:\n{granting}"
         return [self._bad("namespace", message, hint)]
 
     async def _may(self, group: str, resource: str, verb: str) -> bool:

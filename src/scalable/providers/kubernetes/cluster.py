@@ -23,6 +23,7 @@ from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import Attachment
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.manager import Manager
 from scalable.providers.kubernetes.names import ROLE, SCHEDULER
@@ -73,16 +74,18 @@ class KubernetesCluster(AttachedCluster):
         for component in (None, *spec.components.values()):
             render.image_of(self._frame, component)
         self._spec = spec
-        self._api = Api(spec.options["context"])
+        self._form = form_of(spec.options)
+        self._api = Api(spec.options["context"], rules=self._form.rules)
         self._launcher = PodLauncher(
             self._api,
             self._frame.namespace,
             render.worker_selector(self._frame),
-            lambda tag, unit: render.worker_pod(self._frame, spec.components[tag], unit),
+            lambda tag, unit: self._form.unit(self._frame, spec.components[tag], unit),
+            self._form,
         )
         self._watch = watch_of(self._api, self._frame, self._changed)
         self._launcher.follow(self._watch)
-        self._place = Place(self._api, self._frame, self._watch)
+        self._place = Place(self._api, self._frame, self._watch, self._form)
         self._manager = Manager(self._attachment(), cluster_id)
         self._made = False
         self._source = "plan"
@@ -219,7 +222,7 @@ class KubernetesCluster(AttachedCluster):
         if pod["metadata"].get("labels", {}).get(ROLE) != SCHEDULER:
             self._launcher.noted(pod, gone)
             return
-        seen = observation(pod, gone=gone)
+        seen = observation(self._form.first_life(None, pod), gone=gone)
         if self.status is Status.running and seen.state is UnitState.ENDED:
             logger.error("cluster %s has ended: its scheduler's pod: %s", self.name, seen.reason)
             self.status = Status.failed

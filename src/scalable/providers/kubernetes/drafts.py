@@ -8,6 +8,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
 from scalable.providers.kubernetes.names import SCHEDULER, WORKER
 from scalable.providers.kubernetes.template import fault
@@ -71,7 +72,7 @@ def findings(spec: DeploymentSpec) -> list[Diagnostic]:
             template = read_template(spec)
             for component in spec.components.values():
                 pod = render.Frame(CLUSTER_ID, spec.target_name, _imaged(spec), template)
-                render.worker_pod(pod, component, component.name)
+                form_of(spec.options).unit(pod, component, component.name)
         except ProviderError as error:
             found.append(_bad((*target, "pod_template"), error))
     return [*found, *_warnings(spec)]
@@ -112,19 +113,20 @@ def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]
         When there is no image, or the pod template contradicts the request.
     """
     frame = render.Frame(CLUSTER_ID, spec.target_name, spec.options, read_template(spec), ROOT_UID)
+    form = form_of(spec.options)
     nothing = {render.CONFIG: ""}
     deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
     things = [
-        render.root_job(frame, deadline),
+        form.root(frame, deadline),
         render.secret(frame, render.scheduler_secret_name(frame), SCHEDULER, nothing),
-        render.service(frame),
+        *form.scheduler(frame),
     ]
     for tag in spec.components:
         name = render.worker_secret_name(frame, tag)
         things.append(render.secret(frame, name, WORKER, nothing))
     for tag, count in counts.items():
         units = [f"{tag}-{CLUSTER_ID}-{number}" for number in range(count)]
-        things += [render.worker_pod(frame, spec.components[tag], unit) for unit in units]
+        things += [form.unit(frame, spec.components[tag], unit) for unit in units]
     width = len(str(len(things)))
     return {
         f"{number:0{width}d}-{thing['kind'].lower()}-{thing['metadata']['name']}.json": (

@@ -1,4 +1,4 @@
-"""The launcher of pods. A unit is one pod, which brings one worker."""
+"""The launcher of pods. A unit is one object that brings one pod with one worker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.forms import Form, PodForm
 from scalable.providers.kubernetes.names import TAG, UNIT
 from scalable.providers.kubernetes.reasons import observation
-from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
+from scalable.providers.kubernetes.render import CONTAINER, to_body
 from scalable.providers.kubernetes.watch import PodWatch
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -26,7 +27,7 @@ Pod = Mapping[str, Any]
 
 
 class PodLauncher:
-    """Launcher whose units are pods. One watch reports the states of all pods.
+    """Launcher of pods, or of objects that bring one pod. One watch reports all pods.
 
     Parameters
     ----------
@@ -37,7 +38,9 @@ class PodLauncher:
     labels
         Labels that only the pods of this launcher have.
     render
-        Function: ``render(tag, unit)`` returns the pod of a unit.
+        Function: ``render(tag, unit)`` returns the object of a unit.
+    form
+        Kind of that object.
 
     Attributes
     ----------
@@ -51,16 +54,22 @@ class PodLauncher:
         namespace: str,
         labels: Mapping[str, str],
         render: Callable[[str, str], dict[str, Any]],
+        form: Form | None = None,
     ) -> None:
         self.on_change: Callable[[], object] = lambda: None
         self._api = api
+        self._form = form or PodForm()
         self._pods = Resource("pods", namespace)
+        self._objects = Resource(self._form.unit_kind.plural, namespace, self._form.unit_kind.group)
         self._labels = dict(labels)
         self._render = render
         self._watch: PodWatch | None = None
-        # Unit -> name of its pod, for units that were launched and not stopped.
+        # Unit -> name of its object, for units that were launched and not stopped.
         self._names: dict[UnitName, str] = {}
+        # Name of an object -> its first pod as it was last; uids of all its pods that are there.
         self._last: dict[str, Pod] = {}
+        self._present: dict[str, set[str]] = {}
+        # Names of objects whose first pod is gone.
         self._gone: set[str] = set()
         self._all_ends = False
 
@@ -77,26 +86,31 @@ class PodLauncher:
         marks = pod["metadata"].get("labels") or {}
         if any(marks.get(key) != value for key, value in self._labels.items()):
             return
-        name = pod["metadata"]["name"]
-        before = self._last.get(name)
-        self._last[name] = pod
+        name, uid = self._form.object_of(pod), pod["metadata"].get("uid", "")
+        present = self._present.setdefault(name, set())
         if gone:
+            present.discard(uid)
+        else:
+            present.add(uid)
+        before = self._last.get(name)
+        had_ended = before is not None and self._observation(name).state is UnitState.ENDED
+        first = self._last[name] = self._form.first_life(before, pod)
+        if gone and first["metadata"].get("uid", "") == uid:
             self._gone.add(name)
-        ended = observation(pod, gone=gone).state is UnitState.ENDED
-        if ended and (before is None or observation(before).state is not UnitState.ENDED):
+        if not had_ended and self._observation(name).state is UnitState.ENDED:
             self.on_change()
 
     # The contract -------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create the pods of units."""
+        """Create the objects of units."""
         new = {unit: entry for unit, entry in entries.items() if unit not in self._names}
         bodies = {}
         for unit, entry in new.items():
-            pod = self._render(entry["pool"], str(unit))
-            bodies[unit] = to_body(pod)
-            self._names[unit] = pod["metadata"]["name"]
-        creating = [self._api.create(self._pods, body) for body in bodies.values()]
+            thing = self._render(entry["pool"], str(unit))
+            bodies[unit] = to_body(thing)
+            self._names[unit] = thing["metadata"]["name"]
+        creating = [self._api.create(self._objects, body) for body in bodies.values()]
         answers = await asyncio.gather(*creating, return_exceptions=True)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         if not errors:
@@ -104,7 +118,7 @@ class PodLauncher:
         limit = next((error for error in errors if isinstance(error, LimitReachedError)), None)
         if limit is None:
             raise errors[0]
-        # All or none: pods that were created are deleted, because a smaller request follows.
+        # All or none: what was created is deleted, because a smaller request follows.
         made = [
             unit
             for unit, answer in zip(bodies, answers, strict=True)
@@ -142,7 +156,7 @@ class PodLauncher:
         """Do nothing: the watch reports each change at once."""
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Delete the pods of units, and wait until they are gone."""
+        """Delete the objects of units, and wait until their pods are gone."""
         units = [unit for unit in names if unit in self._names]
         if not self._all_ends:
             await self._delete(units)
@@ -150,25 +164,32 @@ class PodLauncher:
             name = self._names.pop(unit, None)
             if name is not None:
                 self._last.pop(name, None)
+                self._present.pop(name, None)
                 self._gone.discard(name)
 
     async def _delete(self, units: Sequence[UnitName]) -> None:
-        pods = [self._names[unit] for unit in units]
-        left = [name for name in pods if name not in self._gone]
+        names = [self._names[unit] for unit in units]
+        left = [n for n in names if n not in self._gone or not self._form.ends_with_pod]
+        options = self._form.deletion
         there = await asyncio.gather(
-            *(self._api.delete(self._pods, name, gracePeriodSeconds=GRACE_S) for name in left)
+            *(self._api.delete(self._objects, name, **options) for name in left)
         )
         remaining = {name for name, was_there in zip(left, there, strict=True) if was_there}
         deadline = time.monotonic() + STOP_TIMEOUT_S
-        while remaining := remaining - self._gone:
+        while remaining := {name for name in remaining if not self._is_over(name)}:
             if time.monotonic() > deadline:
                 shown = ", ".join(sorted(remaining))
                 raise ProviderError(
-                    f"pods {shown} were deleted and have not ended after {STOP_TIMEOUT_S:g} s"
+                    f"{self._objects.name} {shown} were deleted and have not ended after "
+                    f"{STOP_TIMEOUT_S:g} s"
                 )
             await self._changed()
             if time.monotonic() > deadline - STOP_TIMEOUT_S + ASK_S:
                 remaining = {name for name in remaining if await self._exists(name)}
+
+    def _is_over(self, name: str) -> bool:
+        """Return whether all pods of an object that was deleted are gone."""
+        return name in self._gone and not self._present.get(name)
 
     async def _changed(self) -> None:
         if self._watch is None:
@@ -178,7 +199,7 @@ class PodLauncher:
 
     async def _exists(self, name: str) -> bool:
         try:
-            await self._api.request("GET", self._pods, name)
+            await self._api.request("GET", self._objects, name)
         except KubernetesError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -187,9 +208,11 @@ class PodLauncher:
 
     async def logs(self, name: UnitName) -> str:
         """Return the end of a pod's output; empty if there is none."""
-        pod = self._names.get(name)
-        if pod is None or pod in self._gone:
+        known = self._names.get(name)
+        first = None if known is None or known in self._gone else self._last.get(known)
+        if first is None:
             return ""
+        pod = str(first["metadata"]["name"])
         query = {"container": CONTAINER, "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
         try:
             return str(await self._api.request("GET", self._pods, pod, "log", query=query))

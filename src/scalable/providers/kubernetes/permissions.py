@@ -35,8 +35,16 @@ RULES = (
 )
 
 
-def role(namespace: str) -> str:
-    """Return the Role, as YAML, that grants all permissions in a namespace."""
+def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:
+    """Return the Role, as YAML, that grants permissions in a namespace.
+
+    Parameters
+    ----------
+    namespace
+        The namespace.
+    rules
+        The permissions; by default those for clusters whose units are pods.
+    """
     lines = [
         "apiVersion: rbac.authorization.k8s.io/v1",
         "kind: Role",
@@ -45,7 +53,7 @@ def role(namespace: str) -> str:
         f"  namespace: {namespace}",
         "rules:",
     ]
-    for rule in RULES:
+    for rule in rules:
         lines += [
             f'  - apiGroups: ["{rule.group}"]',
             f'    resources: ["{rule.resource}"]',

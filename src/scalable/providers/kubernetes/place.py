@@ -14,6 +14,7 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.forms import Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, WORKER, selector
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.watch import PodWatch
@@ -38,6 +39,8 @@ class Place:
         Facts that the objects share; ``root_uid`` is set by :meth:`create`.
     watch
         Watch of the cluster's pods.
+    form
+        The objects that make the scheduler.
 
     Attributes
     ----------
@@ -45,15 +48,16 @@ class Place:
         Facts that the objects share.
     """
 
-    def __init__(self, api: Api, frame: render.Frame, watch: PodWatch) -> None:
+    def __init__(self, api: Api, frame: render.Frame, watch: PodWatch, form: Form) -> None:
         self.frame = frame
         self._api = api
         self._watch = watch
+        self._form = form
         self._jobs = Resource("jobs", frame.namespace, BATCH)
         self._asked_at = time.monotonic()
 
     async def create(self, frame_of: Any, config: Mapping[str, Any], start_s: float) -> None:
-        """Create the root object, and the Secret and Service of the scheduler.
+        """Create the root object, and the Secret and the other objects of the scheduler.
 
         Parameters
         ----------
@@ -65,24 +69,26 @@ class Place:
             Seconds within which the scheduler has to run. Until the cluster is up, this is the
             deadline of the root object: a creator that dies leaves nothing.
         """
-        job = render.root_job(self.frame, int(start_s + render.MARGIN_S))
+        job = self._form.root(self.frame, int(start_s + render.MARGIN_S))
         made = await self._api.create(self._jobs, render.to_body(job))
         self.frame = frame_of(made["metadata"]["uid"])
         files = {render.CONFIG: json.dumps(config)}
         name = render.scheduler_secret_name(self.frame)
         await asyncio.gather(
-            self._add("secrets", render.secret(self.frame, name, SCHEDULER, files)),
-            self._add("services", render.service(self.frame)),
+            self._add(render.secret(self.frame, name, SCHEDULER, files)),
+            *(self._add(thing) for thing in self._form.scheduler(self.frame)),
         )
 
-    async def _add(self, plural: str, thing: render.Object) -> None:
-        await self._api.create(Resource(plural, self.frame.namespace), render.to_body(thing))
+    async def _add(self, thing: render.Object) -> None:
+        kind = kind_of(thing)
+        resource = Resource(kind.plural, self.frame.namespace, kind.group)
+        await self._api.create(resource, render.to_body(thing))
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
         """Create the Secret with the credentials and the configuration of a tag's workers."""
         files = {render.CONFIG: json.dumps(asdict(config))}
         name = render.worker_secret_name(self.frame, tag)
-        await self._add("secrets", render.secret(self.frame, name, WORKER, files))
+        await self._add(render.secret(self.frame, name, WORKER, files))
 
     async def limit_life(self, seconds: float | None) -> None:
         """Set the deadline of the root object to the cluster's time to live; None for no limit."""
@@ -106,7 +112,7 @@ class Place:
         while time.monotonic() < deadline:
             pod = self._scheduler()
             if pod is not None:
-                seen = observation(pod)
+                seen = observation(self._form.first_life(None, pod))
                 words = seen.reason
                 if seen.state is UnitState.RUNNING and pod["status"].get("podIP"):
                     return pod
