@@ -5,6 +5,8 @@ import logging
 import os
 import time
 
+import dask
+import distributed
 import pytest
 from dask.utils import key_split
 from distributed import LocalCluster
@@ -363,6 +365,42 @@ def test_a_slip_in_a_task_s_name_runs_nowhere(manifest, route, message):
         with pytest.raises(ClusterError, match=message):
             client.submit(square, 1, **route)
         assert client.submit(square, 2, task="anything", tag="post").result(timeout=30) == 4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda client: client.submit(square, 1, task="typo"),
+        lambda client: client.map(square, [1], task="typo"),
+        lambda client: client.pool(task="typo"),
+        lambda client: client.get({"a": (square, 2)}, "a", task="typo"),
+        lambda client: client.compute(dask.delayed(square)(2), task="typo"),
+    ],
+    ids=["submit", "map", "pool", "get", "compute"],
+)
+def test_a_task_is_an_error_where_the_manifest_has_no_tasks(make):
+    with ScalableSession.local({"post": 1}) as client:
+        with pytest.raises(
+            ClusterError, match="no task 'typo': the manifest .* has no tasks"
+        ) as no:
+            make(client)
+        assert "give tag=" in no.value.hint
+        assert client.submit(square, 2, task="anything", tag="post").result(timeout=30) == 4
+
+
+def calls_by_task(task):
+    return distributed.get_client().submit(of_worker, task=task).result(timeout=30)
+
+
+def of_worker():
+    return list(distributed.get_worker().state.total_resources)
+
+
+def test_a_call_that_names_a_task_goes_to_its_pool_from_within_a_call_too(manifest):
+    with ScalableSession.from_yaml(target="processes") as client:
+        assert client.submit(calls_by_task, "simulate", tag="post").result(60) == ["demeter"]
+        with pytest.raises(ClusterError, match="no task 'simulat'; did you mean 'simulate'"):
+            client.submit(calls_by_task, "simulat", tag="post").result(timeout=60)
 
 
 def leave(code):

@@ -36,7 +36,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
-from scalable.protocol.operations import PROFILES, WAITING_TOPIC
+from scalable.protocol.operations import PROFILES, TASKS, WAITING_TOPIC
 
 logger = logging.getLogger("scalable.client")
 
@@ -50,7 +50,9 @@ class ScalableClient(CollectionClient):
         Cluster object, address of a scheduler, or any other address that ``distributed.Client``
         accepts.
     tasks
-        Task name -> tag of the calls that are given ``task=`` and no ``tag=``.
+        Task name -> tag of the calls that are given ``task=`` and no ``tag=``. By default those
+        that the scheduler knows from its cluster's manifest; a cluster that has no manifest takes
+        any name, for records only.
     labels
         Label -> tags of the components that have this label in the manifest. If a call is given a
         label as its tag, the error message lists these tags.
@@ -78,7 +80,7 @@ class ScalableClient(CollectionClient):
         routing = Routing(
             lambda: not self.asynchronous,
             lambda: ask_known_slots(self.ask, self.cluster),
-            tasks or {},
+            lambda: self.scheduler_facts.get(TASKS) if tasks is None else tasks,
             labels or {},
             tags,
         )

@@ -44,7 +44,9 @@ class Routing:
         ask, because its methods must not wait for an answer.
     ask_slots
         Function that asks the scheduler for the tags and the slots of each tag.
-    tasks, labels, tags
+    tasks
+        Function that returns task name -> tag, or None if this cluster has no manifest.
+    labels, tags
         As in :class:`ScalableClient`.
     """
 
@@ -52,12 +54,12 @@ class Routing:
         self,
         can_ask: Callable[[], bool],
         ask_slots: Callable[[], KnownSlots],
-        tasks: Mapping[str, str],
+        tasks: Callable[[], Mapping[str, str] | None],
         labels: Mapping[str, Iterable[str]],
         tags: Iterable[str],
     ) -> None:
         self._can_ask, self._ask_slots = can_ask, ask_slots
-        self._tasks = dict(tasks)
+        self._tasks = tasks
         self._labels = {label: tuple(carriers) for label, carriers in labels.items()}
         self._tags = tuple(tags)
         self._known = KnownSlots()
@@ -168,13 +170,10 @@ class Routing:
     def _tag_of_task(self, task: str, tag: str | None) -> str | None:
         """Return the tag of a call that names a task."""
         # A misspelt name is an error: the call would run on workers of another shape.
-        known = self._tasks.get(task)
-        if known is None and tag is None and self._tasks:
-            close = difflib.get_close_matches(task, self._tasks, 1)
-            raise ClusterError(
-                f"no task {task!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
-                hint=f"known tasks: {', '.join(map(repr, self._tasks))}; or give tag=",
-            )
+        tasks = self._tasks()
+        known = None if tasks is None else tasks.get(task)
+        if tasks is not None and known is None and tag is None:
+            raise _unknown_task(task, tasks)
         if known is not None and tag is not None and tag != known:
             raise ClusterError(f"task {task!r} belongs to component {known!r}, not to {tag!r}")
         return tag or known
@@ -231,6 +230,19 @@ class Routing:
             logger.warning(
                 "the workers of this cluster carry no tags: calls for %r run on any of them", tag
             )
+
+
+def _unknown_task(task: str, tasks: Mapping[str, str]) -> ClusterError:
+    if not tasks:
+        return ClusterError(
+            f"no task {task!r}: the manifest of this cluster has no tasks",
+            hint="give tag=, or add the task to `tasks:` of the manifest",
+        )
+    close = difflib.get_close_matches(task, tasks, 1)
+    return ClusterError(
+        f"no task {task!r}" + (f"; did you mean {close[0]!r}?" if close else ""),
+        hint=f"known tasks: {', '.join(map(repr, tasks))}; or give tag=",
+    )
 
 
 def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:

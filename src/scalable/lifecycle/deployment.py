@@ -103,9 +103,11 @@ class Deployment:
         cluster, run = self.cluster, self._run
         if hasattr(cluster, "on_scaling"):
             cluster.on_scaling(self._scaled)
+        scheduler: Any = getattr(cluster, "scheduler", None)
+        if scheduler is not None:
+            self._wiring.name_tasks(scheduler)
         if run is None:
             return
-        scheduler: Any = getattr(cluster, "scheduler", None)
         if not hasattr(scheduler, "add_plugin"):
             logger.warning(
                 "the scheduler of cluster %s is not in this process: its tasks are not recorded",

@@ -55,6 +55,10 @@ class Wiring:
         self._recorder.start_flushing()
         return self._recorder
 
+    def name_tasks(self, scheduler: Any) -> None:
+        """Tell a scheduler the tasks of the manifest, for clients that do not know the manifest."""
+        scheduler.tags_of_tasks = self._record.tasks
+
     def stop_recorder(self) -> None:
         """Stop recording and write buffered rows; to be called in the scheduler's event loop."""
         recorder, self._recorder = self._recorder, None

@@ -18,6 +18,9 @@ BACKLOG = "scalable-backlog"
 #: of them the cluster knew in another version.
 CODE = "scalable-code"
 
+#: Entry of a scheduler's identity: task name -> tag, from the manifest of its cluster.
+TASKS = "scalable-tasks"
+
 #: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
 #: because a scheduler logs a traceback when a client calls a handler that does not exist.
 CONTROLLER = "scalable-controller"

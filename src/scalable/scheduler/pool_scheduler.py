@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import dask
@@ -17,7 +18,7 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CODE
+from scalable.protocol.operations import CODE, TASKS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.abandoned_calls import AbandonedCalls
@@ -44,7 +45,14 @@ class PoolScheduler(
     It does not remove workers that send no heartbeats. Dask would remove them after
     ``worker-ttl``, and a call that holds the GIL for that long would then run twice. Managers find
     out whether a worker is still alive.
+
+    Attributes
+    ----------
+    tags_of_tasks
+        Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
     """
+
+    tags_of_tasks: Mapping[str, str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
@@ -73,8 +81,11 @@ class PoolScheduler(
             )
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
-        """Return Dask's facts about this scheduler, and that it takes clients' code ids."""
-        return {**super().identity(n_workers), CODE: True}
+        """Return Dask's facts about this scheduler, and those that our clients need."""
+        ours: dict[str, Any] = {CODE: True}
+        if self.tags_of_tasks is not None:
+            ours[TASKS] = dict(self.tags_of_tasks)
+        return {**super().identity(n_workers), **ours}
 
     def before_graph(self, code: str) -> None:
         """Load modules in the versions of the client whose graph is unpickled next."""
