@@ -34,6 +34,7 @@ def place(tmp_path, monkeypatch):
         (tmp_path / "scalable.yaml").write_text(text % options if "%s" in text else text)
         return tmp_path
 
+    write.text = MANIFEST
     write()
     yield write
     for process in processes_of(tmp_path):

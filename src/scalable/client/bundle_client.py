@@ -15,8 +15,10 @@ from distributed.scheduler import KilledWorker
 
 from scalable.client.explained_losses import with_reasons
 from scalable.client.frames import leave_out_our_frames
+from scalable.client.news import News
 from scalable.client.own_code import names_of, own_code
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.errors import ClusterError
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.client import (
     AnnotatingClient,
@@ -59,12 +61,14 @@ class BundleClient(AnnotatingClient):
         seams.check()
         leave_out_our_frames()
         self._line = SchedulerLine(self, self.code)
+        self._news = News(self, lambda: self._line.lender is not None, self._end_all)
         #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.
         self._can_interrupt: bool | None = None
         #: Code id that the scheduler was told last.
         self._told_code = ""
         super().__init__(*args, **kwargs)
         add_stream_handlers(self, {**self._line.handlers(), CODE: _say_changed})
+        self._news.subscribe()
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait. A call that waits for other calls lends them its slot."""
@@ -105,7 +109,8 @@ class BundleClient(AnnotatingClient):
         self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
     async def reconnected(self) -> None:
-        """Follow the slots again: the scheduler has forgotten who follows them."""
+        """Ask for slots and news again: the scheduler has forgotten who gets them."""
+        self._news.subscribe()
         if not self._line.knows_slots:
             return
         try:
@@ -211,6 +216,11 @@ class BundleClient(AnnotatingClient):
         if self._can_interrupt:
             for key in keys:
                 self._line.interrupt(key)
+
+    def _end_all(self, error: ClusterError) -> None:
+        """Fail all calls that have not ended, and all later ones: the cluster ends."""
+        self._line.close(error)
+        self.end_all(error)
 
     def before_close(self) -> None:
         """Fail all unfinished calls of this client's executors."""

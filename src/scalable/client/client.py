@@ -36,7 +36,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
-from scalable.protocol.operations import PROFILES, TASKS, WAITING_TOPIC
+from scalable.protocol.operations import PROFILES, TASKS
 
 logger = logging.getLogger("scalable.client")
 
@@ -288,10 +288,6 @@ class ScalableClient(CollectionClient):
         """
         return self._line.upload(obj)
 
-    def listen(self) -> None:
-        """Log the messages about waiting calls that a scheduler in another process sends."""
-        self.subscribe_topic(WAITING_TOPIC, _log_message)
-
     def profile(self, key: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the measurements of a call, or Dask's profile of the workers.
 
@@ -419,7 +415,3 @@ def client_of(cluster: Any) -> Any:
         if current.cluster is cluster:
             return current
     return ScalableClient(cluster)
-
-
-def _log_message(event: tuple[float, Any]) -> None:
-    logger.warning("%s", event[1])

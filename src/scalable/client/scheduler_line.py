@@ -79,8 +79,8 @@ class SlotFollower(Protocol):
     def report_again(self) -> None:
         """Report the number of waiting calls at the next check, even if it stays the same."""
 
-    def close(self) -> None:
-        """Fail all calls that have not ended: the client is closed."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Fail all calls that have not ended; by default because the client is closed."""
 
 
 class SchedulerLine:
@@ -132,6 +132,11 @@ class SchedulerLine:
     def closed(self) -> bool:
         """Whether the client is closed."""
         return self._client.status in ("closing", "closed")
+
+    @property
+    def why_closed(self) -> str:
+        """Reason why the client takes no more calls."""
+        return str(getattr(self._client, "ended", None) or "the client is closed")
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
         """Schedule a function in the client's event loop; may be called from any thread."""
@@ -200,10 +205,10 @@ class SchedulerLine:
         """Number of calls of all executors that wait or run."""
         return sum(follower.unfinished for follower in list(self._slot_followers))
 
-    def close(self) -> None:
-        """Fail all calls of all executors that have not ended."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Fail all calls of all executors that have not ended, and accept no others."""
         for follower in list(self._slot_followers):
-            follower.close()
+            follower.close(error)
 
     # Bundles ------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     install_loader()
     logger.debug("connecting to cluster %s at %s", access.name, access.address)
     try:
-        client = ScalableClient(
+        return ScalableClient(
             access.address,
             security=security_of(access.pem),
             tasks=access.tasks,
@@ -70,9 +70,6 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
             f"{certificate_fault(error) or error}",
             hint=_listens_elsewhere(access) or f"`scalable status {access.name}` shows its state",
         ) from error
-    if not asynchronous:
-        client.listen()
-    return client
 
 
 def _listens_elsewhere(access: AccessFile) -> str | None:

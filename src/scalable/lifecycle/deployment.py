@@ -105,7 +105,7 @@ class Deployment:
             cluster.on_scaling(self._scaled)
         scheduler: Any = getattr(cluster, "scheduler", None)
         if scheduler is not None:
-            self._wiring.name_tasks(scheduler)
+            self._wiring.describe(scheduler)
         if run is None:
             return
         if not hasattr(scheduler, "add_plugin"):

@@ -55,9 +55,11 @@ class Wiring:
         self._recorder.start_flushing()
         return self._recorder
 
-    def name_tasks(self, scheduler: Any) -> None:
-        """Tell a scheduler the tasks of the manifest, for clients that do not know the manifest."""
+    def describe(self, scheduler: Any) -> None:
+        """Tell a scheduler the name and the tasks of its cluster, for messages and clients."""
         scheduler.tags_of_tasks = self._record.tasks
+        if not self._record.embedded:
+            scheduler.cluster_name = self._record.name
 
     def stop_recorder(self) -> None:
         """Stop recording and write buffered rows; to be called in the scheduler's event loop."""

@@ -77,7 +77,7 @@ async def serve(directory: ClusterDirectory) -> str:
         follow_with=Adaptation,
     )
     wiring = Wiring(record, directory, run)
-    wiring.name_tasks(scheduler)
+    wiring.describe(scheduler)
     recorder = wiring.start_recorder(scheduler)
     if recorder is not None:
         controller.event_listeners.append(recorder.event)

@@ -33,6 +33,8 @@ TAG_ANNOTATION = "scalable_tag"
 CODE_ANNOTATION = "scalable_code"
 #: Topic under which the scheduler logs why calls wait, for clients that subscribe to it.
 WAITING_TOPIC = "scalable-waiting"
+#: Topic under which the scheduler logs that the cluster ends, and the reason.
+ENDING_TOPIC = "scalable-ending"
 #: Topic under which a worker logs that it ends itself, so that its end is not taken for a crash.
 LEAVING_TOPIC = "scalable-leaving"
 #: Key of the manager's id in the information that a worker sends when it connects.

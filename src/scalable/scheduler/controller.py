@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,7 @@ from scalable.protocol.handlers import (
     HeartbeatAnswer,
     offer,
 )
-from scalable.protocol.operations import CONTROLLER, MANAGER_KEY
+from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
@@ -42,6 +43,8 @@ CHECK_INTERVAL_S = 1.0
 #: Seconds that managers have to end their units (the processes or jobs that bring workers) when
 #: the cluster ends; after that the scheduler closes.
 END_TIMEOUT_S = 30.0
+#: Seconds for messages to leave before the scheduler breaks its connections to clients.
+TELL_S = 0.02
 #: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
 #: are the wanted counts divided among the managers.
 GATHER_S = 10.0
@@ -163,6 +166,12 @@ class Controller(SchedulerPlugin):
                 )
             self._follower = self._follow_with(self)
         return self._follower
+
+    async def before_close(self) -> None:
+        """Tell the clients of an embedded cluster, whose end nobody has requested, that it ends."""
+        if self.ending is None and self.scheduler.client_comms:
+            self._tell_clients("the process that started it has closed it")
+            await asyncio.sleep(TELL_S)  # Dask drops messages that are not sent by then
 
     async def close(self) -> None:
         """Stop periodic checks, adaptive scaling and draining, when the scheduler closes."""
@@ -358,7 +367,12 @@ class Controller(SchedulerPlugin):
         if self.ending is None:
             logger.info("the cluster ends: %s", reason)
             self.ending, self._end_by = reason, time.monotonic() + END_TIMEOUT_S
+            self._tell_clients(reason)
             self.on_change()
+
+    def _tell_clients(self, reason: str) -> None:
+        name = getattr(self.scheduler, "cluster_name", "")
+        self.scheduler.log_event(ENDING_TOPIC, {"name": name, "reason": reason})
 
     def status(self) -> dict[str, Any]:
         """Return the state of the cluster, its pools and its managers."""

@@ -50,9 +50,12 @@ class PoolScheduler(
     ----------
     tags_of_tasks
         Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
+    cluster_name
+        Name under which the command line finds the cluster; "" for an embedded cluster.
     """
 
     tags_of_tasks: Mapping[str, str] | None = None
+    cluster_name = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()

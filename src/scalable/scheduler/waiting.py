@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Scheduler
@@ -23,8 +24,19 @@ logger = logging.getLogger("scalable.scheduler")
 WAIT_BEFORE_WORD_S = 2.0
 #: Seconds between two messages about the same pool or resource.
 REPEAT_WORD_S = 60.0
+#: Stands for all clients of the cluster, where the ones that wait are not known.
+EVERYBODY = ""
 #: Seconds without a heartbeat after which a worker is reported as silent.
 SILENT_S = 30.0
+
+
+@dataclass
+class _Told:
+    """Reason that clients were told, the time in seconds, and the ids of the clients."""
+
+    why: str
+    at: float
+    clients: set[str] = field(default_factory=set)
 
 
 class WaitingCalls:
@@ -41,6 +53,7 @@ class WaitingCalls:
         self._silent: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
+        self._told: dict[str, _Told] = {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
         """Log why calls wait, and fail the calls that no pool can ever run.
@@ -58,6 +71,8 @@ class WaitingCalls:
         for tag in waiting.keys() - self._waiting_since.keys():
             logger.debug("%d calls begin to wait for %s", len(waiting[tag]), shown(tag))
         self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
+        if not waiting:
+            self._told.clear()
         for tag, tasks in waiting.items():
             if now - self._waiting_since[tag] >= WAIT_BEFORE_WORD_S:
                 self._explain(tag, self._without_impossible(tasks, pools, now), pools, now)
@@ -86,7 +101,8 @@ class WaitingCalls:
             else:
                 others.append(task)
                 for address in sorted(missing):
-                    self._say(address, f"calls wait for worker {address}, which has left", now)
+                    words = f"calls wait for worker {address}, which has left"
+                    self._say(address, words, [task], now)
         return others
 
     @staticmethod
@@ -116,7 +132,7 @@ class WaitingCalls:
         pool = pools.get(tag)
         for resource in sorted(self._not_offered(tasks, pools)):
             words = f"calls wait for resource {resource!r}, which no worker offers"
-            self._say(resource, words, now)
+            self._say(resource, words, tasks, now)
         if pool is None:
             asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
             nobody = "" if pools else "; no manager is attached to start workers"
@@ -131,7 +147,9 @@ class WaitingCalls:
         if pool.reason is not None and not alive:
             self._fail(tasks, NoWorkersError(f"{shown(tag)} is degraded: {pool.reason}"))
         elif not pool.running:
-            self._say(tag, f"{len(tasks)} calls wait for {shown(tag)}: {_why(tag, pool)}", now)
+            why = self._why(tag, pool)
+            waiting = "1 call waits" if len(tasks) == 1 else f"{len(tasks)} calls wait"
+            self._say(tag, f"{waiting} for {shown(tag)}: {why}", tasks, now, why=why)
 
     def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
         return {
@@ -141,11 +159,48 @@ class WaitingCalls:
             if resource not in pools and not self.scheduler.resources.get(resource)
         }
 
-    def _say(self, tag: str, words: str, now: float) -> None:
-        if now - self._said_at.get(tag, -REPEAT_WORD_S) >= REPEAT_WORD_S:
-            self._said_at[tag] = now
+    def _say(
+        self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""
+    ) -> None:
+        """Log why tasks wait, and tell each of their clients once for each reason.
+
+        Parameters
+        ----------
+        about
+            Name of what the tasks wait for.
+        words
+            Message.
+        tasks
+            The tasks.
+        now
+            Time in seconds.
+        why
+            Part of the message that gives the reason; by default the whole message.
+        """
+        if now - self._said_at.get(about, -REPEAT_WORD_S) >= REPEAT_WORD_S:
+            self._said_at[about] = now
             logger.warning("%s", words)
-            self.scheduler.log_event(WAITING_TOPIC, words)
+        told = self._told.get(about)
+        if told is None or (told.why != (why or words) and now - told.at >= REPEAT_WORD_S):
+            told = self._told[about] = _Told(why or words, now)
+        clients = _clients_of(tasks)
+        if new := clients - told.clients:
+            told.clients |= new
+            everybody = EVERYBODY in new
+            event = {"clients": [] if everybody else sorted(new), "words": words}
+            self.scheduler.log_event(WAITING_TOPIC, event)
+
+    def _why(self, tag: str, pool: PoolStatus) -> str:
+        place = f" ({pool.waiting})" if pool.waiting else ""
+        if pool.launching:
+            return f"{pool.launching} of its workers are starting{place}"
+        if pool.wanted:
+            return f"none of its {pool.wanted} workers has connected yet{place}"
+        name = getattr(self.scheduler, "cluster_name", "")
+        if name and tag != UNTAGGED:
+            return f"it has no workers; start some with `scalable scale {name} {tag}=1`"
+        example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
+        return f"it has no workers; start some, for example with {example}"
 
     def _fail(self, tasks: Iterable[TaskState], error: ClusterError) -> None:
         failing = list(tasks)
@@ -158,11 +213,12 @@ def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
     return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
 
 
-def _why(tag: str, pool: PoolStatus) -> str:
-    place = f" ({pool.waiting})" if pool.waiting else ""
-    if pool.launching:
-        return f"{pool.launching} of its workers are starting{place}"
-    if pool.wanted:
-        return f"none of its {pool.wanted} workers has connected yet{place}"
-    example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
-    return f"it has no workers; start some, for example with {example}"
+def _clients_of(tasks: Iterable[TaskState]) -> set[str]:
+    """Return the ids of the clients that wait for tasks; ``EVERYBODY`` for unknown ones."""
+    clients: set[str] = set()
+    for task in tasks:
+        wanting = {client.client_key for client in task.who_wants or ()}
+        # A client of this name belongs to a worker: the user waits for the call that waits.
+        unknown = not wanting or any("-worker-" in client for client in wanting)
+        clients |= {EVERYBODY} if unknown else wanting
+    return clients

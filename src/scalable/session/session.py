@@ -285,10 +285,7 @@ class ScalableSession(Planned):
     def _connect(self) -> ScalableClient:
         from scalable.client.client import ScalableClient
 
-        client = ScalableClient(self.cluster, **client_options(self.spec))
-        if self._attached is not None:
-            client.listen()
-        return client
+        return ScalableClient(self.cluster, **client_options(self.spec))
 
     def sync_code(self) -> list[str]:
         """Let workers run the workflow's files as they are now; see the client's ``sync_code``."""

@@ -183,7 +183,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         if self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if self._dispatcher.closed:
-            raise RuntimeError("cannot schedule new futures: the client is closed")
+            raise RuntimeError(f"cannot schedule new futures: {self._line.why_closed}")
 
     def _upload(self, value: Any) -> Future[Any] | None:
         # The event loop (which runs callbacks) cannot wait for an upload, and without a worker

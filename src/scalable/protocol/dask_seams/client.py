@@ -173,6 +173,16 @@ class ReportingClient(Client):
     async def reconnected(self) -> None:
         """Register again with a scheduler that has forgotten this client."""
 
+    #: Error of all calls once the cluster has ended; the client does not connect again then.
+    ended: Exception | None = None
+
+    def end_all(self, error: Exception) -> None:
+        """Fail all tasks with an error, now and when the connection breaks: the cluster ends."""
+        self.ended = error
+        for key, state in list(self.futures.items()):
+            if state.status == "pending":
+                self._end_with_error(key, error, None)
+
     def known_tasks(self) -> list[Any]:
         """Return the keys of the tasks to report as lost if the connection breaks."""
         return []
@@ -207,6 +217,8 @@ class ReportingClient(Client):
         return dict(self._scheduler_identity)
 
     def _graph_to_futures(self, *args: Any, **kwargs: Any) -> Any:
+        if self.ended is not None:
+            raise self.ended
         with annotate(**self.annotations_of_graph()):
             return super()._graph_to_futures(*args, **kwargs)
 
@@ -254,12 +266,23 @@ class ReportingClient(Client):
             self.task_lost(key, with_all=True)
 
     async def _reconnect(self) -> None:
+        if self.ended is not None:
+            await self._close_ended(self.ended)
+            return
         known = self.known_tasks()  # Dask forgets its futures while it reconnects
         await super()._reconnect()
         for key in known:
             self.task_lost(key, with_all=True)
         if self.status == "running":
             await self.reconnected()
+
+    async def _close_ended(self, error: Exception) -> None:
+        """Close a client whose cluster has ended; results that are not here are lost."""
+        for key, state in list(self.futures.items()):
+            if state.status != "error":
+                self._end_with_error(key, error, None)
+        self.futures.clear()  # or closing would cancel them
+        await self._close(fast=True)
 
     def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))
