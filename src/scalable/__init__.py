@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         ScalePlan,
         ValidationReport,
     )
+    from scalable.storage import Storage
+    from scalable.worker.storage import current_storage
 
 __version__ = "2.0.0.dev0"
 
@@ -63,8 +65,10 @@ _SOURCES = {
     "ScalePlan": "scalable.spec",
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
+    "Storage": "scalable.storage",
     "ValidationReport": "scalable.spec",
     "connect": "scalable.lifecycle.connecting",
+    "current_storage": "scalable.worker.storage",
     "get_provider": "scalable.providers.registry",
     "list_clusters": "scalable.lifecycle.discovery",
     "register_provider": "scalable.providers.registry",
@@ -93,8 +97,10 @@ __all__ = [
     "ScalePlan",
     "SlurmCluster",
     "SlurmProvider",
+    "Storage",
     "ValidationReport",
     "connect",
+    "current_storage",
     "get_provider",
     "list_clusters",
     "register_provider",

@@ -179,3 +179,28 @@ def test_a_mount_that_no_machine_can_make_is_no_valid_mount(invoke, project, mou
     result = invoke("validate", "--target", "cluster")
     assert result.code == 2
     assert text in result.out + result.err
+
+
+def test_a_storage_that_workers_do_not_see_is_a_warning(invoke, project):
+    manifest = project / "scalable.yaml"
+    text = manifest.read_text()
+
+    def warnings(url, target):
+        manifest.write_text(
+            text.replace("name: climate", f"name: climate\n  default_storage: {url}")
+        )
+        value = json.loads(invoke("validate", "--target", target, "--format", "json").out)
+        assert value["ok"]
+        return [(w["line"], w["message"]) for w in value["warnings"] if "storage" in str(w["path"])]
+
+    text = text.replace("  other:\n    provider: local\n", "  other:\n    provider: kubernetes\n")
+    assert warnings("results", "local") == warnings("results", "cluster") == []
+    assert warnings("memory://x", "local") == []
+    ((line, message),) = warnings("results", "other")
+    assert (line, message) == (
+        4,
+        f"file://{project}/results is a directory of this machine, which workers see only through a mount",
+    )
+    ((_, message),) = warnings("memory://x", "cluster")
+    assert message.startswith("memory://x is the memory of each process")
+    assert warnings("s3://bucket/x", "other") == []

@@ -18,6 +18,7 @@ PAGES = (
     "docs/planning.md",
     "docs/calls.md",
     "docs/code.md",
+    "docs/records.md",
 )
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.

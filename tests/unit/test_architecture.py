@@ -75,6 +75,7 @@ def test_broad_excepts_stand_only_where_they_may():
     allowed.add("client/scheduler_line.py")  # fails the calls of a message that it cannot read
     # A listener that raises keeps no event from the others, as in Dask's own calls of plug-ins.
     allowed.add("scheduler/ledger.py")
+    allowed.add("storage.py")  # the library of a store raises whatever it likes
     found = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from scalable import settings
 from scalable.spec import DeploymentSpec, Plan
+from scalable.storage import size_of, without_secrets
 from scalable.telemetry import RunDirectory
 
 _INTERRUPTED = 130
@@ -60,12 +61,16 @@ class SessionRecord:
         """Record an artifact of the workflow: a file or a URL."""
         text = os.fspath(path)
         file = None if "://" in text else Path(text).resolve()
+        if file is None:
+            shown, size = without_secrets(text), size_of(text)
+        else:
+            shown, size = str(file), file.stat().st_size if file.is_file() else None
         row = {
-            "name": name or text.rstrip("/").rsplit("/", 1)[-1],
-            "path" if file else "uri": str(file or text),
+            "name": name or shown.partition("?")[0].rstrip("/").rsplit("/", 1)[-1],
+            "path" if file else "uri": shown,
             "kind": kind,
             "timestamp": time.time(),
-            "bytes": file.stat().st_size if file is not None and file.is_file() else None,
+            "bytes": size,
             "metadata": dict(metadata),
         }
         self.run.append("artifacts", row)

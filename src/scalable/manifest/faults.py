@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scalable.errors import ManifestError
 from scalable.manifest.tree import Path, Place
@@ -86,10 +86,18 @@ class Faults:
         return bool(self._found)
 
     def add(
-        self, code: str, path: Path, place: Place | None, message: str, hint: str | None = None
+        self,
+        code: str,
+        path: Path,
+        place: Place | None,
+        message: str,
+        hint: str | None = None,
+        *,
+        secret: bool = False,
     ) -> None:
-        """Add one fault."""
+        """Add one fault; the line of a secret is not shown."""
         found = self.source.locate(Diagnostic(code, path, message, hint), place)
+        found = replace(found, excerpt=None) if secret else found
         self._found.setdefault((code, path, place, message), found)
 
     def sorted(self) -> list[Diagnostic]:

@@ -27,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from scalable.spec import names
 from scalable.spec.names import Rule, is_control
+from scalable.storage import url_fault
 from scalable.units import parse_bytes, parse_duration, parse_port_range, parse_walltime
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ProjectName",
     "ProviderOptions",
     "Record",
+    "StorageUrl",
     "Text",
     "TextMap",
     "Walltime",
@@ -98,6 +100,14 @@ def allowed(rule: Rule) -> Callable[[str], str]:
 
 def _image(text: str) -> str:
     allowed(names.IMAGE)(text.removeprefix("docker://"))
+    return text
+
+
+def _storage(text: str) -> str:
+    fault = url_fault(text)
+    if fault is not None:
+        context = {"fault": f"default_storage {fault.problem}", "hint": fault.hint}
+        raise PydanticCustomError("secret" if fault.secret else "name", "{fault}", context)
     return text
 
 
@@ -176,6 +186,9 @@ Argument: TypeAlias = Annotated[Text, AfterValidator(allowed(names.ARGUMENT))]
 ProjectName: TypeAlias = Annotated[Text, AfterValidator(allowed(names.PROJECT))]
 Label: TypeAlias = Annotated[Text, AfterValidator(allowed(names.LABEL))]
 Image: TypeAlias = Annotated[Text, AfterValidator(_image)]
+StorageUrl: TypeAlias = Annotated[Text, AfterValidator(_storage)]
+"""URL of a storage without credentials, or path of a directory."""
+
 Interface: TypeAlias = Annotated[Text, AfterValidator(allowed(names.INTERFACE))]
 
 TextMap: TypeAlias = dict[Annotated[str, AfterValidator(_one_line)], Text]

@@ -215,9 +215,9 @@ def _file(
     code = kind if kind.startswith("E_") else E_BAD_OPTION
     full = (*path, *below)
     place = at.key_place if location[-1:] == ("[key]",) else at.place
-    own = found["ctx"]["hint"] if kind == "name" else None
+    own = found["ctx"]["hint"] if kind in ("name", "secret") else None
     hint = own or _hint(found) or _described(model, location) or "see `scalable schema`"
-    faults.add(code, full, place, _message(found, code, full, below), hint)
+    faults.add(code, full, place, _message(found, code, full, below), hint, secret=kind == "secret")
 
 
 def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Path]:
@@ -233,7 +233,7 @@ def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Pat
 
 def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
     text = _PLAIN_WORDS.get(found["type"], found["msg"])
-    if found["type"] == "name":  # the sentence names what was written
+    if found["type"] in ("name", "secret"):  # the sentence says what was written
         return text
     name = Diagnostic("", below or full[-1:], "").dotted_path
     shown = json.dumps(found["input"], ensure_ascii=False, default=repr)

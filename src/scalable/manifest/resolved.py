@@ -70,6 +70,11 @@ class ResolvedManifest:
         spec = replace(self.spec, options={**self.spec.options, **options}, written_options=written)
         return replace(self, spec=spec, data=data)
 
+    def in_directory(self, directory: str | None) -> ResolvedManifest:
+        """Return a copy whose relative paths start in another directory; None changes nothing."""
+        spec = replace(self.spec, workflow_dir=directory or self.spec.workflow_dir)
+        return replace(self, spec=spec)
+
     def to_yaml(self) -> str:
         """Return the resolved manifest as YAML; it resolves to the same lock."""
         from scalable.manifest.yaml_writer import to_yaml

@@ -20,6 +20,7 @@ from scalable.manifest.fields import (
     PositiveInt,
     ProjectName,
     Record,
+    StorageUrl,
     Text,
     TextMap,
 )
@@ -92,7 +93,10 @@ class Project(Record):
     """The project."""
 
     name: ProjectName = Field(description="Name of the project; part of run and cluster names.")
-    default_storage: Text | None = Field(default=None, description="Directory or URL for results.")
+    default_storage: StorageUrl | None = Field(
+        default=None,
+        description="Place of results: a directory, or a URL file:, s3://, gs:// or memory://.",
+    )
     local_cache: Text | None = Field(
         default=None, description="Directory for results that can be reused."
     )

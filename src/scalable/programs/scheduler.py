@@ -18,8 +18,10 @@ from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials, security_of
+from scalable.protocol.dask_seams.metadata import set_fact
 from scalable.protocol.dask_seams.scheduler import keep_logs
 from scalable.protocol.importing import Importer
+from scalable.protocol.operations import STORAGE
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.scaling.waterfall import Waterfall
@@ -50,8 +52,9 @@ async def serve(directory: ClusterDirectory) -> str:
     directory.write_pem(*new_credentials())
     security = security_of(directory.pem())
     dashboard = record.dashboard_address
+    spec = stored_spec(directory)
     scheduler = PoolScheduler(
-        **_listening(stored_spec(directory)),
+        **_listening(spec),
         protocol="tls://",
         security=security,
         dashboard=bool(dashboard),
@@ -86,6 +89,7 @@ async def serve(directory: ClusterDirectory) -> str:
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
+    set_fact(scheduler, STORAGE, spec.storage_url)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)
     wiring.show_status(controller)

@@ -31,6 +31,8 @@ BUNDLES = "scalable-bundles"
 TAG_ANNOTATION = "scalable_tag"
 #: Annotation of a task with the code id of its client (see :mod:`scalable.protocol.code`).
 CODE_ANNOTATION = "scalable_code"
+#: Metadata key of the URL of the session's storage.
+STORAGE = "scalable-storage"
 #: Topic under which the scheduler logs why calls wait, for clients that subscribe to it.
 WAITING_TOPIC = "scalable-waiting"
 #: Topic under which the scheduler logs that the cluster ends, and the reason.

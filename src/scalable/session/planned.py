@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from scalable.session.request import Request
 from scalable.spec import DeploymentSpec, Plan, ValidationReport
+from scalable.storage import Storage, no_storage
 
 
 class Planned:
@@ -30,6 +30,22 @@ class Planned:
     def target(self) -> str:
         """Name of the target."""
         return self._request.target
+
+    @property
+    def storage(self) -> Storage:
+        """Place of the project's results, which calls can take as an argument.
+
+        Inside a call, :func:`scalable.current_storage` returns the same.
+
+        Raises
+        ------
+        ManifestError
+            When the manifest names no ``default_storage``.
+        """
+        url = self.spec.storage_url
+        if url is None:
+            raise no_storage()
+        return Storage(url)
 
     def validate(self) -> ValidationReport:
         """Check offline: numbers of workers against bounds, then the provider's own checks."""
@@ -96,13 +112,3 @@ class Planned:
         """
         del dry_run  # nothing here writes or contacts anything
         return self._request.plan(objective, policy, deadline=deadline, budget=budget)
-
-
-def client_options(spec: DeploymentSpec) -> dict[str, Any]:
-    """Return what a client needs to know of the manifest, as arguments of ``ScalableClient``."""
-    labels: dict[str, list[str]] = {}
-    for tag, component in spec.components.items():
-        for label in component.tags:
-            labels.setdefault(label, []).append(tag)
-    tasks = {task.name: task.component for task in spec.tasks.values()}
-    return {"tasks": tasks, "labels": labels, "tags": spec.tags}

@@ -14,6 +14,7 @@ from scalable import settings
 from scalable.errors import ManifestError
 from scalable.providers.registry import get_provider, inside_job_of, option_models, provider_traits
 from scalable.spec import DeploymentSpec, Diagnostic, ValidationReport, names
+from scalable.storage import scheme_of
 
 if TYPE_CHECKING:
     from scalable.manifest import Manifest, ResolvedManifest
@@ -103,6 +104,7 @@ class Request:
         report.extend(locate(d) for d in self._long_tags())
         report.extend(locate(d) for d in notices(self.spec))
         report.extend(locate(d) for d in conflicts(self.spec))
+        report.extend(locate(d) for d in self._unseen_storage())
         found = self.provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
         return report
@@ -118,6 +120,20 @@ class Request:
             for tag, fault in faults.items()
             if fault is not None
         ]
+
+    def _unseen_storage(self) -> list[Diagnostic]:
+        """Return a warning if workers do not see the storage that the workflow sees."""
+        url, options = self.spec.storage_url, self.spec.options
+        scheme = "" if url is None else scheme_of(url)
+        if scheme == "memory" and options.get("processes") is not False:
+            where = "the memory of each process: what workers write there is seen by nobody else"
+        elif scheme == "file" and not provider_traits(self.spec.provider_name).shares_files:
+            where = "a directory of this machine, which workers see only through a mount"
+        else:
+            return []
+        hint = "name a bucket, such as s3://bucket/prefix, in an overlay of this target"
+        path = ("project", "default_storage")
+        return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
 
     def check(self) -> ValidationReport:
         """Check against the live state of the target, such as its batch system; start nothing.

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, RunError
+from scalable.session.clients import connected_client
 from scalable.session.ending import (
     closed_at_exit,
     no_longer_closed_at_exit,
     warn_of_unfinished,
 )
-from scalable.session.planned import Planned, client_options
+from scalable.session.planned import Planned
 from scalable.session.request import Request
 from scalable.spec import Diagnostic, Plan, ScalePlan
 
@@ -141,10 +142,12 @@ class ScalableSession(Planned):
         from scalable.records import find
 
         directory = find(name)
-        target = directory.record().target
+        record = directory.record()
+        target = record.target
         file = directory.path / "manifest.yaml"
         manifest = Manifest.load(file, option_models(), target=target)
-        session = cls(Request(manifest.resolve(target), manifest))
+        resolved = manifest.resolve(target).in_directory(record.workflow_dir)
+        session = cls(Request(resolved, manifest))
         session._attach(directory)
         return session
 
@@ -283,9 +286,7 @@ class ScalableSession(Planned):
         attached.delete()
 
     def _connect(self) -> ScalableClient:
-        from scalable.client.client import ScalableClient
-
-        return ScalableClient(self.cluster, **client_options(self.spec))
+        return connected_client(self.cluster, self.spec)
 
     def sync_code(self) -> list[str]:
         """Let workers run the workflow's files as they are now; see the client's ``sync_code``."""
@@ -385,7 +386,8 @@ class ScalableSession(Planned):
         Parameters
         ----------
         path
-            File or directory, or a URL.
+            File or directory, or a URL, such as ``session.storage.url("maps/a.nc")``. Nothing is
+            copied. The size of what a URL names is recorded if its store tells it within 5 s.
         name
             By default the last part of the path.
         kind

@@ -9,6 +9,7 @@ from typing import Any
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.resources import ResourceRequest
+from scalable.storage import absolute_url
 from scalable.units import parse_walltime
 
 
@@ -62,8 +63,10 @@ class DeploymentSpec:
         Price of one core for one hour in the user's currency, or None.
     managers
         Managers of the cluster.
-    local_cache, default_storage
-        Storage of the project's results, or None.
+    local_cache
+        Directory of results that can be reused, or None.
+    default_storage
+        Place of the project's results as it was written, or None; see ``storage_url``.
     workflow_dir
         Directory that holds the manifest; relative paths start there.
     log_dir
@@ -98,6 +101,12 @@ class DeploymentSpec:
     def walltime_s(self) -> float | None:
         """The walltime of the target in seconds; None without one."""
         return walltime_of(self.options)
+
+    @cached_property
+    def storage_url(self) -> str | None:
+        """URL of the project's storage, without relative parts; None if the manifest names none."""
+        written = self.default_storage
+        return None if written is None else absolute_url(written, self.workflow_dir or ".")
 
     def resources(self, tag: str) -> ResourceRequest:
         """Return the resources of one worker of a tag, with the target's walltime if it has one."""

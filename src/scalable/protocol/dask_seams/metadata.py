@@ -1,0 +1,36 @@
+"""Seam (dependence on Dask internals) of the facts that a scheduler keeps for its workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scalable.protocol.dask_seams.facts import Seams, accepts, mentions
+
+seams = Seams("scheduler with metadata")
+
+_SCHEDULER = "distributed.scheduler:Scheduler"
+
+
+@seams.relies_on(
+    mentions(f"{_SCHEDULER}.__init__", "set_metadata", "get_metadata"),
+    accepts(f"{_SCHEDULER}.get_metadata", 1, "keys", "default"),
+    accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
+)
+async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
+    """Return a fact that somebody has set on a scheduler; None without one.
+
+    Relies on Dask's handler ``get_metadata``, which any scheduler has.
+
+    Parameters
+    ----------
+    scheduler
+        Dask's ``rpc`` object of the scheduler.
+    key
+        Name of the fact, as given to ``Client.set_metadata``.
+    """
+    return await scheduler.get_metadata(keys=[key], default=None)
+
+
+def set_fact(scheduler: Any, key: str, value: Any) -> None:
+    """Set a fact on a scheduler in this process; see :func:`fact_of_scheduler`."""
+    scheduler.set_metadata(keys=[key], value=value)

@@ -1,0 +1,34 @@
+"""The client of a session, which knows what the manifest says about calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from scalable.spec import DeploymentSpec
+
+if TYPE_CHECKING:
+    from scalable.client.client import ScalableClient
+
+
+def connected_client(cluster: Any, spec: DeploymentSpec) -> ScalableClient:
+    """Return a client of a cluster that routes by the manifest's names.
+
+    The cluster's calls learn the storage of the session.
+    """
+    from scalable.client.client import ScalableClient
+    from scalable.protocol.operations import STORAGE
+
+    client = ScalableClient(cluster, **client_options(spec))
+    if spec.storage_url is not None:
+        client.set_metadata(STORAGE, spec.storage_url)
+    return client
+
+
+def client_options(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return what a client needs to know of the manifest, as arguments of ``ScalableClient``."""
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    tasks = {task.name: task.component for task in spec.tasks.values()}
+    return {"tasks": tasks, "labels": labels, "tags": spec.tags}

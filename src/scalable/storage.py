@@ -1,0 +1,293 @@
+"""`Storage`: the place of a project's results, opened by its URL on both sides of a cluster.
+
+This module knows no cluster. A call finds the storage of its session through
+:func:`scalable.current_storage`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from scalable.errors import ManifestError, ProviderError
+
+logger = logging.getLogger("scalable.storage")
+
+#: Scheme -> extra of this package that installs its library; None where fsspec itself suffices.
+SCHEMES: dict[str, str | None] = {"file": None, "s3": "s3", "gs": "gs", "memory": None}
+#: Seconds that a store has to tell the size of an object.
+SIZE_TIMEOUT_S = 5.0
+#: Advice for a URL that carries a secret.
+NO_SECRETS = (
+    "credentials come from the environment, the library's own files, or the service account of "
+    "the workers"
+)
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.DOTALL)
+_SECRET = re.compile(r"key|secret|token|passw|signature|credential|^sig$|auth", re.IGNORECASE)
+_HIDDEN = "..."
+
+
+@dataclass(frozen=True)
+class UrlFault:
+    """A reason why a text is not the URL of a storage.
+
+    Attributes
+    ----------
+    problem
+        What is wrong, after the name of the value: ``must ...``. It never quotes a secret.
+    hint
+        Advice.
+    secret
+        Whether the text contains a credential, so that it must not be shown.
+    """
+
+    problem: str
+    hint: str
+    secret: bool = False
+
+
+def url_fault(text: str) -> UrlFault | None:
+    """Return why a text cannot be the storage of a project; None if it can.
+
+    Parameters
+    ----------
+    text
+        URL with a scheme of :data:`SCHEMES`, or the path of a directory.
+    """
+    scheme, slashes, rest = _split(text)
+    authority = rest.partition("/")[0] if slashes else ""
+    if "@" in authority:
+        return UrlFault("must not contain a user or a password", NO_SECRETS, secret=True)
+    if "::" in text:
+        hint = "write s3://bucket/prefix"
+        return UrlFault("must be one URL, not a chain of URLs", hint, secret="@" in text)
+    if "?" in rest and scheme != "file":
+        return UrlFault("must not contain a query (?...)", NO_SECRETS, secret=True)
+    if scheme == "file":
+        return None
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        hint = f"known: {known}; a directory whose name contains a colon is written ./name"
+        return UrlFault(f"must not have the scheme {scheme!r}", hint)
+    named = scheme == "memory" or authority
+    return None if named else UrlFault("must name a bucket", f"write {scheme}://bucket/prefix")
+
+
+def absolute_url(text: str, directory: str | os.PathLike[str]) -> str:
+    """Return the URL of a storage without relative parts.
+
+    Parameters
+    ----------
+    text
+        URL or path; see :func:`url_fault`.
+    directory
+        Directory where relative paths start.
+    """
+    scheme, _, rest = _split(text)
+    if scheme == "file":
+        return f"file://{os.path.normpath(Path(directory).absolute() / rest)}"
+    return f"{scheme}://{rest.strip('/')}"
+
+
+def scheme_of(text: str) -> str:
+    """Return the scheme of a URL; ``file`` for a path."""
+    return _split(text)[0]
+
+
+def _split(text: str) -> tuple[str, bool, str]:
+    """Return the scheme, whether ``//`` follows it, and the rest."""
+    match = _SCHEME.fullmatch(text)
+    if match is None or text.startswith((".", "/")):
+        return "file", False, text
+    scheme, slashes, rest = match.groups()
+    return scheme.lower(), bool(slashes), rest
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A directory of files or objects, named by a URL.
+
+    It pickles as its URL alone: each process opens it with the credentials that it has itself.
+
+    Parameters
+    ----------
+    root
+        URL (``file:``, ``s3://``, ``gs://``, ``memory://``), or the path of a directory.
+
+    Examples
+    --------
+    >>> def run(year, storage):
+    ...     with storage.open(f"maps/{year}.txt", "w") as file:
+    ...         return file.write("7.1")
+    >>> run(2050, Storage("memory://harvest"))
+    3
+    """
+
+    root: str
+
+    def __post_init__(self) -> None:
+        fault = url_fault(self.root)
+        if fault is not None:
+            raise ManifestError(f"the URL of a storage {fault.problem}", hint=fault.hint)
+        object.__setattr__(self, "root", absolute_url(self.root, Path.cwd()))
+
+    @property
+    def fs(self) -> Any:
+        """The fsspec file system, with which :meth:`path` goes.
+
+        Raises
+        ------
+        ProviderError
+            When the library for the URL's scheme is not installed.
+        """
+        return self._opened()[0]
+
+    def path(self, path: str = "") -> str:
+        """Return a path as :attr:`fs` takes it.
+
+        Parameters
+        ----------
+        path
+            Path within the storage.
+        """
+        inner = _inner(path)
+        top: str = self._opened()[1]
+        return f"{top.rstrip('/')}/{inner}" if inner else top
+
+    def url(self, path: str = "") -> str:
+        """Return the URL of a path within the storage.
+
+        Raises
+        ------
+        ValueError
+            When the path leads out of the storage.
+        """
+        inner = _inner(path)
+        joint = "" if self.root.endswith("/") else "/"
+        return f"{self.root}{joint}{inner}" if inner else self.root
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        """Open a file or object; a local directory is made for one that is written.
+
+        Parameters
+        ----------
+        path
+            Path within the storage, such as ``maps/a.nc``.
+        mode
+            As for the built-in ``open``; stores of objects have no ``a`` and ``+``.
+        **options
+            Further arguments of fsspec's ``open``, such as ``encoding``.
+
+        Raises
+        ------
+        ValueError
+            When the path leads out of the storage.
+        ProviderError
+            When the library for the URL's scheme is not installed.
+        """
+        whole = self.path(path)
+        if "r" not in mode and SCHEMES[scheme_of(self.root)] is None:
+            self.fs.makedirs(whole.rpartition("/")[0], exist_ok=True)
+        return self.fs.open(whole, mode, **options)
+
+    def exists(self, path: str = "") -> bool:
+        """Return whether there is a file, object or directory with this path."""
+        whole = self.path(path)
+        self.fs.invalidate_cache()  # a worker may have written since the last look
+        return bool(self.fs.exists(whole))
+
+    def ls(self, path: str = "") -> list[str]:
+        """Return the sorted paths within the storage of what a directory contains.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is no such directory.
+        """
+        top = self.path().strip("/")
+        self.fs.invalidate_cache()
+        found: Iterable[str] = self.fs.ls(self.path(path), detail=False)
+        return sorted(name.strip("/").removeprefix(top).strip("/") for name in found)
+
+    def _opened(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs
+
+        scheme = scheme_of(self.root)
+        try:
+            fs, path = url_to_fs(self.root)  # type: ignore[no-untyped-call]
+        except ImportError as error:
+            extra = SCHEMES[scheme]
+            raise ProviderError(
+                f"{scheme}:// needs a library that this Python lacks: {error}",
+                hint=f"pip install 'scalable[{extra}]', also in the image of the workers",
+            ) from error
+        return fs, path
+
+
+def _inner(path: str) -> str:
+    """Return a path within a storage without empty parts and dots."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in parts or "://" in path:
+        raise ValueError(f"{path!r} is not a path within the storage, such as 'maps/a.nc'")
+    return "/".join(parts)
+
+
+def no_storage() -> ManifestError:
+    """Return the error for a manifest without a storage."""
+    return ManifestError(
+        "the manifest names no storage",
+        hint="add default_storage under project: a directory, s3://bucket/prefix or "
+        "gs://bucket/prefix",
+    )
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL for a record: without a password, and without values of secret parameters."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    authority = parts.netloc.rpartition("@")[2]
+    query = parts.query
+    fields = parse_qsl(query, keep_blank_values=True)
+    if any(_SECRET.search(name) for name, _ in fields):
+        query = urlencode([(n, _HIDDEN if _SECRET.search(n) else text) for n, text in fields])
+    if (authority, query) == (parts.netloc, parts.query):
+        return url
+    return urlunsplit(parts._replace(netloc=authority, query=query))
+
+
+def size_of(url: str, timeout_s: float = SIZE_TIMEOUT_S) -> int | None:
+    """Return the size of a file or object in bytes; None if its store does not tell it in time.
+
+    Parameters
+    ----------
+    url
+        Any URL that fsspec knows.
+    timeout_s
+        Seconds to wait for the answer.
+    """
+    answers: list[Any] = []
+
+    def ask() -> None:
+        from fsspec.core import url_to_fs
+
+        try:
+            fs, path = url_to_fs(url)  # type: ignore[no-untyped-call]
+            answers.append(fs.info(path).get("size"))
+        except Exception as error:  # noqa: BLE001 - each store's library has errors of its own
+            logger.debug("the size of %s is not known: %r", without_secrets(url), error)
+
+    # A thread of its own: libraries of stores have long timeouts, and try again by themselves.
+    asking = threading.Thread(target=ask, name="scalable-size", daemon=True)
+    asking.start()
+    asking.join(timeout_s)
+    return answers[0] if answers and isinstance(answers[0], int) else None
