@@ -255,6 +255,18 @@ def test_an_interrupt_of_ours_reaches_the_script_once(script, spawn, eventually,
     assert process.returncode == 7
 
 
+def test_an_interrupt_of_the_whole_process_group_reaches_the_script_once(
+    script, spawn, eventually, project
+):
+    script(COUNT)
+    process = spawn("run")
+    eventually((project / "ready").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=120)
+    assert (project / "count").read_text() == "1"
+    assert process.returncode == 7
+
+
 def test_an_interrupt_that_the_script_does_not_catch_is_130(script, spawn, eventually, project):
     script("from record import record\nrecord().close('completed')\n" + SLEEP)
     process = spawn("run")

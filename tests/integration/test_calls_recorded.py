@@ -9,6 +9,7 @@ import pytest
 from distributed import Client
 
 from scalable import ScalableSession
+from scalable.report import build
 
 MANIFEST = """\
 version: 1
@@ -234,3 +235,19 @@ def test_pools_that_follow_their_load_count_what_waits_in_clients(session):
         [future.result(timeout=120) for future in futures]
     wanted = [row["to"] for row in session.scaling_history if row["source"] == "adaptive"]
     assert max(wanted) == 3
+
+
+@pytest.mark.parametrize("record_calls", [False, True])
+def test_calls_that_an_interrupt_ends_are_counted_as_cancelled(
+    session, client, eventually, record_calls
+):
+    pool = client.pool("a", record_calls=record_calls)
+    assert pool.submit(nap, 0).result(timeout=60) is None
+    calls = [pool.submit(nap, 600) for _ in range(5)]
+    scheduler = session.cluster.scheduler
+    eventually(lambda: sum(len(ws.executing) for ws in scheduler.workers.values()) == 2)
+    time.sleep(1)  # the recorder looks twice a second
+    session._close(KeyboardInterrupt())
+    assert all(call.done() for call in calls)
+    summary = build(session.run_path.parent, session.run_path.name)
+    assert summary.tasks == {"succeeded": 1, "cancelled": 2}

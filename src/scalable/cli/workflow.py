@@ -68,8 +68,10 @@ def run_script(
     """Run a script until it ends, and pass signals on so that it can end in order.
 
     SIGINT from a terminal reaches the script by itself; one that was sent to this process is passed
-    on, once. SIGTERM becomes a SIGINT for the script, which is killed if it takes longer than
-    :data:`STOP_GRACE_S`. When this process dies, the script gets a SIGINT too (on Linux).
+    on, once. Without a terminal, the script is in a process group of its own: a signal to the whole
+    group of this process would reach it twice otherwise. SIGTERM becomes a SIGINT for the script,
+    which is killed if it takes longer than :data:`STOP_GRACE_S`. When this process dies, the script
+    gets a SIGINT too (on Linux).
 
     Parameters
     ----------
@@ -87,17 +89,17 @@ def run_script(
     int
         Exit code of the script; 128 + N when signal N killed it; 130 when it was killed here.
     """
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    # Keys on the terminal do not reach a background job: keep them from the script too.
+    apart = signal.getsignal(signal.SIGINT) is signal.SIG_IGN or not _gets_keys()
     with _blocked(_SIGNALS) as mask, _Elsewhere() as elsewhere:
         child = subprocess.Popen(
             command,
             env=dict(environment),
             stdout=stdout,
-            # Keys on the terminal do not reach a background job: keep them from the script too.
-            process_group=0 if ignored else None,
+            process_group=0 if apart else None,
             preexec_fn=_preparation(mask),  # noqa: PLW1509 - there are no threads yet
         )
-        script = _Script(child, elsewhere)
+        script = _Script(child, elsewhere, apart=apart)
         try:
             while child.poll() is None:
                 script.attend()
@@ -115,8 +117,10 @@ def run_script(
 class _Script:
     """A running script and the state of ending it."""
 
-    def __init__(self, child: subprocess.Popen[bytes], elsewhere: _Elsewhere) -> None:
-        self._child, self._elsewhere = child, elsewhere
+    def __init__(
+        self, child: subprocess.Popen[bytes], elsewhere: _Elsewhere, *, apart: bool
+    ) -> None:
+        self._child, self._elsewhere, self._apart = child, elsewhere, apart
         self._interrupted = False
         self._killed = False
         self._deadline: float | None = None
@@ -131,7 +135,7 @@ class _Script:
     def attend(self) -> None:
         """Wait up to one tick for a signal, and act on it."""
         number, from_terminal = self._elsewhere.take() or _next_signal(TICK_S)
-        if number == signal.SIGINT and not from_terminal:
+        if number == signal.SIGINT and (self._apart or not from_terminal):
             self.interrupt()
         elif number in (signal.SIGTERM, signal.SIGHUP):
             self.interrupt()

@@ -17,6 +17,7 @@ from distributed import Scheduler
 from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
+from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.ledger import Call, EndedCall, Listener
@@ -43,12 +44,13 @@ class RunWriter(Protocol):
 class _Pending:
     """A task that was submitted and has not ended."""
 
-    __slots__ = ("bundled", "head", "ready_at", "running", "silent")
+    __slots__ = ("began", "bundled", "head", "ready_at", "running", "silent")
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
         self.ready_at = ready_at
         self.bundled = bundle is not None
+        self.began = False
         # A bundle (a batch of calls) has no row if its calls have rows of their own.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
@@ -190,7 +192,11 @@ class Recorder(Listener):
             for failure in bundle["failures"]:
                 told = failure["failure_class"], failure["message"], failure["traceback"]
                 self._failure_row(end, *told)
-        if entry.silent:
+        # The calls of a bundle that was given back run in another bundle.
+        cancelled = 0
+        if end is None and entry.bundled and entry.began and not is_given_back(call.task):
+            cancelled = int((call.bundle or {}).get("calls", 0))
+        if entry.silent and not cancelled:
             for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
                 self._lines.append(_call_row(entry, worker, number, succeeded, row))
             return
@@ -201,7 +207,7 @@ class Recorder(Listener):
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
             f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{call.input_bytes}'
-            f"{_calls(bundle or NO_CALLS) if counts else ''}}}"
+            f"{_calls(bundle or NO_CALLS, cancelled) if counts else ''}}}"
         )
 
     def _worker_name(self, end: EndedCall) -> str | None:
@@ -214,7 +220,10 @@ class Recorder(Listener):
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
                 entry = self._pending.get(task.key)
-                if entry is not None and not entry.running and task.processing_on is ws:
+                if entry is None or task.processing_on is not ws:
+                    continue
+                entry.began = True
+                if not entry.running:
                     entry.running = True
                     self._lines.append(
                         f'{entry.head}"worker":{_encode(str(ws.name))},"state":"running",'
@@ -327,7 +336,7 @@ NOT_MEASURED = Measured()
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 
-def _calls(bundle: Mapping[str, Any]) -> str:
+def _calls(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
     """Return the end of a bundle's row: counts and durations of its calls, encoded."""
     quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
     told = {
@@ -336,6 +345,8 @@ def _calls(bundle: Mapping[str, Any]) -> str:
         "total_s": round(bundle["total_s"], 6),
         "quantiles_s": {f"{share:g}": round(value, 6) for share, value in quantiles},
     }
+    if cancelled:
+        told["cancelled"] = cancelled
     return f',"calls":{_encode(told)}'
 
 

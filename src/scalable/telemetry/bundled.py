@@ -20,11 +20,14 @@ class Bundled(NamedTuple):
     durations_s
         Running times that are computed from the quantiles, in ascending order. Only their sum is
         measured.
+    cancelled
+        Number of calls that were cancelled with the bundle, after it had begun; not in ``calls``.
     """
 
     calls: int
     failed: int
     durations_s: Sequence[float]
+    cancelled: int = 0
 
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
@@ -40,6 +43,7 @@ def bundled(row: Mapping[str, Any]) -> Bundled | None:
         return None
     try:
         count, failed, total = int(told["count"]), int(told["failed"]), float(told["total_s"])
+        cancelled = max(0, int(told.get("cancelled", 0)))
         known = sorted((float(q), float(value)) for q, value in told["quantiles_s"].items())
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
@@ -47,7 +51,7 @@ def bundled(row: Mapping[str, Any]) -> Bundled | None:
         return None
     lengths = [_between(known, (i + 0.5) / count) for i in range(count)]
     scale = total / sum(lengths) if sum(lengths) > 0 else 1.0
-    return Bundled(count, failed, [length * scale for length in lengths])
+    return Bundled(count, failed, [length * scale for length in lengths], cancelled)
 
 
 def _between(known: Sequence[tuple[float, float]], share: float) -> float:

@@ -127,6 +127,7 @@ def _states(calls: Iterable[_Call]) -> Counter[str]:
         else:
             states["succeeded"] += many.calls - many.failed
             states["failed"] += many.failed
+            states["cancelled"] += many.cancelled
     return +states
 
 

@@ -25,3 +25,9 @@ def forget_when_released(task: TaskState) -> None:
     forgotten, and its clients are told that it is cancelled.
     """
     task.has_lost_dependencies = True
+
+
+@seams.relies_on(*seams.facts["forget_when_released"])
+def is_given_back(task: TaskState) -> bool:
+    """Return whether :func:`forget_when_released` was called for a task."""
+    return bool(task.has_lost_dependencies)
