@@ -1,5 +1,6 @@
 """Clusters that outlive their creator, as their users meet them: real processes, real signals."""
 
+import json
 import os
 import subprocess
 import sys
@@ -149,7 +150,21 @@ def test_a_workflow_runs_on_a_cluster_that_goes_on(place, tmp_path):
     done = program("run", "--cluster", "one")
     assert done.returncode == 0, done.stderr
     assert "7\n" in done.stdout
+    assert "Status:   completed" in done.stdout
+    assert "Tasks:    1 succeeded\n" in done.stdout
     assert status("one")["state"] == "running"
+    # The next workflow's report has its own calls, and not those before; a worker that is there.
+    text = (tmp_path / "workflow.py").read_text()
+    failing = text.replace("print", "list(client.pool('b').map(abs, range(5))); print").replace(
+        "-7", "''"
+    )
+    (tmp_path / "workflow.py").write_text(failing)
+    done = program("run", "--cluster", "one", "--format", "json")
+    (report,) = json.loads(done.stdout)["reports"]
+    assert (done.returncode, report["status"], report["exit_code"]) == (1, "failed", 1)
+    assert report["tasks"] == {"succeeded": 5, "failed": 1}
+    assert report["failures"]["count"] == 1
+    assert {tag: pool["final"] for tag, pool in report["workers"].items()} == {"a": 2, "b": 1}
     program("down", "one", "--yes")
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     )
     from scalable.telemetry.finding import find_run, list_runs
     from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
+    from scalable.telemetry.part import RunPart
     from scalable.telemetry.reading import RunRecord, RunTail, read_run
     from scalable.telemetry.streams import STREAMS
     from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
@@ -51,6 +52,7 @@ __all__ = [
     "PoolSummary",
     "Quantiles",
     "RunDirectory",
+    "RunPart",
     "RunRecord",
     "RunTail",
     "ScalingSummary",
@@ -93,6 +95,7 @@ __getattr__, __dir__ = exported_lazily(
             "read_history",
             "work_span_s",
         ),
+        "scalable.telemetry.part": ("RunPart",),
         "scalable.telemetry.reading": (
             "RunRecord",
             "RunTail",

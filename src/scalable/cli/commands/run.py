@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,8 +19,14 @@ from scalable.cli.options import manifest_argument, output_options, target_optio
 from scalable.cli.output import VERSION, Display, Output, Result
 from scalable.errors import RunError
 
+if TYPE_CHECKING:
+    from scalable.records import ClusterDirectory
+    from scalable.telemetry import EndStatus, RunPart, Summary
+
 WORKFLOW = "workflow.py"
 _INTERRUPTED = 130
+#: Most seconds to wait until the cluster's scheduler has recorded the ends of the last calls.
+_RECORDED_S = 2.0
 _ARGUMENTS = "scalable.workflow_arguments"
 
 
@@ -98,12 +105,20 @@ def command(
         if target is not None and target != runs_on:
             raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
+    part = None if cluster is None else _part_of_run(directory)
     code, runs = _follow(command_line, path, target, output, cluster)
     if code:
         output.note(f"{script} ended with exit code {code}")
-    # The run of a detached cluster does not end with one of its workflows.
-    _report(runs, code, output, ended=cluster is None)
+    _report(runs, code, output, part)
     return code
+
+
+def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
+    """Return the part of a detached cluster's run that begins now; None without telemetry."""
+    from scalable.telemetry import RunPart
+
+    run = (directory.scheduler() or {}).get("run")
+    return RunPart(run) if run else None
 
 
 def _beside(manifest: Path) -> Path:
@@ -158,16 +173,21 @@ def _listing() -> Iterator[Path]:
         yield Path(directory) / "runs"
 
 
-def _report(runs: Sequence[Path], code: int, output: Output, *, ended: bool) -> None:
-    """Show the recorded runs; a run that ended with the script gets the script's exit code."""
+def _report(runs: Sequence[Path], code: int, output: Output, part: RunPart | None) -> None:
+    """Show the recorded runs; a run that ended with the script gets the script's exit code.
+
+    Of the run of a detached cluster, which does not end with the script, only ``part`` is shown.
+    """
     from scalable import report
 
     texts, reports = [], []
     for run in runs:
         try:
-            if ended:
+            if part is not None and run == part.path:
+                summary = _summary_of(part, code)
+            else:
                 _amend(run, code)
-            summary = report.build(run.parent, run.name)
+                summary = report.build(run.parent, run.name)
         except RunError as error:
             output.note(f"no report of {run}: {error}")
             continue
@@ -179,9 +199,24 @@ def _report(runs: Sequence[Path], code: int, output: Output, *, ended: bool) -> 
     output.show(Result("\n".join(texts), data))
 
 
+def _summary_of(part: RunPart, code: int) -> Summary:
+    """Return the summary of the script's part of a run, after its last calls were recorded."""
+    from scalable.telemetry import summarize
+
+    deadline = time.monotonic() + _RECORDED_S
+    while not part.has_ended() and time.monotonic() < deadline:
+        time.sleep(_RECORDED_S / 20)
+    return summarize(part.read(_status_of(code), code))
+
+
+def _status_of(code: int) -> EndStatus:
+    failed: EndStatus = "cancelled" if code == _INTERRUPTED else "failed"
+    return failed if code else "completed"
+
+
 def _amend(run: Path, code: int) -> None:
     """Record a failure of the script in a run whose session was closed in order."""
     from scalable.telemetry import amend_status, read_run
 
     if code and read_run(run).status == "completed":
-        amend_status(run, "cancelled" if code == _INTERRUPTED else "failed", code)
+        amend_status(run, _status_of(code), code)
