@@ -17,6 +17,12 @@ RUN_TARGET = "SCALABLE_RUN_TARGET"
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
+#: Largest size of one file, and of all files together, that are carried to places without the
+#: user's file system.
+CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
+CODE_LIMIT = "SCALABLE_CODE_LIMIT"
+#: Set in containers: the name of their image.
+IMAGE = "SCALABLE_IMAGE"
 
 #: Name of the directory of scalable in a directory of the user.
 DIRECTORY = ".scalable"

@@ -13,25 +13,22 @@ from typing import Any
 from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 
+from scalable.client.carrying_client import CarryingClient
 from scalable.client.explained_losses import with_reasons
 from scalable.client.frames import leave_out_our_frames
 from scalable.client.news import News
-from scalable.client.own_code import names_of, own_code
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.client import (
-    AnnotatingClient,
     add_stream_handlers,
     is_wait,
     seams,
-    send_to_scheduler,
     waits_for_ended,
 )
 from scalable.protocol.handlers import Handler
-from scalable.protocol.importing import here
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
-from scalable.protocol.operations import BUNDLES, CODE, CODE_ANNOTATION
+from scalable.protocol.operations import BUNDLES
 from scalable.scheduler.bundle_relay import BundleRelay
 
 
@@ -48,7 +45,7 @@ logging.getLogger("asyncio").addFilter(_is_not_all_exit)
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
-class BundleClient(AnnotatingClient):
+class BundleClient(CarryingClient):
     """A ``distributed.Client`` that tells executors what happens to their bundles.
 
     Parameters
@@ -64,10 +61,8 @@ class BundleClient(AnnotatingClient):
         self._news = News(self, lambda: self._line.lender is not None, self._end_all)
         #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.
         self._can_interrupt: bool | None = None
-        #: Code id that the scheduler was told last.
-        self._told_code = ""
         super().__init__(*args, **kwargs)
-        add_stream_handlers(self, {**self._line.handlers(), CODE: _say_changed})
+        add_stream_handlers(self, self._line.handlers())
         self._news.subscribe()
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -124,45 +119,6 @@ class BundleClient(AnnotatingClient):
         """Call an operation of the scheduler by its name, and return the answer."""
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
-
-    # Code ---------------------------------------------------------------------------------------
-
-    def code(self) -> str:
-        """Return the id of the code that this process has loaded; tell the scheduler first.
-
-        Empty if the scheduler was not started by scalable.
-        """
-        if not self.scheduler_facts.get(CODE):
-            return ""
-        importer = here()
-        if importer is not None:  # a call makes calls: they need what it has
-            return importer.current
-        table = own_code.table()
-        if table.id != self._told_code:
-            self._told_code = table.id
-            about = {"table": table.to_message(), "sources": own_code.sources()}
-            send_to_scheduler(self, {"op": CODE, **about})
-        return table.id
-
-    def sync_code(self) -> list[str]:
-        """Let workers run the workflow's files as they are now, also where they were edited.
-
-        This process keeps what it has imported. Needed only after an edit without a reload:
-        modules that are reloaded, or imported by a new process, reach the workers by themselves.
-
-        Returns
-        -------
-        list of str
-            Names of the modules that differ from what the workers were told before.
-        """
-        changed = own_code.read_again()
-        self.code()
-        return changed
-
-    def annotations_of_graph(self) -> dict[str, Any]:
-        """Return the annotation with the code id of this process."""
-        code = self.code()
-        return {CODE_ANNOTATION: code} if code else {}
 
     def explained(self, error: Any) -> Any:
         """Return the error to show in place of a task's error."""
@@ -225,12 +181,3 @@ class BundleClient(AnnotatingClient):
     def before_close(self) -> None:
         """Fail all unfinished calls of this client's executors."""
         self._line.close()
-
-
-def _say_changed(changed: list[str], **_: Any) -> None:
-    """Log that the cluster knew other versions of modules."""
-    logger.warning(
-        "the cluster had loaded another version of %s; workers load the version of this process "
-        "for its calls",
-        names_of(changed),
-    )

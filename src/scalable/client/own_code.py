@@ -55,6 +55,7 @@ class OwnCode:
         self._path: list[str] = []
         self._modules = 0
         self._looked_at = 0.0
+        self._readings = 0
         self._lock = threading.Lock()
 
     def table(self) -> CodeTable:
@@ -77,7 +78,9 @@ class OwnCode:
         with self._lock:
             before = {name: loaded.code for name, loaded in self._loaded.items()}
             self._loaded.clear()
-            self._scan()
+            # Modules that only calls import may have changed too, and need another code id.
+            self._readings += 1
+            self._scan(anew=True)
             return [
                 n for n, known in self._loaded.items() if before.get(n, known.code) != known.code
             ]
@@ -91,7 +94,7 @@ class OwnCode:
             for name, known in self._loaded.items()
         )
 
-    def _scan(self) -> None:
+    def _scan(self, *, anew: bool = False) -> None:
         self._modules, self._path = len(sys.modules), list(sys.path)
         found = {}
         for name, module in list(sys.modules.items()):
@@ -104,8 +107,10 @@ class OwnCode:
         self._loaded = found
         codes = {name: loaded.code for name, loaded in found.items()}
         path = own_search_path(entry or str(Path.cwd()) for entry in lasting(self._path))
-        if self._table is None or (codes, path) != (self._table.modules, self._table.search_path):
-            self._table = CodeTable(PROCESS, codes, path)
+        last = self._table
+        if anew or last is None or (codes, path) != (last.modules, last.search_path):
+            process = f"{PROCESS}-{self._readings}" if self._readings else PROCESS
+            self._table = CodeTable(process, codes, path)
             logger.debug("code %s: %d modules of the workflow", self._table.id, len(codes))
 
     def _warn_of_edits(self) -> None:

@@ -206,13 +206,15 @@ class ManagerProcess:
 
     async def _attach(self, calls: SchedulerCalls) -> None:
         config, spec = self.config, self.config.spec
+        traits = provider_traits(spec.provider_name)
         attachment = Attachment(
             manager=config.manager,
             nonce=self.nonce,
             identity=identify_process(),
             target=spec.target_name,
             provider=spec.provider_name,
-            starting=dataclasses.asdict(provider_traits(spec.provider_name).starting),
+            starting=dataclasses.asdict(traits.starting),
+            shares_files=traits.shares_files,
             priority=config.priority,
             limits=dict(config.limits),
             pools={tag: _shape(part) for tag, part in spec.components.items()},

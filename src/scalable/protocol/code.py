@@ -14,6 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
+from scalable.protocol.archive import CarriedFiles
+
 #: Packages that are never carried, also where they are used from their source directories.
 _ENGINE = frozenset({"scalable", "dask", "distributed"})
 _INSTALLED = ("site-packages", "dist-packages")
@@ -51,11 +53,15 @@ class CodeTable:
         Module name -> version.
     search_path
         Directories in which further modules are found.
+    files
+        Archive of the workflow's files, for processes that do not have the client's file system;
+        None if there is none.
     """
 
     process: str
     modules: Mapping[str, ModuleCode] = field(default_factory=dict)
     search_path: tuple[str, ...] = ()
+    files: CarriedFiles | None = None
 
     @property
     def id(self) -> str:
@@ -63,6 +69,8 @@ class CodeTable:
         hashed = blake2b(repr((self.process, self.search_path)).encode(), digest_size=8)
         for name, module in sorted(self.modules.items()):
             hashed.update(repr((name, module.digest)).encode())
+        if self.files is not None:
+            hashed.update(repr(self.files).encode())
         return hashed.hexdigest()
 
     def to_message(self) -> dict[str, Any]:
@@ -72,13 +80,20 @@ class CodeTable:
             "process": self.process,
             "modules": modules,
             "search_path": list(self.search_path),
+            "files": None if self.files is None else self.files.to_message(),
         }
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Return the table that :meth:`to_message` wrote."""
         modules = {name: ModuleCode(*values) for name, values in message["modules"].items()}
-        return cls(message["process"], modules, tuple(message["search_path"]))
+        files = message.get("files")
+        return cls(
+            message["process"],
+            modules,
+            tuple(message["search_path"]),
+            None if files is None else CarriedFiles.from_message(files),
+        )
 
 
 def digest_of(source: bytes) -> str:

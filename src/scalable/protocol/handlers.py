@@ -40,10 +40,13 @@ class Handler(StrEnum):
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
+    LACKS_FILES = "scalable_lacks_files"
+    TAKE_FILES = "scalable_take_files"
     # Called by workers
     BUNDLE_BEGUN = "scalable_bundle_begun"
     CODE_TABLE = "scalable_code_table"
     SOURCES = "scalable_sources"
+    FILES = "scalable_files"
     OUT_OF_MEMORY = "scalable_out_of_memory"
 
 
@@ -71,6 +74,8 @@ class Attachment:
         Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker.
     starting
         Fields of :class:`scalable.spec.Starting`; a missing field has its default.
+    shares_files
+        Whether its workers see the file system of the clients' machine.
     """
 
     manager: str
@@ -82,6 +87,7 @@ class Attachment:
     limits: Mapping[str, int] = field(default_factory=dict)
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     starting: Mapping[str, float] = field(default_factory=dict)
+    shares_files: bool = True
 
 
 class AttachAnswer(TypedDict):
@@ -300,6 +306,14 @@ class SchedulerCalls:
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
+    async def lacks_files(self, digest: str) -> bool:
+        """Return whether the scheduler needs the archive with this digest."""
+        return bool(await self._call(Handler.LACKS_FILES, digest=digest))
+
+    async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
+        """Give the scheduler one part of an archive."""
+        await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
+
     # For workers --------------------------------------------------------------------------------
 
     async def bundle_begun(self, key: str, client: str) -> None:
@@ -315,6 +329,11 @@ class SchedulerCalls:
         """Return digest -> source of a module, for those that clients have sent."""
         answer: dict[str, bytes] = await self._call(Handler.SOURCES, digests=list(digests))
         return answer
+
+    async def files(self, digest: str, part: int) -> tuple[int, bytes] | None:
+        """Return the number of parts of an archive, and one part; None if it is not known."""
+        answer = await self._call(Handler.FILES, digest=digest, part=part)
+        return None if not answer else (int(answer[0]), bytes(answer[1]))
 
     async def out_of_memory(self, worker: str, keys: Iterable[Any], used: int, limit: int) -> None:
         """Tell that a worker ends because its calls use more memory than it has."""

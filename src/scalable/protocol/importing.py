@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from scalable.protocol.code import CodeTable, digest_of, is_own, read_source
+from scalable.protocol.trees import Trees
 
 logger = logging.getLogger("scalable.protocol")
 
@@ -87,19 +88,28 @@ class Importer(MetaPathFinder):
     ----------
     name
         Name of this process in messages.
+    shares_files
+        Whether this process sees the file system of the clients' machine.
+    directory
+        Private directory in which archives are unpacked; by default one is made.
 
     Attributes
     ----------
-    name
+    name, shares_files
         As above.
+    trees
+        The archives that are unpacked here.
     current
         Code id that imports follow now; empty before the first call.
     loaded
         Module name -> digest of the source that was loaded.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, *, shares_files: bool = True, directory: str | Path | None = None
+    ) -> None:
+        self.name, self.shares_files = name, shares_files
+        self.trees = Trees(directory)
         self.current = ""
         self.loaded: dict[str, str] = {}
         self._tables: dict[str, CodeTable] = {}
@@ -118,28 +128,55 @@ class Importer(MetaPathFinder):
     # What is known ------------------------------------------------------------------------------
 
     def knows(self, code: str) -> bool:
-        """Return whether the table with a code id was added; the empty id is always known."""
-        return not code or code in self._tables
+        """Return whether calls of a code id can run: its table, and its files if need be, are here.
+
+        The empty id is always known.
+        """
+        table = self._tables.get(code)
+        return not code or (table is not None and not self.lacks_files(table))
+
+    def lacks_files(self, table: CodeTable) -> bool:
+        """Return whether an archive has to be fetched before calls with this table can run."""
+        return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
         """Return the digests of the sources that this machine's files do not have.
 
         The others are kept as the files are now: they may be edited before their first import.
         """
-        wanted = {m.digest: m.path for m in table.modules.values()}
+        wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
         with self._lock:
             self._sources.update(found)
         return [digest for digest in read if digest not in found]
 
-    def add(self, table: CodeTable, sources: Mapping[str, bytes]) -> None:
-        """Add a table, and sources by their digests."""
+    def add(self, table: CodeTable, sources: Mapping[str, bytes], code: str = "") -> None:
+        """Add a table, and sources by their digests.
+
+        Parameters
+        ----------
+        table, sources
+            Table, and digest -> source of modules.
+        code
+            Code id; by default that of the table.
+        """
         with self._lock:
-            self._tables[table.id] = table
+            self._tables[code or table.id] = table
             self._sources.update(sources)
             if len(self._tables) > TABLES_KEPT:
                 self._drop_old()
+
+    def digests_of(self, codes: Iterable[str]) -> set[str]:
+        """Return the digests of the archives of code ids, and of the present one."""
+        tables = (self._tables.get(code) for code in (*codes, self.current))
+        return {t.files.digest for t in tables if t is not None and t.files is not None}
+
+    def _path(self, table: CodeTable, path: str) -> str:
+        """Return the path in this process of a file of the client."""
+        if self.shares_files and Path(path).is_file():
+            return path
+        return self.trees.path_of(table.files, path) or path
 
     def _drop_old(self) -> None:
         """Drop the oldest table, unless calls run with it, and sources that no table names."""
@@ -162,14 +199,16 @@ class Importer(MetaPathFinder):
         table = self._tables.get(self.current)
         known = None if table is None else table.modules.get(fullname)
         if known is not None:
-            on_disk = digest_of(read_source(known.path) or b"") == known.digest
+            assert table is not None
+            place = self._path(table, known.path)
+            on_disk = digest_of(read_source(place) or b"") == known.digest
             source = None if on_disk else self._sources.get(known.digest)
             if on_disk or source is not None:
-                places = [str(Path(known.path).parent)] if known.is_package else None
+                places = [str(Path(place).parent)] if known.is_package else None
                 return spec_from_file_location(
                     fullname,
-                    known.path,
-                    loader=_Loader(fullname, known.path, self, source),
+                    place,
+                    loader=_Loader(fullname, place, self, source),
                     submodule_search_locations=places,
                 )
         spec = PathFinder.find_spec(fullname, path, target)
@@ -201,8 +240,9 @@ class Importer(MetaPathFinder):
             differing = self._differing(table)
             if differing:
                 logger.info("modules are loaded anew: %s", ", ".join(sorted(differing)))
-                self._unload(table)
+                self._unload(table, code)
             self.current = code
+            self.trees.use(table.files)
             sys.path.extend(entry for entry in table.search_path if entry not in sys.path)
             importlib.invalidate_caches()
 
@@ -216,6 +256,9 @@ class Importer(MetaPathFinder):
         # Modules that only calls import: the files are the only version there is.
         for name in list(self.loaded):
             path = getattr(sys.modules.get(name), "__file__", None)
+            if path and self.trees.is_outdated(path, table.files):
+                found.append(name)
+                continue
             if name not in table.modules and path:
                 source = read_source(path)
                 if source is not None and digest_of(source) != self.loaded[name]:
@@ -229,14 +272,14 @@ class Importer(MetaPathFinder):
             self.loaded[name] = digest_of(read_source(path) or b"")
         return self.loaded[name]
 
-    def _unload(self, table: CodeTable) -> None:
-        """Remove the workflow's modules, and restore those that the table had loaded before."""
+    def _unload(self, table: CodeTable, code: str) -> None:
+        """Remove the workflow's modules, and restore those that the code had loaded before."""
         names = {*table.modules, *self.loaded}
         modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
         self._kept[self.current] = modules, self.loaded
         while len(self._kept) > VERSIONS_KEPT:
             del self._kept[next(iter(self._kept))]
-        modules, self.loaded = self._kept.pop(table.id, ({}, {}))
+        modules, self.loaded = self._kept.pop(code, ({}, {}))
         sys.modules.update(modules)
 
 

@@ -15,8 +15,10 @@ INTERRUPT = "scalable-interrupt"
 SLOTS = "scalable-slots"
 BACKLOG = "scalable-backlog"
 #: Operation in messages about code: a client tells which modules it has loaded, and is told which
-#: of them the cluster knew in another version.
+#: of them the cluster knew in another version, and that files have to be carried. CARRIES: entry of
+#: a scheduler's facts about itself, whether there are workers without the clients' file system.
 CODE = "scalable-code"
+CARRIES = "scalable-carries"
 
 #: Entry of a scheduler's identity: task name -> tag, from the manifest of its cluster.
 TASKS = "scalable-tasks"

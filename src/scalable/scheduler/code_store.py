@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from distributed import Scheduler
 
+from scalable.protocol.archive import ArchiveError, CarriedFiles
 from scalable.protocol.code import CodeTable
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, send_to_client
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.importing import TABLES_KEPT, here, sources_of
 from scalable.protocol.operations import CODE
+from scalable.scheduler.file_store import FileStore
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -24,6 +29,13 @@ class CodeStore:
     ----------
     scheduler
         Scheduler whose clients and workers use the store.
+
+    Attributes
+    ----------
+    carries
+        Whether clients send archives of their files: some workers do not see their file system.
+    files
+        The archives.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -31,6 +43,10 @@ class CodeStore:
         self._tables: dict[str, CodeTable] = {}
         self._sources: dict[str, bytes] = {}
         self._latest: dict[str, str] = {}
+        self._files_of: dict[str, CarriedFiles] = {}
+        self._preparing = asyncio.Lock()
+        self.carries = False
+        self.files = FileStore(scheduler)
         offer_on_streams(scheduler, CODE, self.take)
         offer(scheduler, {Handler.CODE_TABLE: self.table, Handler.SOURCES: self.sources})
 
@@ -40,6 +56,9 @@ class CodeStore:
         self._tables.pop(taken.id, None)
         self._tables[taken.id] = taken
         self._sources.update(sources)
+        if taken.files is not None:
+            self._files_of[taken.process] = taken.files
+            self.files.expect(taken.files.digest)
         changed = [
             name
             for name, module in taken.modules.items()
@@ -58,6 +77,8 @@ class CodeStore:
         if len(self._tables) <= TABLES_KEPT:
             return
         del self._tables[next(iter(self._tables))]
+        processes = {table.process for table in self._tables.values()}
+        self._files_of = {p: files for p, files in self._files_of.items() if p in processes}
         named = {m.digest for table in self._tables.values() for m in table.modules.values()}
         self._sources = {d: source for d, source in self._sources.items() if d in named}
 
@@ -67,6 +88,9 @@ class CodeStore:
         if table is None:
             return None
         self._tables[code] = table  # it is in use, so others are dropped before it
+        if table.files is None:
+            # Calls that were made before the first worker without their client's file system.
+            table = replace(table, files=self._files_of.get(table.process))
         return table.to_message()
 
     def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
@@ -78,3 +102,44 @@ class CodeStore:
         importer = here()
         if importer is not None:
             importer.use(code)
+
+    # Files --------------------------------------------------------------------------------------
+
+    def carry(self) -> None:
+        """Have clients send archives of their files from now on."""
+        if self.carries:
+            return
+        self.carries = True
+        logger.debug("clients are asked for the files of their workflows")
+        for client in self._scheduler.clients:
+            send_to_client(self._scheduler, client, {"op": CODE, "carry": True})
+
+    async def prepare(self, code: str) -> None:
+        """Unpack the files of a code id, if this process has to import modules from them.
+
+        Those who wait here go on in the order in which they came.
+        """
+        if self._preparing.locked() or self._lacking(code) is not None:
+            async with self._preparing:
+                await self._unpack(code)
+
+    def _lacking(self, code: str) -> CarriedFiles | None:
+        importer, table = here(), self._tables.get(code)
+        files = None if table is None else table.files
+        if importer is None or files is None or files in importer.trees:
+            return None
+        return None if all(Path(path).is_dir() for path, _ in files.roots) else files
+
+    async def _unpack(self, code: str) -> None:
+        importer, files = here(), self._lacking(code)
+        if importer is None or files is None:
+            return
+        data = await self.files.whole(files.digest)
+        if data is None:
+            logger.warning("the files of code %s did not arrive", code)
+            return
+        try:
+            await asyncio.to_thread(importer.trees.add, files, data)
+        except (ArchiveError, OSError) as error:
+            logger.warning("the files of code %s cannot be used: %s", code, error)
+        importer.trees.drop_old(())

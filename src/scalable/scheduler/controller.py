@@ -26,6 +26,7 @@ from scalable.protocol.handlers import (
 )
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.scaling.decisions import ScaleDecision
+from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
@@ -199,6 +200,9 @@ class Controller(SchedulerPlugin):
         answer = self.managers.attach(attachment, time.monotonic(), instead_of)
         if answer["accepted"]:
             logger.info("manager %r is attached", attachment.manager)
+            code = getattr(self.scheduler, "code", None)
+            if not attachment.shares_files and isinstance(code, CodeStore):
+                code.carry()
             self._share()
             self.on_change()
         else:

@@ -18,7 +18,7 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CODE, TASKS
+from scalable.protocol.operations import CARRIES, CODE, TASKS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.scheduler.abandoned_calls import AbandonedCalls
@@ -85,12 +85,16 @@ class PoolScheduler(
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and those that our clients need."""
-        ours: dict[str, Any] = {CODE: True}
+        ours: dict[str, Any] = {CODE: True, CARRIES: self.code.carries}
         if self.tags_of_tasks is not None:
             ours[TASKS] = dict(self.tags_of_tasks)
         return {**super().identity(n_workers), **ours}
 
-    def before_graph(self, code: str) -> None:
+    async def before_graph(self, code: str) -> None:
+        """Wait for the files of the client whose graph is unpickled next."""
+        await self.code.prepare(code)
+
+    def at_graph(self, code: str) -> None:
         """Load modules in the versions of the client whose graph is unpickled next."""
         self.code.use(code)
 

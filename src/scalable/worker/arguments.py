@@ -19,15 +19,18 @@ from scalable.protocol.dask_seams.arguments import (
 )
 from scalable.protocol.dask_seams.nodes import CarriedNode
 from scalable.protocol.importing import here
-from scalable.worker.code import know_code_of
 
 logger = logging.getLogger("scalable.worker")
 
 #: Fetches the values of some keys; the result is an event of Dask's worker.
 Fetch = Callable[[Collection[Any]], Awaitable[Any]]
+#: Fetches the code of a call, given the state of its task on the worker.
+Know = Callable[[Any], Awaitable[None]]
 
 
-async def fetch_arguments(worker: Worker, source: str, keys: Collection[Any], fetch: Fetch) -> Any:
+async def fetch_arguments(
+    worker: Worker, source: str, keys: Collection[Any], fetch: Fetch, know: Know
+) -> Any:
     """Fetch arguments of calls; calls whose arguments cannot be unpickled fail.
 
     Parameters
@@ -40,8 +43,10 @@ async def fetch_arguments(worker: Worker, source: str, keys: Collection[Any], fe
         Keys of the arguments.
     fetch
         Fetches them from there.
+    know
+        Fetches the code of a call.
     """
-    await _use_code_of_calls(worker, keys)
+    await _use_code_of_calls(worker, keys, know)
     event = await fetch(keys)
     if unreadable(event) is None:
         return event
@@ -65,13 +70,13 @@ async def fetch_arguments(worker: Worker, source: str, keys: Collection[Any], fe
     return event if read is None else with_data(read, data)
 
 
-async def _use_code_of_calls(worker: Worker, keys: Collection[Any]) -> None:
+async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
     """Follow the versions of a call that waits for any of these keys, before they are unpickled."""
     importer = here()
     if importer is None:
         return
     for call in waiting_calls(worker, keys):
-        await know_code_of(worker, call)
+        await know(call)
         if isinstance(call.run_spec, CarriedNode):
             importer.use(call.run_spec.code)
 

@@ -64,6 +64,8 @@ class WorkerConfig:
         clusters whose files nothing else removes.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
+    shares_files
+        Whether the worker sees the file system of the clients' machine.
     """
 
     scheduler: str
@@ -82,6 +84,7 @@ class WorkerConfig:
     manager: str = ""
     clear_away: str = ""
     dask_config: str = ""
+    shares_files: bool = True
 
     def to_line(self) -> bytes:
         """Return the configuration as one line of JSON."""

@@ -21,7 +21,7 @@ from scalable.protocol.private_node import PrivateNode
 from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
-from scalable.worker.code import know_code_of
+from scalable.worker.code import CodeOfCalls
 from scalable.worker.slots import SlotLender
 
 
@@ -39,6 +39,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         argument_seams.check()
         super().__init__(*args, **kwargs)
+        self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
@@ -51,7 +52,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         usage = self._begin()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
-        await know_code_of(self, task)
+        await self.code_of_calls.know(task)
         try:
             with context_meter.add_callback(usage.observe):
                 event = failure_for_clients(await super().execute(key, stimulus_id=stimulus_id))
@@ -77,7 +78,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         def fetch(keys: Collection[Any]) -> Any:
             return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
 
-        return await fetch_arguments(self, worker, to_gather, fetch)
+        return await fetch_arguments(self, worker, to_gather, fetch, self.code_of_calls.know)
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()

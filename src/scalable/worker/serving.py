@@ -42,7 +42,11 @@ async def serve(config: WorkerConfig) -> Ending:
     TimeoutError
         If the scheduler does not answer within 60 s.
     """
-    Importer(f"worker {config.name}").install()
+    Importer(
+        f"worker {config.name}",
+        shares_files=config.shares_files,
+        directory=config.local_directory,
+    ).install()
     worker = ProcessWorker(
         config.scheduler,
         name=config.name,

@@ -137,6 +137,8 @@ def _forget(request: asyncio.Task[Any]) -> None:
     declares(f"{_CLIENT}._reconnect", "self"),
     declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
     declares(f"{_CLIENT}._close", "self", "fast"),
+    declares(f"{_CLIENT}._start", "self", "timeout", "kwargs"),
+    mentions(f"{_CLIENT}.start", "_start"),
     declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
     mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
     mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
@@ -169,6 +171,12 @@ class ReportingClient(Client):
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
         """Handle a task that the scheduler no longer knows; ``with_all``: nor any other task."""
+
+    async def connected(self) -> None:
+        """Prepare for the first call, after the connection to the scheduler was made.
+
+        If this raises an error, the client is closed, and its constructor raises the error.
+        """
 
     async def reconnected(self) -> None:
         """Register again with a scheduler that has forgotten this client."""
@@ -264,6 +272,15 @@ class ReportingClient(Client):
         super()._handle_restart()
         for key in self.known_tasks():
             self.task_lost(key, with_all=True)
+
+    async def _start(self, *args: Any, **kwargs: Any) -> Any:
+        started = await super()._start(*args, **kwargs)
+        try:
+            await self.connected()
+        except BaseException:
+            await self._close()
+            raise
+        return started
 
     async def _reconnect(self) -> None:
         if self.ended is not None:

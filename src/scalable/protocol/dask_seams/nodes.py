@@ -71,6 +71,13 @@ class CarriedNode(GraphNode):
             return self._node
         importer = here()
         if importer is not None:
+            if not importer.knows(self.code):
+                # Other versions may be loaded here: no call runs them without a word.
+                raise ImportError(
+                    f"Call {self.shown!r} on {importer.name}: the version of the workflow's code "
+                    "that it needs did not reach the worker, whose log has the reason. Submit the "
+                    "call again; after many versions, only the later ones are kept."
+                )
             importer.use(self.code)
         try:
             return loads(self._data, buffers=self._buffers)
@@ -115,14 +122,19 @@ class CarryingScheduler(Scheduler):
     ``Scheduler.update_graph``, which unpickles a graph before it first awaits.
     """
 
-    def before_graph(self, code: str) -> None:
-        """Prepare for unpickling a graph of a client with this code id."""
+    async def before_graph(self, code: str) -> None:
+        """Prepare for unpickling a graph of a client with this code id; graphs keep their order."""
+
+    def at_graph(self, code: str) -> None:
+        """Load modules in the versions of this code id, at once before a graph is unpickled."""
 
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         """Take a graph from a client, after its modules are at hand."""
-        self.before_graph(str((annotations or {}).get(CODE_ANNOTATION, "")))
+        code = str((annotations or {}).get(CODE_ANNOTATION, ""))
+        await self.before_graph(code)
+        self.at_graph(code)
         await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
 
     def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:

@@ -114,6 +114,7 @@ class KubernetesCluster(AttachedCluster):
             target=spec.target_name,
             provider=spec.provider_name,
             starting=dataclasses.asdict(TRAITS.starting),
+            shares_files=TRAITS.shares_files,
             pools={
                 tag: {"slots": part.slots, **_shape(part)} for tag, part in spec.components.items()
             },
@@ -190,6 +191,7 @@ class KubernetesCluster(AttachedCluster):
             security=security_fields(self.security),
             manager=self._frame.manager,
             dask_config=serialized_config(),
+            shares_files=TRAITS.shares_files,
         )
 
     def _pool(self, component: ComponentSpec) -> Pool:

@@ -1,0 +1,116 @@
+"""The archives of the clients' files, in parts, for workers without the clients' file system."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass, field
+
+from distributed import Scheduler
+
+from scalable.protocol.handlers import Handler, offer
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Bytes of archives that are kept; of more, those are dropped that nobody has used for longest.
+MOST_KEPT = 1 << 28
+#: Seconds for which the archive of a client that has announced it is waited for.
+ARRIVAL_TIMEOUT_S = 120.0
+
+
+@dataclass
+class _Archive:
+    """An archive, of which some parts may be missing yet."""
+
+    parts: dict[int, bytes] = field(default_factory=dict)
+    complete: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts.values()))
+
+
+class FileStore:
+    """Archives by digest.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler whose clients and workers use the store.
+
+    Attributes
+    ----------
+    sent
+        Digest -> number of times that the whole archive was sent to a worker.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._archives: dict[str, _Archive] = {}
+        self.sent: Counter[str] = Counter()
+        offer(
+            scheduler,
+            {
+                Handler.LACKS_FILES: self.lacks,
+                Handler.TAKE_FILES: self.take,
+                Handler.FILES: self.part,
+            },
+        )
+
+    def expect(self, digest: str) -> None:
+        """Let those who ask for an archive wait for it, if it is not here yet."""
+        self._archives.setdefault(digest, _Archive())
+
+    def lacks(self, digest: str) -> bool:
+        """Return whether an archive is not complete here."""
+        archive = self._archives.get(digest)
+        return archive is None or not archive.complete.is_set()
+
+    def take(self, digest: str, part: int, parts: int, data: bytes) -> None:
+        """Store a part of an archive."""
+        archive = self._archives.setdefault(digest, _Archive())
+        archive.parts[part] = data
+        if len(archive.parts) == parts and not archive.complete.is_set():
+            logger.debug("archive %s has arrived: %d bytes", digest, archive.size)
+            self._use(digest)
+            self._drop_old()
+            archive.complete.set()
+
+    def _use(self, digest: str) -> None:
+        self._archives[digest] = self._archives.pop(digest)
+
+    def _drop_old(self) -> None:
+        kept = 0
+        for digest, archive in reversed(list(self._archives.items())):
+            kept += archive.size
+            if kept > MOST_KEPT and kept > archive.size and archive.complete.is_set():
+                del self._archives[digest]
+
+    async def part(self, digest: str, part: int) -> tuple[int, bytes] | None:
+        """Return the number of parts of an archive, and one part; None if it does not arrive."""
+        archive = await self._arrived(digest)
+        if archive is None or part not in archive.parts:
+            return None
+        if part == len(archive.parts) - 1:
+            self.sent[digest] += 1
+        return len(archive.parts), archive.parts[part]
+
+    async def whole(self, digest: str) -> bytes | None:
+        """Return an archive; None if it does not arrive."""
+        archive = await self._arrived(digest)
+        if archive is None:
+            return None
+        return b"".join(archive.parts[number] for number in range(len(archive.parts)))
+
+    async def _arrived(self, digest: str) -> _Archive | None:
+        archive = self._archives.get(digest)
+        if archive is None:
+            return None
+        try:
+            await asyncio.wait_for(archive.complete.wait(), ARRIVAL_TIMEOUT_S)
+        except TimeoutError:
+            logger.warning("archive %s has not arrived in %g s", digest, ARRIVAL_TIMEOUT_S)
+            return None
+        if digest in self._archives:
+            self._use(digest)
+        return archive
