@@ -122,6 +122,25 @@ def test_an_edit_without_a_reload_is_told_and_workers_that_start_later_run_the_s
     session.scale("crops", 1)
 
 
+def test_a_syntax_error_in_an_edited_module_names_file_and_line(client, module):
+    one = module("def answer():\n    return 1\n")
+    assert client.submit(one.answer, tag="crops").result(timeout=60) == 1
+    module("def answer():\n    return 1\n\ndef broken(:\n", load=False)
+    client.sync_code()
+    for call in (client.submit(one.answer, tag="crops"), client.pool("crops").submit(one.answer)):
+        with pytest.raises(SyntaxError, match=rf"invalid syntax \({one.__name__}.py, line 4\)"):
+            call.result(timeout=60)
+
+
+def test_after_a_failed_reload_workers_run_what_this_process_runs(client, module, caplog):
+    one = module("def answer():\n    return 1\n")
+    assert client.submit(one.answer, tag="crops").result(timeout=60) == 1
+    with pytest.raises(SyntaxError):
+        module("def answer():\n    return 2\n\ndef broken(:\n")
+    assert in_each_way(client, one.answer) == [1, 1, 1, 1]
+    assert caplog.text.count(f"module {one.__name__} was not reloaded completely") == 1
+
+
 def test_a_directory_that_is_added_to_the_path_later_reaches_workers(client, module):
     # The directory of the module was added after the workers had started.
     found = module("class Point:\n    def __init__(self, x):\n        self.x = x\n")

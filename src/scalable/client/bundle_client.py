@@ -29,6 +29,7 @@ from scalable.protocol.dask_seams.client import (
 from scalable.protocol.handlers import Handler
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
 from scalable.protocol.operations import BUNDLES
+from scalable.protocol.restored_errors import restored
 from scalable.scheduler.bundle_relay import BundleRelay
 
 
@@ -122,6 +123,7 @@ class BundleClient(CarryingClient):
 
     def explained(self, error: Any) -> Any:
         """Return the error to show in place of a task's error."""
+        restored(error)
         cause = getattr(error, "__cause__", None)
         if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
             return missing_module(cause, "the graph of this call", "the scheduler")

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed.utils import in_async_call
 
-from scalable.client.own_code import names_of, own_code
+from scalable.client.own_code import names_of, note_code, own_code
 from scalable.client.own_files import Snapshot, own_files
 from scalable.protocol.archive import parts_of
 from scalable.protocol.dask_seams.client import (
@@ -39,6 +39,7 @@ class CarryingClient(AnnotatingClient):
         #: Code id that the scheduler was told last.
         self._told_code = ""
         self._carries = False
+        note_code()
         super().__init__(*args, **kwargs)
 
     def _hear_of_code(

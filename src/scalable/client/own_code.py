@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from scalable.client.imported import runs, was_edited
 from scalable.protocol.bundles import PROCESS
 from scalable.protocol.code import (
     CodeTable,
@@ -21,12 +22,21 @@ from scalable.protocol.code import (
     own_search_path,
     read_source,
 )
+from scalable.protocol.importing import here
 from scalable.protocol.search_path import lasting
 
 logger = logging.getLogger("scalable.client")
 
 #: Seconds between two looks at the source files.
 LOOK_S = 2.0
+_EDITED = (
+    "%s changed after this process had imported it, and before its version was noted: calls run "
+    "the file as it is now; restart the process, or reload the module"
+)
+_NOT_RELOADED = (
+    "%s was not reloaded completely: calls run the version from before, on every worker; mend the "
+    "file and reload it, or call client.sync_code()"
+)
 #: Largest number of bytes of sources that are sent. Beyond it, workers need the files.
 MOST_SOURCES = 1 << 24
 
@@ -95,8 +105,10 @@ class OwnCode:
         )
 
     def _scan(self, *, anew: bool = False) -> None:
+        """Read the modules that are new or were reloaded; ``anew``: all, whatever is loaded."""
         self._modules, self._path = len(sys.modules), list(sys.path)
         found = {}
+        doubtful: dict[str, list[str]] = {_EDITED: [], _NOT_RELOADED: []}
         for name, module in list(sys.modules.items()):
             spec = _spec_of(module)
             known = self._loaded.get(name)
@@ -104,7 +116,18 @@ class OwnCode:
                 found[name] = known
             elif spec is not None and (loaded := _loaded(name, spec)) is not None:
                 found[name] = loaded
+                path, source = spec.origin, loaded.source
+                if anew or (known is not None and known.code == loaded.code):
+                    continue
+                if known is not None and not runs(module, path, source):
+                    found[name] = replace(known, spec=spec, told=True)
+                    doubtful[_NOT_RELOADED].append(name)
+                elif known is None and was_edited(module, path, source):
+                    doubtful[_EDITED].append(name)
         self._loaded = found
+        for words, names in doubtful.items():
+            if names:
+                logger.warning(words, names_of(names))
         codes = {name: loaded.code for name, loaded in found.items()}
         path = own_search_path(entry or str(Path.cwd()) for entry in lasting(self._path))
         last = self._table
@@ -170,3 +193,9 @@ def _loaded(name: str, spec: Any) -> _Loaded | None:
 
 #: The modules of this process.
 own_code = OwnCode()
+
+
+def note_code() -> None:
+    """Note the versions of the modules that this process has loaded, before they are edited."""
+    if here() is None:  # else calls make calls, with the modules of their client
+        own_code.table()

@@ -25,6 +25,8 @@ import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
+from scalable.protocol.restored_errors import restored
+
 PROTOCOL = 5
 #: Largest size in bytes of a value within a message. A larger result stays on its worker until the
 #: client fetches it; a larger argument is uploaded.
@@ -374,4 +376,4 @@ def load_error(data: bytes) -> BaseException:
     except Exception:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
-    return error.with_traceback(trace)
+    return restored(error).with_traceback(trace)

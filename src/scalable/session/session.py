@@ -224,6 +224,9 @@ class ScalableSession(Planned):
             return self._start_planned(plan or self.plan(), warnings)
 
     def _start_planned(self, plan: Plan, warnings: Iterable[Diagnostic]) -> ScalableClient:
+        from scalable.client.own_code import note_code
+
+        note_code()
         request = self._request
         for warning in warnings:
             logger.warning("%s", warning.render())
@@ -247,8 +250,10 @@ class ScalableSession(Planned):
     def _start_detached(
         self, plan: Plan | None, name: str | None, timeout_s: float
     ) -> ScalableClient:
+        from scalable.client.own_code import note_code
         from scalable.session.detached import use_or_create
 
+        note_code()
         plan = plan or self.plan()
         directory, created = use_or_create(self._request, plan, name, timeout_s)
         client = self._attach(directory)
