@@ -16,7 +16,7 @@ from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
 from scalable.lifecycle.stored_specs import encoded
-from scalable.planning import written_total
+from scalable.planning import total_limit
 from scalable.protocol.addresses import listen_address
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -207,7 +207,7 @@ def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerR
 def _record(creation: Creation) -> ClusterRecord:
     spec, options = creation.spec, creation.options
     idle_timeout_s, time_to_live_s = lifetimes(spec, options)
-    most = written_total(spec)
+    most = total_limit(spec)
     option = provider_traits(spec.provider_name).services_option
     by_provider = option is not None and spec.options.get(option[0]) == option[1]
     record = cluster_record(spec, creation.plan)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         expectations,
         total_maximum,
     )
-    from scalable.planning.counts import conflicts, expected_work, worker_counts, written_total
+    from scalable.planning.counts import conflicts, expected_work, total_limit, worker_counts
     from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
     from scalable.planning.memory import judge_memory
     from scalable.planning.plan import make_plan
@@ -40,9 +40,9 @@ __all__ = [
     "judge_memory",
     "make_plan",
     "notices",
+    "total_limit",
     "total_maximum",
     "worker_counts",
-    "written_total",
 ]
 
 __getattr__, __dir__ = exported_lazily(
@@ -62,8 +62,8 @@ __getattr__, __dir__ = exported_lazily(
         "scalable.planning.counts": (
             "conflicts",
             "expected_work",
+            "total_limit",
             "worker_counts",
-            "written_total",
         ),
         "scalable.planning.knowledge": (
             "Knowledge",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from scalable.planning.counts import worker_counts, written_total
+from scalable.planning.counts import total_limit, worker_counts
 from scalable.spec import DeploymentSpec, Plan, WorkerRange
 
 #: Task -> component, expected seconds and expected bytes of one call (None if unknown), as JSON.
@@ -82,7 +82,5 @@ def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations
 
 def total_maximum(spec: DeploymentSpec) -> int | None:
     """Return the maximum number of workers of all pools together; None for no maximum."""
-    written = written_total(spec)
-    own = None if spec.adaptive is None else spec.adaptive.maximum
-    limits = [own, None if written is None else written[1]]
-    return min((limit for limit in limits if limit is not None), default=None)
+    limit = total_limit(spec)
+    return None if limit is None else limit[1]

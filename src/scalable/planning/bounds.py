@@ -9,21 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from scalable.errors import PlanError
-from scalable.planning.counts import ranges_of, written_total
+from scalable.planning.counts import ranges_of, total_limit
 from scalable.planning.frontier import Bounds
 from scalable.spec import DeploymentSpec
 
 #: Number of workers that stands for "no maximum".
 UNBOUNDED = 10**9
-
-
-def total_of(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the name and value of the option that limits all pools together, or None."""
-    written = written_total(spec)
-    maximum = None if spec.adaptive is None else spec.adaptive.maximum
-    if maximum is None or (written is not None and written[1] <= maximum):
-        return written
-    return "adaptive.maximum", maximum
 
 
 def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
@@ -32,7 +23,7 @@ def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
     If the target knows ``max_workers`` but the manifest sets no maximum of all pools, the maximum
     of a pool without ``workers`` is one.
     """
-    total = total_of(spec)
+    total = total_limit(spec)
     alone = total is None and "max_workers" in spec.options
     found: dict[str, int | None] = {}
     for tag, (_, high) in ranges_of(spec).items():
@@ -68,7 +59,7 @@ def bounds_of(
     PlanError
         If a pool with known calls cannot have a worker.
     """
-    total = total_of(spec)
+    total = total_limit(spec)
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
     least = {tag: min(low, most[tag]) for tag, (low, _) in ranges_of(spec).items()}
     room = UNBOUNDED if total is None else total[1] - sum(least.values())

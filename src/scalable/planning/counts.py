@@ -11,8 +11,10 @@ from collections.abc import Mapping
 
 from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
 
-#: Options of a target that limit the workers of all its pools together, in order of preference.
-TOTAL_OPTIONS = ("max_workers", "n_workers")
+#: Option of a target with its number of workers, which is only the first one of adaptive pools.
+FIRST_TOTAL = "n_workers"
+#: Options of a target with the workers of all its pools together, in order of preference.
+TOTAL_OPTIONS = ("max_workers", FIRST_TOTAL)
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
@@ -31,6 +33,21 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
         if option in spec.written_options and isinstance(value, int):
             return option, value
     return None
+
+
+def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
+    """Return the name and value of the option that limits all pools together, or None.
+
+    ``n_workers`` is no limit if ``adaptive`` has a maximum: pools begin with it, and follow their
+    load then.
+    """
+    written = written_total(spec)
+    maximum = None if spec.adaptive is None else spec.adaptive.maximum
+    if maximum is None:
+        return written
+    if written is None or written[0] == FIRST_TOTAL or written[1] > maximum:
+        return "adaptive.maximum", maximum
+    return written
 
 
 def worker_counts(spec: DeploymentSpec) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scalable.planning.bounds import total_of
+from scalable.planning.counts import total_limit
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.objectives import Choice, Problem
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
@@ -76,7 +76,7 @@ def _binding(given: Explanation) -> str:
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
     """Return the limit that keeps the run from being shorter, as text."""
     spec, problem = given.spec, given.problem
-    total = total_of(spec)
+    total = total_limit(spec)
     network, time_s = problem.predicted, problem.time_s(workers)
     apart = []  # useful count of each pool without the common total
     for pool, component in enumerate(spec.components.values()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError
 from scalable.lifecycle.bounds import within_bounds
-from scalable.planning import written_total
+from scalable.planning import total_limit
 from scalable.spec import DeploymentSpec
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str,
 
 def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
     """Log a warning if all pools together have more workers than the manifest's total."""
-    total, after = written_total(spec), sum(counts.values())
+    total, after = total_limit(spec), sum(counts.values())
     if total is not None and after > total[1]:
         logger.warning("a total of %d workers exceeds the manifest's %s %d", after, *total)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.planning import conflicts, make_plan, worker_counts
+from scalable.planning import adaptive_bounds, conflicts, make_plan, worker_counts
 from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 
 
@@ -105,6 +105,15 @@ def test_a_total_without_end_is_shared_out_at_once():
 def test_adaptive_bounds_are_totals_over_pools():
     assert worker_counts(spec([A, B], adaptive=WorkerRange(5, 8))) == {"a": 3, "b": 2}
     assert worker_counts(spec([A, B], total=10, adaptive=WorkerRange(1, 4))) == {"a": 2, "b": 2}
+
+
+def test_adaptive_pools_begin_with_n_workers_and_grow_to_their_own_maximum():
+    request = spec([A], total=4, option="n_workers", adaptive=WorkerRange(1, 16))
+    assert worker_counts(request) == {"a": 4}
+    assert adaptive_bounds(request).maximum == 16
+    assert adaptive_bounds(spec([A], total=4, adaptive=WorkerRange(1, 16))).maximum == 4
+    unbounded = spec([A], total=4, option="n_workers", adaptive=WorkerRange(1, None))
+    assert adaptive_bounds(unbounded).maximum == 4
 
 
 def test_a_conflict_states_the_least_workable_value():
