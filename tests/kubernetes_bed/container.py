@@ -103,11 +103,15 @@ class Container:
         return self.process is not None and self.ended is None
 
     def terminate(self):
-        """Send SIGTERM to the command."""
+        """Send SIGTERM to the command; return False if it is not there yet."""
         pid = self.inner()
-        if self.running and pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+        if not self.running:
+            return True
+        with contextlib.suppress(OSError):
+            if not pid or b"pod_root.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return False
+            os.kill(pid, signal.SIGTERM)
+        return True
 
     def kill(self, reason=""):
         """End the command and all that it started."""

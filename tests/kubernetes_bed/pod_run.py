@@ -234,10 +234,15 @@ class PodRun:
         self.halt.set()
         for entry in self.containers + self.initial:
             if entry.container:
-                entry.container.terminate()
+                self.terminate(entry.container)
         asyncio.get_running_loop().call_later(grace, self.kill)
         if self.task.done():
             self.kubelet.gone(self)
+
+    def terminate(self, container):
+        """Send SIGTERM to a container as soon as its command runs."""
+        if not container.terminate():
+            asyncio.get_running_loop().call_later(0.05, self.terminate, container)
 
     # Status ---------------------------------------------------------------------------------------
 

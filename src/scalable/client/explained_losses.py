@@ -31,13 +31,17 @@ async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledW
     facts = getattr(client, "scheduler_facts", {})
     if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
         return error
-    last = str(getattr(error.last_worker, "name", ""))
+    lost = str(getattr(error.last_worker, "name", ""))
     try:
         reasons = await SchedulerCalls(client.scheduler).reasons_of_loss(
-            key, [last] if last else []
+            key, [lost] if lost else []
         )
     except (OSError, TimeoutError) as problem:
         logger.debug("the loss of %s is not explained: %r", key, problem)
         return error
     name = error.task if error.task != key else key_split(key)
-    return LostWorkers(name, error.last_worker, error.allowed_failures, reasons)
+    last, allowed = error.last_worker, error.allowed_failures
+    if reasons and all(known.memory for known in reasons):
+        final = reasons[-1]
+        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component)
+    return LostWorkers(name, last, allowed, [(known.name, known.reason) for known in reasons])

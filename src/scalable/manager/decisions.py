@@ -47,11 +47,13 @@ class Loss:
 
     ``from_outside`` is True if the place, a person or the scheduler ended the unit, or if the
     worker announced its end; then the loss is neither a crash nor the fault of a call.
+    ``out_of_memory`` is True if the place ended the unit for lack of memory.
     """
 
     name: UnitName
     reason: str
     from_outside: bool = False
+    out_of_memory: bool = False
 
 
 @dataclass
@@ -138,7 +140,8 @@ def _wanted(
         # A unit whose walltime ended before its workers connected has failed to start.
         expired = unit.connected_at is None and seen.left_s == 0
         outside = unit.dismissed or (seen.from_outside and not expired)
-        decision.lost.append(Loss(unit.name, seen.reason or "it ended", outside))
+        reason = seen.reason or "it ended"
+        decision.lost.append(Loss(unit.name, reason, outside, seen.out_of_memory))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never ends.
         decision.lost.append(Loss(unit.name, "its worker ended again and again"))

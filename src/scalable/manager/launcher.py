@@ -44,6 +44,8 @@ class Observation:
         Whether the place or a person ended the unit, so that the end is no crash.
     suspended
         Whether the unit is pending again, after it ran: the place has suspended it.
+    out_of_memory
+        Whether the place has ended the unit because it used more memory than it has.
     """
 
     state: UnitState
@@ -52,6 +54,7 @@ class Observation:
     at: float | None = None
     from_outside: bool = False
     suspended: bool = False
+    out_of_memory: bool = False
 
 
 class LimitReachedError(ProviderError):

@@ -82,6 +82,7 @@ class Reconciler:
         self._start_timeout = start_timeout
         self._untold: list[Event] = []
         self._excused: list[str] = []
+        self._out_of_memory: list[str] = []
         self._unreachable_since: float | None = None
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
@@ -179,7 +180,9 @@ class Reconciler:
                 self.inventory.obey(view.orders)
                 decision = self._decide(view, now)
                 for loss in decision.lost:
-                    self._excused += self._lose(loss, now)
+                    workers = self._lose(loss, now)
+                    self._excused += workers if loss.from_outside else ()
+                    self._out_of_memory += workers if loss.out_of_memory else ()
                 self._end(replace_left(self.inventory, decision))
                 renew(self.inventory, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
@@ -187,6 +190,9 @@ class Reconciler:
             if self._excused:
                 await self.link.excuse_losses(self._excused)
                 self._excused = []
+            if self._out_of_memory:
+                await self.link.ended_for_memory(self._out_of_memory)
+                self._out_of_memory = []
             if draining:
                 await self.link.drain(draining)
             await self._resume(decision.resume)
@@ -252,7 +258,7 @@ class Reconciler:
         Returns
         -------
         Iterable of str
-            Names of workers whose loss must not count against the calls that ran on them.
+            Names of the unit's workers.
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
@@ -271,7 +277,7 @@ class Reconciler:
         else:
             self.inventory.wanted.replace(unit, pool)
         self._losses.begin(pool, unit, loss.reason, gives_up=gives_up)
-        return unit.worker_names if loss.from_outside else ()
+        return unit.worker_names
 
     def _stop_lost(self) -> None:
         """Log the lost units whose reasons were found, and stop what is left of these units."""

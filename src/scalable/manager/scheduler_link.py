@@ -93,6 +93,9 @@ class SchedulerLink(Protocol):
     async def excuse_losses(self, workers: Iterable[str]) -> None:
         """Do not count the loss of these workers against the calls that ran on them."""
 
+    async def ended_for_memory(self, workers: Iterable[str]) -> None:
+        """Tell that the place has ended these workers because they used too much memory."""
+
 
 class RpcLink:
     """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
@@ -117,6 +120,7 @@ class RpcLink:
         self.allow_work = calls.allow_work
         self.resume = calls.resume
         self.excuse_losses = calls.excuse_losses
+        self.ended_for_memory = calls.ended_for_memory
 
     async def heartbeat(self, report: Report) -> SchedulerView:
         """Send a report; return the manager's workers and orders."""

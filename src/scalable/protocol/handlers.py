@@ -9,12 +9,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from scalable.protocol.events import Event
 
 #: Tag -> status of a pool (its counts, slots and reasons).
 Pools = dict[str, dict[str, Any]]
+
+
+class LossReason(NamedTuple):
+    """The reason for which a worker was lost.
+
+    Attributes
+    ----------
+    name, reason
+        Name of the worker, and the reason as text.
+    component, memory
+        Component of the worker, and its memory in bytes, if its place ended it because it used
+        more; otherwise empty and 0.
+    """
+
+    name: str
+    reason: str
+    component: str = ""
+    memory: int = 0
 
 
 class Handler(StrEnum):
@@ -29,6 +47,7 @@ class Handler(StrEnum):
     WITHHOLD_WORK = "scalable_withhold_work"
     ALLOW_WORK = "scalable_allow_work"
     EXCUSE_LOSSES = "scalable_excuse_losses"
+    ENDED_FOR_MEMORY = "scalable_ended_for_memory"
     # Called by clients
     POOLS = "scalable_pools"
     STATUS = "scalable_status"
@@ -234,6 +253,10 @@ class SchedulerCalls:
         """Do not count the loss of these workers against the calls that ran on them."""
         await self._call(Handler.EXCUSE_LOSSES, workers=list(workers))
 
+    async def ended_for_memory(self, workers: Iterable[str]) -> None:
+        """Tell that the place has ended these workers because they used too much memory."""
+        await self._call(Handler.ENDED_FOR_MEMORY, workers=list(workers))
+
     # For clients --------------------------------------------------------------------------------
 
     async def pools(self) -> Pools:
@@ -341,7 +364,7 @@ class SchedulerCalls:
             Handler.OUT_OF_MEMORY, worker=worker, keys=list(keys), used=used, limit=limit
         )
 
-    async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[str, str]]:
-        """Return worker -> reason of its loss, for a task's lost workers and for those named."""
+    async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:
+        """Return the reason of each loss, for a task's lost workers and for those named."""
         asked = self._call(Handler.REASONS_OF_LOSS, key=key, workers=list(workers))
-        return [(name, reason) for name, reason in await asked]
+        return [LossReason(*fields) for fields in await asked]

@@ -8,15 +8,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from distributed import Scheduler
-from distributed.scheduler import WorkerState
+from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams.nodes import fail_running_task
+from scalable.protocol.dask_seams.nodes import fail_ready_task
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.handlers import Handler, LossReason, offer
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.ledger import Call, Ledger, Listener
+from scalable.units import as_written
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -40,7 +41,9 @@ class LostWorkers(Listener):
         self._scheduler = scheduler
         self._names: dict[str, str] = {}
         self._lost_with: dict[Any, list[str]] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, LossReason] = {}
+        # Name of a worker -> its component and memory.
+        self._memories: dict[str, tuple[str, int]] = {}
         self._too_large: dict[Any, int] = {}
         self._news = asyncio.Event()
         Ledger.of(scheduler).listen(self)
@@ -48,6 +51,7 @@ class LostWorkers(Listener):
             scheduler,
             {
                 Handler.OUT_OF_MEMORY: self.out_of_memory,
+                Handler.ENDED_FOR_MEMORY: self.ended_for_memory,
                 Handler.REASONS_OF_LOSS: self.reasons_of_loss,
             },
         )
@@ -56,7 +60,9 @@ class LostWorkers(Listener):
 
     def worker_added(self, worker: WorkerState) -> None:
         """Remember the name of a worker."""
-        self._names[worker.address] = str(worker.name)
+        name = self._names[worker.address] = str(worker.name)
+        self._memories[name] = next(iter(worker.resources), ""), worker.memory_limit
+        _forget_oldest(self._memories)
 
     def worker_lost(self, lost: LostWorker) -> None:
         """Remember which tasks ran on a worker that was lost."""
@@ -78,15 +84,15 @@ class LostWorkers(Listener):
         if event.get("event") == "removed" and reason.startswith(_LOST):
             self._know(str(event["worker"]), reason.removeprefix(_LOST))
 
-    def _know(self, name: str, reason: str) -> None:
-        self._reasons.setdefault(name, reason)
+    def _know(self, name: str, reason: str, component: str = "", memory: int = 0) -> None:
+        self._reasons.setdefault(name, LossReason(name, reason, component, memory))
         _forget_oldest(self._reasons)
         self._news.set()
 
     # Handlers -----------------------------------------------------------------------------------
 
-    async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[str, str]]:
-        """Return worker -> reason of its loss, once the managers know it.
+    async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[Any, ...]]:
+        """Return the fields of a :class:`LossReason` for each worker, once the managers know it.
 
         Parameters
         ----------
@@ -105,7 +111,7 @@ class LostWorkers(Listener):
             except TimeoutError:
                 break
         unknown = "its manager does not know why"
-        return [(name, self._reasons.get(name, unknown)) for name in names]
+        return [tuple(self._reasons.get(name, LossReason(name, unknown))) for name in names]
 
     def out_of_memory(self, worker: str, keys: list[Any], used: int, limit: int) -> None:
         """Fail the calls of a worker that ends for lack of memory, if they had another try.
@@ -130,15 +136,40 @@ class LostWorkers(Listener):
             task = self._scheduler.tasks.get(key)
             if task is None or task.processing_on is not state:
                 continue
-            call = Call(task)
-            self._too_large[key] = tries = self._too_large.get(key, 0) + 1
-            error = OutOfMemory(
-                call.name, state.clean(), tries - 1, used, limit, component, len(keys) - 1
-            )
-            self._know(str(state.name), f"it ran out of memory: {error}")
-            if call.bundle is not None or tries >= MOST_OUT_OF_MEMORY:
-                logger.info("%s", error)
-                fail_running_task(self._scheduler, task, worker, error)
+            amounts = used, limit, component, len(keys) - 1
+            self._count_try(task, str(state.name), state.clean(), amounts)
+
+    def ended_for_memory(self, workers: Iterable[str]) -> None:
+        """Treat the calls of lost workers as :meth:`out_of_memory` does.
+
+        Parameters
+        ----------
+        workers
+            Names of workers that their place has ended because they used too much memory.
+        """
+        for name in workers:
+            component, limit = self._memories.get(name, ("", 0))
+            if not limit:
+                continue
+            self._know(name, f"it used more than {as_written(limit)}", component, limit)
+            keys = [key for key, names in self._lost_with.items() if name in names]
+            for key in keys:
+                task = self._scheduler.tasks.get(key)
+                if task is not None:
+                    amounts = limit, limit, component, len(keys) - 1
+                    self._count_try(task, name, name, amounts)
+
+    def _count_try(
+        self, task: TaskState, worker: str, shown: Any, amounts: tuple[int, int, str, int]
+    ) -> None:
+        """Count that a task ran out of memory; fail it if it had another try, or is a bundle."""
+        call = Call(task)
+        self._too_large[task.key] = tries = self._too_large.get(task.key, 0) + 1
+        error = OutOfMemory(call.name, shown, tries - 1, *amounts)
+        self._know(worker, f"it ran out of memory: {error}")
+        if call.bundle is not None or tries >= MOST_OUT_OF_MEMORY:
+            logger.info("%s", error)
+            fail_ready_task(self._scheduler, task, error)
 
 
 def _forget_oldest(entries: dict[Any, Any]) -> None:

@@ -50,6 +50,9 @@ class FakeLink:
     async def excuse_losses(self, workers):
         await self._note("excuse_losses", workers)
 
+    async def ended_for_memory(self, workers):
+        await self._note("ended_for_memory", workers)
+
 
 class FakePlace:
     """A launcher whose answers wait for events of the test."""

@@ -18,6 +18,7 @@ ARGUMENTS = {
     Handler.WITHHOLD_WORK: ((["a-1"],), {}),
     Handler.ALLOW_WORK: ((["a-1"],), {}),
     Handler.EXCUSE_LOSSES: ((["a-1"],), {}),
+    Handler.ENDED_FOR_MEMORY: ((["a-1"],), {}),
     Handler.POOLS: ((), {}),
     Handler.STATUS: ((), {}),
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),

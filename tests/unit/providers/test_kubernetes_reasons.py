@@ -83,7 +83,15 @@ def test_a_pod_that_used_too_much_memory_names_the_limit():
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     seen = observation(pod("Failed", state=ended))
     assert seen.reason == "out of memory: it used more than 2G"
+    assert seen.out_of_memory
     assert not seen.from_outside
+
+
+def test_a_worker_that_ended_itself_for_its_memory_says_so_and_is_not_counted_again():
+    ended = {"terminated": {"reason": "Error", "exitCode": 71}}
+    seen = observation(pod("Failed", state=ended))
+    assert seen.reason == "out of memory: it used nearly 2G"
+    assert not seen.out_of_memory
 
 
 def test_an_exit_code_is_a_crash():

@@ -146,7 +146,12 @@ class CarryingScheduler(Scheduler):
 
 
 @seams.relies_on(
-    contains("distributed.scheduler:SchedulerState._TRANSITIONS_TABLE", ("processing", "erred")),
+    contains(
+        "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE",
+        ("processing", "erred"),
+        ("queued", "erred"),
+        ("no-worker", "erred"),
+    ),
     mentions(f"{_SCHEDULER}.remove_worker", "transition", "KilledWorker", "exception", "cause"),
     accepts(f"{_SCHEDULER}.transitions", 3),
     accepts(
@@ -158,12 +163,15 @@ class CarryingScheduler(Scheduler):
         "exception_text",
     ),
 )
-def fail_running_task(scheduler: Scheduler, task: TaskState, worker: str, error: Exception) -> None:
-    """Make a task that is assigned to a worker fail with an error of the scheduler.
+def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
+    """Make a task that runs, or waits only for a worker, fail with an error of the scheduler.
 
-    Relies on the transition from ``processing`` to ``erred``, as ``Scheduler.remove_worker`` does
-    for ``KilledWorker``.
+    Relies on the transitions to ``erred``, as ``Scheduler.remove_worker`` does for
+    ``KilledWorker``. A task in another state is left alone.
     """
+    if task.state not in ("processing", "queued", "no-worker"):
+        return
+    where = {"worker": task.processing_on.address} if task.processing_on is not None else {}
     stimulus = "scalable-out-of-memory"
     recommendations = scheduler.transition(
         task.key,
@@ -171,7 +179,7 @@ def fail_running_task(scheduler: Scheduler, task: TaskState, worker: str, error:
         exception=dumps(error),
         exception_text=f"{type(error).__name__}({str(error)!r})",
         cause=task.key,
-        worker=worker,
         stimulus_id=stimulus,
+        **where,
     )
     scheduler.transitions(recommendations, stimulus)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.manager.launcher import Observation, UnitState
+from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.units import as_written
 
 Pod = Mapping[str, Any]
@@ -61,7 +62,12 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
     outside = _outside(status)
     if phase in ("Succeeded", "Failed"):
         words = outside or _ended(pod)
-        return Observation(UnitState.ENDED, words, from_outside=outside is not None)
+        return Observation(
+            UnitState.ENDED,
+            words,
+            from_outside=outside is not None,
+            out_of_memory=outside is None and _is_killed_for_memory(status),
+        )
     if gone:
         return Observation(UnitState.ENDED, outside or "its pod was deleted", from_outside=True)
     if phase == "Unknown":
@@ -86,6 +92,11 @@ def _outside(status: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _is_killed_for_memory(status: Mapping[str, Any]) -> bool:
+    ends = (own.get("state", {}).get("terminated") or {} for own in _containers(status))
+    return any(end.get("reason") == "OOMKilled" for end in ends)
+
+
 def _ended(pod: Pod) -> str:
     status = pod.get("status", {})
     for own in _containers(status):
@@ -95,6 +106,8 @@ def _ended(pod: Pod) -> str:
         if ended.get("reason") == "OOMKilled":
             return f"out of memory: it used more than {_memory_limit(pod) or 'its limit'}"
         code = ended.get("exitCode")
+        if code == OUT_OF_MEMORY:
+            return f"out of memory: it used nearly {_memory_limit(pod) or 'its limit'}"
         if code:
             words = f"exit code {code}"
             reason = ended.get("reason")

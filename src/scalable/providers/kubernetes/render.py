@@ -40,6 +40,8 @@ KEPT_S = 30
 GRACE_S = 45
 #: Seconds beyond the time to start, and beyond the time to live, until the root object's deadline.
 MARGIN_S = 120
+#: Command that runs a module as the first process of a container.
+PROGRAM = ("python", "-m", "scalable.programs.first_process")
 #: Module of the scheduler's program.
 SCHEDULER_PROGRAM = "scalable.programs.remote_scheduler"
 #: Variable with the address of a pod, which its program listens on.
@@ -119,7 +121,7 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
     container: Object = {
         "name": CONTAINER,
         "image": image_of(frame, None),
-        "command": ["python", "-m", SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],
+        "command": [*PROGRAM, SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],
         "env": _environment(frame, {}),
         "ports": [{"name": "dask", "containerPort": PORT, "protocol": "TCP"}],
         "volumeMounts": [{"name": "credentials", "mountPath": DIRECTORY, "readOnly": True}],
@@ -208,7 +210,7 @@ def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
     asked = {**frame.options["mounts"], **component.mounts}
     found, mounted = volumes([parse_mount(source, path) for source, path in asked.items()])
     preload = [] if component.preload_script is None else [component.preload_script]
-    program = ["python", "-m", "scalable.worker.program", f"{DIRECTORY}/{CONFIG}", unit]
+    program = [*PROGRAM, "scalable.worker.program", f"{DIRECTORY}/{CONFIG}", unit]
     container = {
         "name": CONTAINER,
         "image": image_of(frame, component),

@@ -20,7 +20,14 @@ from scalable.files import read_tail
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, said_by, worker_of
-from scalable.providers.slurm.queue import FROM_OUTSIDE, SUSPENDED, WALLTIME_OVER, Element, JobState
+from scalable.providers.slurm.queue import (
+    FROM_OUTSIDE,
+    OUT_OF_MEMORY,
+    SUSPENDED,
+    WALLTIME_OVER,
+    Element,
+    JobState,
+)
 from scalable.providers.slurm.render import array_indices
 from scalable.providers.slurm.worker import file_name
 
@@ -241,7 +248,13 @@ class SlurmLauncher:
         state = element.raw_state.partition(" ")[0]
         left_s = 0.0 if state in WALLTIME_OVER else None
         outside = state == NEVER_RAN or state in FROM_OUTSIDE
-        return Observation(UnitState.ENDED, element.reason, left_s, from_outside=outside)
+        return Observation(
+            UnitState.ENDED,
+            element.reason,
+            left_s,
+            from_outside=outside,
+            out_of_memory=state == OUT_OF_MEMORY,
+        )
 
     def look_soon(self) -> None:
         """Make the next poll of Slurm due within a second."""

@@ -20,13 +20,15 @@ _THERE = frozenset(
     {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 )
 
+#: Final state of a job that used more memory than it had.
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
 _STATES = {
     "COMPLETED": "it ended by itself",
     "CANCELLED": "it was cancelled",
     "TIMEOUT": "it reached its walltime",
     "PREEMPTED": "another job took its place",
     "NODE_FAIL": "its node failed",
-    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    OUT_OF_MEMORY: "it used more memory than it had asked for",
     "DEADLINE": "its deadline passed",
     "BOOT_FAIL": "its node did not boot",
     "FAILED": "it failed",
