@@ -86,8 +86,8 @@ def delete(bed, plural, name, group=""):
     return ask(bed, lambda api: api.delete(Resource(plural, "default", group), name))
 
 
-def pods_of(bed, cluster):
-    """Names of the pods of a cluster that have not ended."""
+def pods_of(bed, cluster, *phases):
+    """Names of the pods of a cluster in some phases; by default those that have not ended."""
 
     async def look(api):
         selector = {"labelSelector": f"scalable/cluster={cluster}"}
@@ -97,7 +97,7 @@ def pods_of(bed, cluster):
     return {
         name
         for name, pod in ask(bed, look).items()
-        if pod["status"].get("phase") not in ("Succeeded", "Failed")
+        if pod["status"].get("phase", "Pending") in (phases or ("Pending", "Running"))
     }
 
 
@@ -148,11 +148,18 @@ def notes(place):
 
 @pytest.fixture
 def calm(session, kubernetes_bed, eventually):
-    """Wait until the session is as it was planned; return the names of its workers' pods."""
+    """Make the session as it was planned; return the names of its workers' pods."""
+    eventually(lambda: status(session) and session.client.status == "running")
+    planned = {"crops": 2, "small": 0, "ghosts": 0}
+    if {tag: pool.wanted for tag, pool in status(session).items()} != planned:
+        session.scale(planned)
 
     def there():
         pools = status(session)
-        return pools and all(pool.running == pool.wanted for pool in pools.values())
+        return pools and all(
+            pools[tag].running == count == len(names(session, tag))
+            for tag, count in planned.items()
+        )
 
     eventually(there)
     assert session.cluster.status.name == "running"
@@ -249,20 +256,6 @@ def test_a_watch_whose_history_is_gone_begins_with_a_list(
     eventually(lambda: session.cluster._watch.relists > relists)
     kubernetes_bed.kill(calm[0])
     eventually(lambda: calm[0] not in names(session))
-
-
-def starting(bed, before):
-    """Pods whose container runs, besides some."""
-
-    async def look(api):
-        found = await api.request("GET", PODS)
-        return {
-            pod["metadata"]["name"]
-            for pod in found["items"]
-            if pod["status"].get("phase") == "Running"
-        }
-
-    return ask(bed, look) - before
 
 
 # Pods that end ------------------------------------------------------------------------------------
@@ -367,9 +360,9 @@ def test_a_full_quota_lets_in_what_it_allows_and_the_rest_when_it_is_gone(
     try:
         session.scale("crops", 4)
         eventually(lambda: status(session)["crops"].running == 3)
-        waiting = eventually(lambda: status(session)["crops"].waiting)
-        assert "the quota is used up" in waiting
-        assert "exceeded quota: storm" in waiting
+        full = "the quota is used up: pods "
+        eventually(lambda: full in (status(session)["crops"].waiting or ""))
+        assert "exceeded quota: storm" in status(session)["crops"].waiting
     finally:
         delete(kubernetes_bed, "resourcequotas", "storm")
     eventually(lambda: status(session)["crops"].running == 4)
@@ -379,10 +372,12 @@ def test_a_full_quota_lets_in_what_it_allows_and_the_rest_when_it_is_gone(
 def test_a_pod_that_goes_while_its_program_starts_does_not_use_up_its_grace_period(
     session, calm, kubernetes_bed, eventually
 ):
-    before = pods_of(kubernetes_bed, session.cluster._frame.cluster_id)
-    started = time.monotonic()
+    cluster, before = session.cluster._frame.cluster_id, set(names(session))
     session.scale("crops", 5)
-    eventually(lambda: len(starting(kubernetes_bed, before)) == 3)
+    eventually(lambda: len(set(names(session)) - before) == 3)
+    fresh = set(names(session)) - before
+    eventually(lambda: fresh <= pods_of(kubernetes_bed, cluster, "Running"))
+    began = time.monotonic()
     session.scale("crops", 2)
-    eventually(lambda: pods_of(kubernetes_bed, session.cluster._frame.cluster_id) == before)
-    assert time.monotonic() - started < render.GRACE_S
+    eventually(lambda: not fresh & pods_of(kubernetes_bed, cluster))
+    assert time.monotonic() - began < render.GRACE_S

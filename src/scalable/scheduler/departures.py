@@ -43,6 +43,7 @@ class Departures:
         self._drains: dict[str, Drain] = {}
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
+        self._excused: dict[str, None] = {}  # a set in order of insertion
         self._withheld: dict[str, None] = {}  # a set in order of insertion
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
@@ -111,15 +112,21 @@ class Departures:
     def excuse_losses(self, workers: Iterable[str]) -> None:
         """Do not count the loss of these workers against the calls that ran on them.
 
-        By default Dask fails a call once four workers were lost while they ran it.
+        By default Dask fails a call once four workers were lost while they ran it. A manager may
+        know of a loss before the scheduler does.
         """
         for name in workers:
-            keys = self._lost_with.pop(name, ())
-            logger.debug("the loss of worker %s is excused for %d calls", name, len(keys))
-            for key in keys:
-                task = self.scheduler.tasks.get(key)
-                if task is not None:
-                    excuse_loss_of_task(task)
+            if name in self._lost_with:
+                self._excuse(name, self._lost_with.pop(name))
+            else:
+                _remember(self._excused, name, None)
+
+    def _excuse(self, name: str, keys: Iterable[Any]) -> None:
+        logger.debug("the loss of worker %s is excused for the calls %s", name, keys)
+        for key in keys:
+            task = self.scheduler.tasks.get(key)
+            if task is not None:
+                excuse_loss_of_task(task)
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
         """Return name -> last address of the workers whose end was no crash.
@@ -170,7 +177,10 @@ class Departures:
             self._dismiss(lost.address)
         if not lost.expected:
             logger.debug("worker %s is lost with %d calls", name, len(lost.running))
-            _remember(self._lost_with, name, lost.running)
+            if name in self._excused:
+                self._excuse(name, lost.running)
+            else:
+                _remember(self._lost_with, name, lost.running)
 
     def _dismiss(self, address: str) -> None:
         name = self._names.get(address) or self._gone.get(address)

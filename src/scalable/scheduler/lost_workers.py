@@ -45,6 +45,7 @@ class LostWorkers(Listener):
         # Name of a worker -> its component and memory.
         self._memories: dict[str, tuple[str, int]] = {}
         self._too_large: dict[Any, int] = {}
+        self._ended_for_memory: dict[str, None] = {}  # a set in order of insertion
         self._news = asyncio.Event()
         Ledger.of(scheduler).listen(self)
         offer(
@@ -72,6 +73,8 @@ class LostWorkers(Listener):
         for key in lost.running:
             self._lost_with.setdefault(key, []).append(name)
         _forget_oldest(self._lost_with)
+        if name in self._ended_for_memory:  # counted once Dask has assigned its calls anew
+            asyncio.get_running_loop().call_soon(self.ended_for_memory, [name])
 
     def forgotten(self, call: Call) -> None:
         """Forget a task."""
@@ -145,9 +148,12 @@ class LostWorkers(Listener):
         Parameters
         ----------
         workers
-            Names of workers that their place has ended because they used too much memory.
+            Names of workers that their place has ended because they used too much memory. The
+            manager may know of it before the scheduler misses the worker.
         """
         for name in workers:
+            self._ended_for_memory[name] = None
+            _forget_oldest(self._ended_for_memory)
             component, limit = self._memories.get(name, ("", 0))
             if not limit:
                 continue

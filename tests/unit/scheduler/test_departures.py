@@ -21,7 +21,7 @@ def connect(departures, name, monkeypatch):
     return drained == [name]
 
 
-def leave(departures, name, *, expected=True, stimulus="retire-workers-1"):
+def leave(departures, name, *, expected=True, stimulus="retire-workers-1", calls=()):
     departures.log_event(
         "all",
         {
@@ -29,7 +29,7 @@ def leave(departures, name, *, expected=True, stimulus="retire-workers-1"):
             "worker": f"tcp://{name}",
             "expected": expected,
             "stimulus_id": stimulus,
-            "processing-tasks": (),
+            "processing-tasks": calls,
             "lost-computed-tasks": (),
         },
     )
@@ -71,6 +71,19 @@ def test_only_workers_that_crashed_are_not_dismissed(departures, monkeypatch):
     asked = ("restarted", "nanny", "stuck", "crashed")
     assert departures.dismissed(asked) == {n: f"tcp://{n}" for n in asked[:3]}
     assert departures.dismissed(["retired"])
+
+
+@pytest.mark.parametrize("excused_first", [True, False])
+def test_a_loss_is_excused_whoever_hears_of_it_first(departures, monkeypatch, excused_first):
+    task = SimpleNamespace(suspicious=1)
+    departures.scheduler.tasks = {"call": task}
+    connect(departures, "a-1", monkeypatch)
+    if excused_first:
+        departures.excuse_losses(["a-1"])
+    leave(departures, "a-1", expected=False, calls=("call",))
+    if not excused_first:
+        departures.excuse_losses(["a-1"])
+    assert task.suspicious == 0
 
 
 def test_the_next_worker_at_the_same_address_is_not_dismissed(departures, monkeypatch):

@@ -14,12 +14,14 @@ from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, R
 from scalable.providers.kubernetes.forms import Form, PodForm
 from scalable.providers.kubernetes.names import TAG, UNIT
 from scalable.providers.kubernetes.reasons import observation
-from scalable.providers.kubernetes.render import CONTAINER, to_body
+from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
 from scalable.providers.kubernetes.watch import PodWatch
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
 STOP_TIMEOUT_S = 90.0
+#: Seconds that a pod without a program has to end; with 0 its node would not be waited for.
+AT_ONCE_S = 1
 #: Seconds after which the pods themselves are asked for while their end is awaited.
 ASK_S = 10.0
 LOG_LINES, LOG_BYTES = "100", str(2**20)
@@ -170,9 +172,8 @@ class PodLauncher:
     async def _delete(self, units: Sequence[UnitName]) -> None:
         names = [self._names[unit] for unit in units]
         left = [n for n in names if n not in self._gone or not self._form.ends_with_pod]
-        options = self._form.deletion
         there = await asyncio.gather(
-            *(self._api.delete(self._objects, name, **options) for name in left)
+            *(self._api.delete(self._objects, name, **self._deletion(name)) for name in left)
         )
         remaining = {name for name, was_there in zip(left, there, strict=True) if was_there}
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -186,6 +187,14 @@ class PodLauncher:
             await self._changed()
             if time.monotonic() > deadline - STOP_TIMEOUT_S + ASK_S:
                 remaining = {name for name in remaining if await self._exists(name)}
+
+    def _deletion(self, name: str) -> dict[str, Any]:
+        """Return the fields of ``DeleteOptions``: a pod that does not run needs no time to end."""
+        options = dict(self._form.deletion)
+        if "gracePeriodSeconds" in options:
+            runs = self._observation(name).state is UnitState.RUNNING
+            options["gracePeriodSeconds"] = GRACE_S if runs else AT_ONCE_S
+        return options
 
     def _is_over(self, name: str) -> bool:
         """Return whether all pods of an object that was deleted are gone."""
