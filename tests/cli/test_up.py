@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
 
 from scalable.errors import ClusterError
 from scalable.lifecycle import control, services
+from scalable.manifest import Manifest
+from scalable.providers.registry import option_models
 from scalable.records import find
 from scalable.session import ScalableSession
 
@@ -292,6 +295,21 @@ def test_a_changed_manifest_is_shown_and_applied(invoke, manifest, started, orde
         "[   0 s] running | model: 1/1 workers | analysis: 3/3 workers\n"
     )
     assert orders == [(ID, {"model": 2, "analysis": 1})]
+
+
+def test_what_has_changed_in_the_manifest_is_named(invoke, manifest, started, orders):
+    before = Manifest.load("scalable.yaml", option_models(), target="local").resolve("local")
+    directory = put_on_record(managers=LOCAL, lock=before.lock)
+    directory.manifest_path().write_text(before.to_yaml())
+    text = Path("scalable.yaml").read_text()
+    changed = text.replace("model: {cpus: 1,", "model: {cpus: 2, env: {TOKEN: secret},")
+    Path("scalable.yaml").write_text(changed)
+    err = invoke("up", "--name", "one").err
+    assert (
+        "its workers keep their resources\n"
+        "  components.model.cpus: 1 -> 2\n"
+        "  components.model.env.TOKEN: changed\n"
+    ) in err
 
 
 def test_pools_cannot_be_added_or_taken_away(invoke, manifest, started, orders):

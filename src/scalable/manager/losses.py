@@ -11,6 +11,7 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Unit
+from scalable.units import as_written
 
 logger = logging.getLogger("scalable.manager")
 
@@ -18,6 +19,8 @@ logger = logging.getLogger("scalable.manager")
 LOG_TIMEOUT_S = 5.0
 #: Lines of output that the message about a loss shows.
 SHOWN_LINES = 5
+#: Part of the lines that Dask logs about a worker whose memory is nearly used up.
+_DASK_ON_MEMORY = " - distributed.worker.memory - "
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,31 @@ async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
     except (ProviderError, OSError) as error:  # TimeoutError is an OSError
         logger.debug("the output of worker %s cannot be read: %r", name, error)
         return reason
-    lines = [line for line in text.splitlines() if line.strip() and " - INFO - " not in line]
-    tail = lines[-SHOWN_LINES:]
+    return explained(reason, text, pool.tag, pool.shape.get("memory"))
+
+
+def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
+    """Return the reason for a loss in our words, followed by the last lines of the output.
+
+    Parameters
+    ----------
+    reason
+        Reason that is known from the place or the scheduler.
+    output
+        End of the unit's output.
+    tag, memory
+        Tag of the pool, and the memory of one worker, as it was written or in bytes; None if it
+        is not known.
+    """
+    lines = [line for line in output.splitlines() if line.strip() and " - INFO - " not in line]
+    # Dask's warnings about memory blame leaks, and lead to pages about Dask's settings.
+    own = [line for line in lines if _DASK_ON_MEMORY not in line]
+    if len(own) < len(lines) and "memory" not in reason:
+        reason = f"{reason}, when its memory was nearly used up"
+    if memory and "memory" in reason and "limit" not in reason:
+        amount = as_written(memory) if isinstance(memory, int) else memory
+        reason = f"{reason} (memory of component {tag!r}: {amount})"
+    tail = own[-SHOWN_LINES:]
     if not tail:
         return reason
     return f"{reason}: {tail[-1].strip()}; its last output:\n  " + "\n  ".join(tail)

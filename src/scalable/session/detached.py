@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from scalable.errors import NameTakenError, PlanError
+from scalable.errors import ManifestError, NameTakenError, PlanError
 from scalable.lifecycle.creation import (
     Creation,
     DetachOptions,
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from scalable.spec import Plan
 
 logger = logging.getLogger("scalable.session")
+
+MANIFEST_CHANGED = (
+    "the manifest has changed since the cluster started; its workers keep their resources"
+)
 
 
 def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> ClusterDirectory:
@@ -118,8 +122,39 @@ def use_or_create(
             wait_until_ready(made, timeout_s=timeout_s)
             return made, True
     logger.debug("using the running cluster %r (%s)", name, existing.id)
+    if existing.record().lock != plan.manifest_lock:
+        changes = changes_since(existing, request)
+        logger.warning("%s%s", MANIFEST_CHANGED, "".join(f"\n  {line}" for line in changes))
     wait_until_ready(existing, timeout_s=timeout_s, workers=False)
     return existing, False
+
+
+def changes_since(
+    directory: ClusterDirectory, request: Request, options: DetachOptions | None = None
+) -> list[str]:
+    """Return the values of the manifest that differ from those that a cluster was made from.
+
+    Parameters
+    ----------
+    directory
+        Directory of the cluster.
+    request
+        The manifest with its chosen target.
+    options
+        Settings that are not in the manifest.
+    """
+    from scalable.manifest import Manifest
+    from scalable.manifest.differences import differences
+    from scalable.providers.registry import option_models
+
+    file, target = directory.manifest_path(), request.target
+    try:
+        stored = Manifest.load(file, option_models(), target=target).resolve(target)
+    except (ManifestError, OSError) as error:
+        logger.debug("the manifest of cluster %s cannot be compared: %s", directory.id, error)
+        return []
+    now = detached_manifest(request.resolved, options or DetachOptions())
+    return differences(stored.data, now.data)
 
 
 def manage(

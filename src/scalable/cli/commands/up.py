@@ -171,6 +171,7 @@ def _change(
     from scalable.lifecycle.control import scale
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of
+    from scalable.session.detached import MANIFEST_CHANGED, changes_since
 
     _refuse_other_target(directory, request)
     status = status_of(directory, time.time())
@@ -184,9 +185,9 @@ def _change(
     then = dict(plan.scale_plan.workers_by_tag)
     output.note(f"cluster {status.name!r} is already running ({status.state})")
     if directory.record().lock != plan.manifest_lock:
-        output.note(
-            "the manifest has changed since the cluster started; its workers keep their resources"
-        )
+        output.note(MANIFEST_CHANGED)
+        for line in changes_since(directory, request, options):
+            output.note(f"  {line}")
     lines = render_changes(now, then)
     for line in lines:
         output.note(line)
