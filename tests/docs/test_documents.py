@@ -20,6 +20,8 @@ PAGES = (
     "docs/code.md",
     "docs/records.md",
 )
+#: Pages whose commands need a Kubernetes cluster; they run on the test bed.
+KUBERNETES_PAGES = ("docs/tutorial-kubernetes.md",)
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
 VARYING = (
@@ -56,10 +58,12 @@ def commands(block):
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, request):
     """Run a command in an empty directory, with nothing of ours in the environment."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
     clean["XDG_STATE_HOME"] = str(tmp_path / "state")
+    if request.node.callspec.params["page"] in KUBERNETES_PAGES:
+        clean["KUBECONFIG"] = str(request.getfixturevalue("kubernetes_bed").kubeconfig())
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
 
     def do(command):
@@ -71,7 +75,7 @@ def run(tmp_path):
     return do
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *KUBERNETES_PAGES])
 def test_the_page_runs_as_it_stands(page, run, tmp_path):
     found = blocks(page)
     assert found, page
