@@ -23,6 +23,8 @@ CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
 CODE_LIMIT = "SCALABLE_CODE_LIMIT"
 #: Set in containers: the name of their image.
 IMAGE = "SCALABLE_IMAGE"
+#: Set for a scheduler in a container whose clients may have another release of distributed.
+ALLOW_VERSION_MISMATCH = "SCALABLE_ALLOW_VERSION_MISMATCH"
 
 #: Name of the directory of scalable in a directory of the user.
 DIRECTORY = ".scalable"

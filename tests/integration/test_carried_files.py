@@ -1,14 +1,17 @@
 """Files of a workflow on Kubernetes: its pods see no file of this machine."""
 
 import importlib
+import json
 import logging
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 
 from scalable import ScalableSession
+from scalable.errors import ClusterError
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -198,8 +201,6 @@ with ScalableClient(access["address"], security=security_of(access["pem"])) as c
 
 
 def test_sessions_with_different_files_share_workers(session, client, model, tmp_path):
-    import json
-
     write(tmp_path, {**PACKAGE, "model_package/table.csv": "other"})
     write(tmp_path, {"model_package/hidden.py": "ANSWER = 'other'\n"})
     access = {"address": session.cluster.scheduler_address, "pem": session.cluster._pem}
@@ -214,3 +215,73 @@ def test_sessions_with_different_files_share_workers(session, client, model, tmp
     out, _ = other.communicate(json.dumps(access), timeout=120)
     assert out.split() == ["other", "other"] * 3
     assert (run(client, model.beside), run(client, model.lazily)) == own
+
+
+def needs_package():
+    import package_only_here
+
+    return package_only_here
+
+
+def test_a_package_that_only_this_process_has_is_named_with_its_version_and_the_image(
+    client, tmp_path, monkeypatch
+):
+    site = tmp_path / "site-packages"
+    about = "Metadata-Version: 2.1\nName: Only-Here\nVersion: 1.2.3\n"
+    write(
+        site,
+        {
+            "package_only_here/__init__.py": "",
+            "Only_Here-1.2.3.dist-info/METADATA": about,
+            "Only_Here-1.2.3.dist-info/RECORD": "package_only_here/__init__.py,,\n",
+        },
+    )
+    monkeypatch.syspath_prepend(site)
+    with client.pool(tag="crops") as pool:
+        for future in (client.submit(needs_package, tag="crops"), pool.submit(needs_package)):
+            with pytest.raises(ModuleNotFoundError, match="package_only_here") as caught:
+                future.result(timeout=90)
+            assert "(image site/scalable:1)" in str(caught.value)
+            assert "Only-Here==1.2.3" in str(caught.value)
+
+
+TEMPLATE = """
+spec:
+  containers: [{name: scalable, volumeMounts: [{name: other, mountPath: /other}]}]
+  volumes: [{name: other, hostPath: {path: PLACE}}]
+"""
+
+
+@pytest.fixture
+def other_image(tmp_path, kubernetes_bed, monkeypatch):
+    """A manifest whose image has another release of distributed, as its metadata say."""
+    about = "Metadata-Version: 2.1\nName: distributed\nVersion: 2020.1.0\n"
+    target = "env: {PYTHONPATH: /other}, pod_template: pod.yaml, image: site/scalable:1"
+    files = {
+        "other/distributed-2020.1.0.dist-info/METADATA": about,
+        "pod.yaml": TEMPLATE.replace("PLACE", str(tmp_path / "other")),
+        "scalable.yaml": MANIFEST.replace("image: site/scalable:1", target),
+    }
+    write(tmp_path, files)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("bob")))
+    return tmp_path / "scalable.yaml"
+
+
+def test_an_image_with_another_release_of_distributed_is_refused(other_image):
+    with pytest.raises(ClusterError) as caught:
+        ScalableSession.from_yaml(other_image, target="k").start()
+    told = str(caught.value)
+    assert all(part in told for part in ("2020.1.0", version("distributed"), "site/scalable:1"))
+
+
+@pytest.mark.filterwarnings("ignore::distributed.versions.VersionMismatchWarning")
+def test_another_release_is_only_warned_of_where_the_target_allows_it(other_image, caplog):
+    allowed = other_image.read_text().replace("env: {", "allow_version_mismatch: true, env: {", 1)
+    other_image.write_text(allowed)
+    with (
+        caplog.at_level(logging.WARNING, "scalable.client"),
+        ScalableSession.from_yaml(other_image, target="k"),
+    ):
+        pass
+    assert "distributed 2020.1.0 (here" in caplog.text

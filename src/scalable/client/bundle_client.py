@@ -16,10 +16,12 @@ from distributed.scheduler import KilledWorker
 from scalable.client.carrying_client import CarryingClient
 from scalable.client.explained_losses import with_reasons
 from scalable.client.frames import leave_out_our_frames
+from scalable.client.image_versions import compare_versions
+from scalable.client.missing_packages import with_package
 from scalable.client.news import News
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
-from scalable.protocol.code import missing_module
+from scalable.protocol.code import in_image, missing_module
 from scalable.protocol.dask_seams.client import (
     add_stream_handlers,
     is_wait,
@@ -28,8 +30,9 @@ from scalable.protocol.dask_seams.client import (
 )
 from scalable.protocol.handlers import Handler
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
-from scalable.protocol.operations import BUNDLES
+from scalable.protocol.operations import BUNDLES, VERSIONS
 from scalable.protocol.restored_errors import restored
+from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.bundle_relay import BundleRelay
 
 
@@ -121,13 +124,19 @@ class BundleClient(CarryingClient):
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
 
+    def scheduler_known(self) -> None:
+        """Compare the versions in the scheduler's image with those of this process."""
+        compare_versions(self.scheduler_facts)
+
     def explained(self, error: Any) -> Any:
         """Return the error to show in place of a task's error."""
         restored(error)
         cause = getattr(error, "__cause__", None)
         if isinstance(error, RuntimeError) and isinstance(cause, ModuleNotFoundError):
-            return missing_module(cause, "the graph of this call", "the scheduler")
-        return error
+            image = ImageVersions.from_message(self.scheduler_facts.get(VERSIONS) or ["", {}, ""])
+            where = in_image("the scheduler", image.image)
+            return with_package(missing_module(cause, "the graph of this call", where))
+        return with_package(error)
 
     def explains_later(self, key: Any, exception: Any) -> bool:
         """Return whether an error says that workers were lost, but not why."""

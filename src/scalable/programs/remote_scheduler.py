@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scalable.protocol.code import in_image
 from scalable.protocol.credentials import security_of
 from scalable.protocol.importing import Importer
 from scalable.scheduler.adaptation import Adaptation
@@ -106,7 +107,7 @@ def main() -> None:
     logging.getLogger("distributed").setLevel(logging.WARNING)
     config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     # The scheduler unpickles objects of the workflow's modules too.
-    Importer("the scheduler").install()
+    Importer(in_image("the scheduler")).install()
     reason = asyncio.run(serve(config))
     logger.info("ended: %s", reason)
 

@@ -17,6 +17,7 @@ from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.code import in_image
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.protocol.dask_seams.metadata import set_fact
 from scalable.protocol.dask_seams.scheduler import keep_logs
@@ -153,7 +154,7 @@ def main() -> None:
     directory = ClusterDirectory(Path(sys.argv[1]))
     # The scheduler unpickles objects of the workflow's modules too.
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
-    Importer("the scheduler").install()
+    Importer(in_image("the scheduler")).install()
     reason = asyncio.run(serve(directory))
     logger.info("ended: %s", reason)
     clear_away(directory, leave_alone=("scheduler",))

@@ -6,6 +6,7 @@ of an installed package. A *code id* stands for the versions that one process ha
 
 from __future__ import annotations
 
+import os
 import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
+from scalable import settings
 from scalable.protocol.archive import CarriedFiles
 
 #: Packages that are never carried, also where they are used from their source directories.
@@ -137,6 +139,39 @@ def own_search_path(entries: Iterable[str]) -> tuple[str, ...]:
     return tuple(entry for entry in entries if Path(entry).is_dir() and not is_installed(entry))
 
 
+def in_image(name: str, image: str | None = None) -> str:
+    """Return the name of a process, and of its image if it runs in one.
+
+    Parameters
+    ----------
+    name
+        Name of the process.
+    image
+        Name of the image; by default that of this process.
+    """
+    if image is None:
+        image = os.environ.get(settings.IMAGE, "")
+    return f"{name} (image {image})" if image else name
+
+
+def located(error: BaseException, where: str, call: str) -> BaseException | None:
+    """Return the error of a call that lacks a module, with the place; None for other errors.
+
+    Parameters
+    ----------
+    error
+        Error of the call.
+    where
+        Name of the process that lacks the module.
+    call
+        Description of the call.
+    """
+    if type(error) is not ModuleNotFoundError or where in str(error):
+        return None
+    told = f"{error} on {where}, in {call}. {_way_out(error)}"
+    return ModuleNotFoundError(told, name=error.name, path=error.path)
+
+
 def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleNotFoundError:
     """Return the error for a call that needs a module which its process does not have.
 
@@ -149,11 +184,16 @@ def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleN
     where
         Name of the process that lacks the module.
     """
-    top = (error.name or "").partition(".")[0] or "it"
     return ModuleNotFoundError(
-        f"No module named {error.name!r} on {where}, where {call} needs it. Install {top} "
-        "in the Python environment of the workers (in the image, if the component has one). "
-        "Modules of the workflow need no installation, if this process has imported them or "
-        "finds them on sys.path.",
+        f"No module named {error.name!r} on {where}, where {call} needs it. {_way_out(error)}",
         name=error.name,
+    )
+
+
+def _way_out(error: ModuleNotFoundError) -> str:
+    top = (error.name or "").partition(".")[0] or "it"
+    return (
+        f"Install {top} in the Python environment of the workers (in the image, if the component "
+        "has one). Modules of the workflow need no installation, if this process has imported them "
+        "or finds them on sys.path."
     )

@@ -19,6 +19,8 @@ BACKLOG = "scalable-backlog"
 #: a scheduler's facts about itself, whether there are workers without the clients' file system.
 CODE = "scalable-code"
 CARRIES = "scalable-carries"
+#: Entry of a scheduler's facts about itself: the versions in its image.
+VERSIONS = "scalable-versions"
 
 #: Entry of a scheduler's identity: task name -> tag, from the manifest of its cluster.
 TASKS = "scalable-tasks"

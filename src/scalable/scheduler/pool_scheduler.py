@@ -18,9 +18,10 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CARRIES, CODE, TASKS
+from scalable.protocol.operations import CARRIES, CODE, TASKS, VERSIONS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
+from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
@@ -65,6 +66,7 @@ class PoolScheduler(
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
+        self.image_versions = ImageVersions.of_this_process()
         self.lost_workers = LostWorkers(self)
         self.relay = BundleRelay()
         self.relay.install(self)
@@ -86,6 +88,8 @@ class PoolScheduler(
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and those that our clients need."""
         ours: dict[str, Any] = {CODE: True, CARRIES: self.code.carries}
+        if self.image_versions is not None:
+            ours[VERSIONS] = self.image_versions.to_message()
         if self.tags_of_tasks is not None:
             ours[TASKS] = dict(self.tags_of_tasks)
         return {**super().identity(n_workers), **ours}

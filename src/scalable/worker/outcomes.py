@@ -8,7 +8,7 @@ from typing import Any
 import dask.sizeof
 
 from scalable.protocol.bundles import ERROR, KEPT, PICKLED
-from scalable.protocol.code import missing_module
+from scalable.protocol.code import located, missing_module
 from scalable.protocol.importing import here
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 
@@ -57,6 +57,10 @@ class UnsentOutcomes:
 
     def add_error(self, number: int, error: BaseException) -> None:
         """Add the error of a call."""
+        importer = here()
+        if importer is not None:
+            told = located(error, importer.name, "a call of an executor")
+            error = error if told is None else told.with_traceback(error.__traceback__)
         self._add(number, _dump_failure(error), ERROR)
 
     def _add(self, number: int, value: Any, kind: int) -> None:

@@ -11,9 +11,11 @@ from distributed import Client, Worker
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.protocol.code import located
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
 from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
 from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
@@ -55,7 +57,8 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         await self.code_of_calls.know(task)
         try:
             with context_meter.add_callback(usage.observe):
-                event = failure_for_clients(await super().execute(key, stimulus_id=stimulus_id))
+                event = await super().execute(key, stimulus_id=stimulus_id)
+                event = failure_for_clients(event, partial(self._explained, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would end the event loop, and with it the worker or the session.
             failure = RuntimeError(f"the call ended with {error!r}")
@@ -68,6 +71,14 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
             task.startstops.append(entry)
         return event
+
+    def _explained(self, task: Any, error: BaseException) -> BaseException | None:
+        """Return the error of a call that lacks a module, with the name of this worker."""
+        importer = here()
+        if importer is None:  # the process of the user
+            return None
+        shown = getattr(getattr(task, "run_spec", None), "shown", None)
+        return located(error, importer.name, f"call {shown!r}" if shown else "a call")
 
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str

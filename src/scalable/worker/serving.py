@@ -12,6 +12,7 @@ from typing import Any
 
 from distributed.core import Status
 
+from scalable.protocol.code import in_image
 from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig
 from scalable.worker.lifeline import remove_scratch
@@ -43,7 +44,7 @@ async def serve(config: WorkerConfig) -> Ending:
         If the scheduler does not answer within 60 s.
     """
     Importer(
-        f"worker {config.name}",
+        in_image(f"worker {config.name}"),
         shares_files=config.shares_files,
         directory=config.local_directory,
     ).install()

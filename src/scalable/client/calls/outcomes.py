@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalable.client.calls.backlog import ValueOrError
+from scalable.client.missing_packages import with_package
 from scalable.protocol.bundles import ERROR, KEPT, PICKLED
 from scalable.protocol.messages import load, load_error
 
@@ -20,7 +21,7 @@ def loaded(kind: int, value: Any) -> ValueOrError:
         The value itself, the pickled value, or the pickled error.
     """
     if kind == ERROR:
-        return None, load_error(value)
+        return None, with_package(load_error(value))
     if kind in (PICKLED, KEPT):
         try:
             return value.load() if kind == KEPT else load(value), None

@@ -138,6 +138,7 @@ def _forget(request: asyncio.Task[Any]) -> None:
     declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
     declares(f"{_CLIENT}._close", "self", "fast"),
     declares(f"{_CLIENT}._start", "self", "timeout", "kwargs"),
+    mentions(f"{_CLIENT}._ensure_connected", "_update_scheduler_info", "register-client"),
     mentions(f"{_CLIENT}.start", "_start"),
     declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
     mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
@@ -171,6 +172,12 @@ class ReportingClient(Client):
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
         """Handle a task that the scheduler no longer knows; ``with_all``: nor any other task."""
+
+    def scheduler_known(self) -> None:
+        """Take note of the scheduler's facts before this client registers with the scheduler.
+
+        An error has the same effect as one of :meth:`connected`.
+        """
 
     async def connected(self) -> None:
         """Prepare for the first call, after the connection to the scheduler was made.
@@ -273,9 +280,14 @@ class ReportingClient(Client):
         for key in self.known_tasks():
             self.task_lost(key, with_all=True)
 
+    async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> None:
+        await super()._update_scheduler_info(*args, **kwargs)
+        if self.status == "connecting":
+            self.scheduler_known()
+
     async def _start(self, *args: Any, **kwargs: Any) -> Any:
-        started = await super()._start(*args, **kwargs)
         try:
+            started = await super()._start(*args, **kwargs)
             await self.connected()
         except BaseException:
             await self._close()

@@ -213,21 +213,33 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
     mentions("distributed.protocol.serialize:Serialize.__init__", "data"),
     accepts("distributed.core:clean_exception", 1),
 )
-def failure_for_clients(event: StateMachineEvent) -> StateMachineEvent:
+def failure_for_clients(
+    event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
+) -> StateMachineEvent:
     """Return the end of a task with an error that clients can raise; other ends as they are.
 
     Event loops, coroutines and generators take errors that are no ``Exception`` for their own end:
     clients would not hear of the call. Such an error becomes a RuntimeError that names it.
 
     Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error.
+
+    Parameters
+    ----------
+    event
+        End of the task.
+    explain
+        Function that returns the error to show in place of another, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
     _, error, _ = clean_exception(event.exception.data)
-    if error is None or isinstance(error, Exception):
+    if error is None:
+        return event
+    told = explain(error)
+    if told is None and isinstance(error, Exception):
         return event
     changed = ExecuteFailureEvent.from_exception(
-        RuntimeError(f"the call ended with {error!r}"),
+        told or RuntimeError(f"the call ended with {error!r}"),
         key=event.key,
         run_id=event.run_id,
         start=event.start,

@@ -69,6 +69,11 @@ class KubernetesOptions(ProviderOptions):
         default="5m",
         description="Time without its creator after which a cluster ends by itself.",
     )
+    allow_version_mismatch: bool = Field(
+        default=False,
+        description="Accept an image with another release of distributed than this machine's; "
+        "the difference is only warned of.",
+    )
     operator: bool = Field(
         default=False,
         description="Run the cluster through the Dask Kubernetes operator; not available yet.",

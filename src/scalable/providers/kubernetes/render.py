@@ -25,6 +25,7 @@ from scalable.providers.kubernetes.names import (
     object_name,
 )
 from scalable.providers.kubernetes.template import merge
+from scalable.settings import ALLOW_VERSION_MISMATCH, IMAGE
 from scalable.spec import ComponentSpec
 
 #: Name of our container in each pod.
@@ -122,7 +123,7 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
         "name": CONTAINER,
         "image": image_of(frame, None),
         "command": [*PROGRAM, SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],
-        "env": _environment(frame, {}),
+        "env": _environment(frame, None, _scheduler_variables(frame)),
         "ports": [{"name": "dask", "containerPort": PORT, "protocol": "TCP"}],
         "volumeMounts": [{"name": "credentials", "mountPath": DIRECTORY, "readOnly": True}],
     }
@@ -215,7 +216,7 @@ def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
         "name": CONTAINER,
         "image": image_of(frame, component),
         "command": [*program, *preload],
-        "env": _environment(frame, component.environment(component.slots)),
+        "env": _environment(frame, component, component.environment(component.slots)),
         "resources": _resources(frame, component),
         "volumeMounts": [
             {"name": "credentials", "mountPath": DIRECTORY, "readOnly": True},
@@ -278,8 +279,15 @@ def _secret_volume(name: str) -> Object:
     return {"name": "credentials", "secret": {"secretName": name, "defaultMode": 0o400}}
 
 
-def _environment(frame: Frame, own: Mapping[str, str]) -> list[Object]:
-    written = {**frame.options["env"], **own}
+def _scheduler_variables(frame: Frame) -> dict[str, str]:
+    return {ALLOW_VERSION_MISMATCH: "1"} if frame.options["allow_version_mismatch"] else {}
+
+
+def _environment(
+    frame: Frame, component: ComponentSpec | None, own: Mapping[str, str]
+) -> list[Object]:
+    # Errors about what an image lacks name it.
+    written = {**frame.options["env"], **own, IMAGE: image_of(frame, component)}
     entries: list[Object] = [{"name": name, "value": text} for name, text in written.items()]
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [{"name": HOST_VARIABLE, "valueFrom": address}, *entries]

@@ -1,0 +1,86 @@
+"""Versions of Python and packages, by which a client and its scheduler understand each other."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self
+
+from scalable import __version__, settings
+
+#: Package whose releases must be equal: they encode messages in different ways.
+STRICT = "distributed"
+PACKAGES = ("dask", STRICT)
+_ON = frozenset({"1", "true", "yes", "on"})
+
+
+@dataclass(frozen=True)
+class ImageVersions:
+    """The versions in the image of a scheduler.
+
+    Attributes
+    ----------
+    image
+        Name of the image.
+    packages
+        Package -> version, with ``python`` and ``scalable``.
+    allows_mismatch
+        Whether clients with another release of ``distributed`` may connect.
+    """
+
+    image: str
+    packages: Mapping[str, str]
+    allows_mismatch: bool = False
+
+    @classmethod
+    def of_this_process(cls) -> Self | None:
+        """Return the versions of this process; None if it does not run in an image."""
+        image = os.environ.get(settings.IMAGE, "")
+        if not image:
+            return None
+        allowed = os.environ.get(settings.ALLOW_VERSION_MISMATCH, "").lower() in _ON
+        return cls(image, own_versions(), allowed)
+
+    def to_message(self) -> list[Any]:
+        """Return the attributes as plain values."""
+        return [self.image, dict(self.packages), self.allows_mismatch]
+
+    @classmethod
+    def from_message(cls, message: list[Any]) -> Self:
+        """Return the versions that :meth:`to_message` wrote."""
+        image, packages, allows_mismatch = message
+        return cls(image, packages, bool(allows_mismatch))
+
+    def differences(self) -> dict[str, tuple[str, str]]:
+        """Return package -> version in the image and version here, where they differ.
+
+        Of Python, only the minor versions count: 3.11 and 3.12 differ.
+        """
+        found = {}
+        for package, here in own_versions().items():
+            there = str(self.packages.get(package, "unknown"))
+            if "unknown" not in (there, here) and _counting(package, there) != _counting(
+                package, here
+            ):
+                found[package] = there, here
+        return found
+
+
+def _counting(package: str, text: str) -> str:
+    return ".".join(text.split(".")[:2]) if package == "python" else text
+
+
+@cache
+def own_versions() -> dict[str, str]:
+    """Return package -> version in this process; no package is imported."""
+    found = {"python": platform.python_version(), "scalable": __version__}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # used from its source directory
+            found[package] = "unknown"
+    return found
