@@ -10,11 +10,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
 
-from scalable import __version__, settings
+from scalable import settings
 
 #: Package whose releases must be equal: they encode messages in different ways.
 STRICT = "distributed"
-PACKAGES = ("dask", STRICT)
+PACKAGES = ("dask", STRICT, "scalable")
 _ON = frozenset({"1", "true", "yes", "on"})
 
 
@@ -77,7 +77,7 @@ def _counting(package: str, text: str) -> str:
 @cache
 def own_versions() -> dict[str, str]:
     """Return package -> version in this process; no package is imported."""
-    found = {"python": platform.python_version(), "scalable": __version__}
+    found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
