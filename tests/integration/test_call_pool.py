@@ -123,9 +123,26 @@ def test_the_verbs_of_multiprocessing(pool, eventually):
     told = []
     pool.apply_async(double, (4,), callback=told.append).wait(60)
     pool.apply_async(fail_at_three, (3,), error_callback=told.append).wait(60)
-    eventually(lambda: len(told) == 2)  # callbacks come after the waiting threads
     assert told[0] == 8
     assert isinstance(told[1], KeyError)
+
+
+def test_callbacks_have_run_when_the_wait_is_over(pool, caplog):
+    told = []
+
+    def slow(value):
+        time.sleep(0.2)
+        told.append(value)
+        raise RuntimeError("this callback fails")
+
+    for wait_for in (lambda f: f.wait(60), lambda f: f.exception(60), lambda f: wait([f], 60)):
+        wait_for(pool.apply_async(double, (4,), callback=slow))
+        assert told.pop() == 8
+        wait_for(pool.map_async(double, range(3), callback=slow))
+        assert told.pop() == [0, 2, 4]
+        wait_for(pool.apply_async(fail_at_three, (3,), error_callback=slow))
+        assert isinstance(told.pop(), KeyError)
+    assert caplog.text.count("this callback fails") >= 9
 
 
 @pytest.mark.parametrize("verb", ["imap", "imap_unordered"])

@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import traceback
 
 import dask
 import pytest
@@ -187,6 +188,30 @@ def test_a_module_that_workers_do_not_have_is_named_and_harms_no_worker(client, 
                 call()
             assert "Install only_here in the Python environment" in str(caught.value), way
     assert set(client.scheduler_info(n_workers=-1)["workers"]) == workers
+
+
+def lacks_a_module():
+    import module_of_nobody  # noqa: F401
+
+
+def guards_itself():
+    try:
+        import module_of_nobody  # noqa: F401
+    except ModuleNotFoundError as error:
+        return str(error)
+
+
+def test_a_module_that_a_call_imports_itself_is_named_with_the_worker(client):
+    pool = client.pool("crops")
+    for call in (client.submit(lacks_a_module, tag="crops"), pool.submit(lacks_a_module)):
+        with pytest.raises(ModuleNotFoundError, match="Install module_of_nobody in the P") as told:
+            call.result(timeout=60)
+        text = str(told.value)
+        assert text.startswith("No module named 'module_of_nobody' on worker crops-"), text
+        assert "call 'lacks_a_module' needs it" in text
+        frames = [frame.name for frame in traceback.extract_tb(told.value.__traceback__)]
+        assert frames[-1] == "lacks_a_module"
+    assert pool.submit(guards_itself).result(timeout=60) == "No module named 'module_of_nobody'"
 
 
 def test_threads_run_a_reloaded_module_too(module):

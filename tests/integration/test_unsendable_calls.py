@@ -75,3 +75,17 @@ def test_a_large_object_that_cannot_be_pickled_is_refused_in_one_message(far, ca
             far.pool(tag="a").submit(take, large).result(60)
     assert caplog.records == []
     assert far.submit(take, 1, tag="a").result(60) == 1
+
+
+def test_a_result_that_cannot_be_pickled_is_named_in_one_message(far, caplog):
+    calls = [far.submit(threading.Lock, tag="a", task="lock") for _ in range(2)]
+    with caplog.at_level(logging.WARNING):
+        with pytest.raises(TypeError) as one:
+            calls[0].result(60)
+        with pytest.raises(TypeError, match=r"the result of a call \(lock\) cannot be sent: "):
+            far.gather(calls)
+    assert str(one.value) == (
+        "the result of call 'lock' (lock) cannot be sent: cannot pickle '_thread.lock' object. "
+        "Return an object that can be pickled, or write it to a file in the call"
+    )
+    assert caplog.records == []

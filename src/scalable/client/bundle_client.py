@@ -10,6 +10,7 @@ import logging
 from contextlib import nullcontext
 from typing import Any
 
+from dask.utils import key_split
 from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 
@@ -20,6 +21,7 @@ from scalable.client.image_versions import compare_versions
 from scalable.client.missing_packages import with_package
 from scalable.client.news import News
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.unsendable import unsendable_result
 from scalable.errors import ClusterError
 from scalable.protocol.code import in_image, missing_module
 from scalable.protocol.dask_seams.client import (
@@ -137,6 +139,11 @@ class BundleClient(CarryingClient):
             where = in_image("the scheduler", image.image)
             return with_package(missing_module(cause, "the graph of this call", where))
         return with_package(error)
+
+    def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
+        """Return the error for a result that cannot be pickled; None for other errors."""
+        call = f"call {key_split(keys[0])!r}" if len(keys) == 1 else "a call"
+        return unsendable_result(error, call)
 
     def explains_later(self, key: Any, exception: Any) -> bool:
         """Return whether an error says that workers were lost, but not why."""

@@ -25,7 +25,14 @@ def _is_wanted(record: logging.LogRecord) -> bool:
     return not (getattr(_here, "quiet", False) and record.msg == "Failed to serialize %s.")
 
 
+def _is_no_result(record: logging.LogRecord) -> bool:
+    """Return False for Dask's log record about a result whose error is raised here."""
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, TypeError) and str(error).startswith(_DASK))
+
+
 logging.getLogger("distributed.protocol.pickle").addFilter(_is_wanted)
+logging.getLogger("distributed.protocol.core").addFilter(_is_no_result)
 
 #: Labels and values of the parts of a call.
 Parts = Iterable[tuple[str, Any]]
@@ -67,6 +74,27 @@ def unsendable(name: str, parts: Parts) -> TypeError | None:
                 "it is made from"
             )
     return None
+
+
+def unsendable_result(error: TypeError, call: str) -> TypeError | None:
+    """Return the error for a call whose result cannot be pickled, given Dask's; else None.
+
+    Parameters
+    ----------
+    error
+        Error that was raised when results were fetched.
+    call
+        Description of the call.
+    """
+    first, _, trace = str(error).partition("\n")
+    if not first.startswith(_DASK):
+        return None
+    kind = first.rpartition(" ")[2]
+    why = next((line for line in reversed(trace.splitlines()) if line.strip()), "")
+    return TypeError(
+        f"the result of {call} ({kind}) cannot be sent: {why.partition(': ')[2] or 'unknown'}. "
+        "Return an object that can be pickled, or write it to a file in the call"
+    )
 
 
 def refuse_unsendable(value: Any) -> None:

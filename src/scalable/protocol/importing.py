@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scalable.protocol.code import CodeTable, digest_of, is_own, read_source
+from scalable.protocol.code import CodeTable, digest_of, is_own, missing_module, read_source
 from scalable.protocol.trees import Trees
 
 logger = logging.getLogger("scalable.protocol")
@@ -281,6 +281,22 @@ class Importer(MetaPathFinder):
             del self._kept[next(iter(self._kept))]
         modules, self.loaded = self._kept.pop(code, ({}, {}))
         sys.modules.update(modules)
+
+
+def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
+    """Return the error of a call that lacks a module, with the name of this process and a hint.
+
+    Parameters
+    ----------
+    error
+        Error that the call has raised. Only an error of Python's own is changed.
+    call
+        Description of the call.
+    """
+    importer = here()
+    if importer is None or str(error) != f"No module named {error.name!r}":
+        return error
+    return missing_module(error, call, importer.name).with_traceback(error.__traceback__)
 
 
 def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:

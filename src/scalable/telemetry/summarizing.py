@@ -190,7 +190,9 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     }
 
 
-def _failures(rows: list[dict[str, Any]]) -> FailureSummary:
+def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
+    # The end of the script is the run's error, and often one of these failures again.
+    rows = [row for row in rows if not _is_of_script(row)]
     names = [_text(row.get("failure_class")) or "unknown" for row in rows]
     examples = dict(zip(reversed(names), reversed(rows), strict=True))
     classes: dict[str, FailureClass] = {}
@@ -205,6 +207,11 @@ def _failures(rows: list[dict[str, Any]]) -> FailureSummary:
             task_id=_text(details.get("task_id")),
         )
     return FailureSummary(len(rows), classes)
+
+
+def _is_of_script(row: Mapping[str, Any]) -> bool:
+    details = row.get("details")
+    return isinstance(details, Mapping) and details.get("phase") == "workflow"
 
 
 def _innermost_frame(traceback: str) -> str | None:

@@ -100,7 +100,10 @@ class FailureClass:
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """Number of failures, and class -> its failures, the most frequent class first."""
+    """Failures of calls, workers and pools: their number, and the most frequent class first.
+
+    The error that ended the script is not among them; it is the ``error`` of the summary.
+    """
 
     count: int = 0
     classes: Mapping[str, FailureClass] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import Any
 
 from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
+from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.messages import Pickled, arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
@@ -172,6 +173,9 @@ class BundleRun:
             self._counts.durations.append(seconds)
 
     def _fail(self, number: int, error: BaseException) -> None:
+        if isinstance(error, ModuleNotFoundError):
+            name = getattr(self._function(number), "__qualname__", self.key)
+            error = with_place(error, f"call {name!r}")
         self._counts.failed(error)
         self._unsent.add_error(number, error)
 

@@ -158,6 +158,14 @@ def test_failures_by_class_with_the_first_as_the_example():
     assert failures["classes"]["OSError"]["frame"] is None
 
 
+def test_the_end_of_the_script_is_no_failure_of_a_call():
+    exit_ = {"failure_class": "SystemExit", "message": "3", "details": {"phase": "workflow"}}
+    call = {"failure_class": "LinAlgError", "message": "first", "details": {"phase": "run"}}
+    summary = of(run={**RUN, "error": "SystemExit: 3"}, failures=[call, exit_])
+    assert (summary.failures.count, list(summary.failures.classes)) == (1, ["LinAlgError"])
+    assert summary.error == "SystemExit: 3"
+
+
 def test_a_traceback_only_of_installed_packages_still_has_a_frame():
     packaged = TRACEBACK.replace("workflow.py", "/env/site-packages/a.py").replace(
         "python3.11/concurrent", "site-packages"

@@ -20,6 +20,8 @@ from scalable.protocol.messages import Reference
 #: memory in bytes.
 Measures = tuple[str, str, str, float, float, float, float, int | None]
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
+#: Function that is called with the result and the error of a call; one of them is None.
+Tell = Callable[[Any, BaseException | None], None]
 
 
 _this_thread = threading.local()
@@ -69,6 +71,9 @@ class CallFuture(Future[Any]):
         Fetches the result if it stays on the workers; None if it never does.
     kept
         Reference of the result, if it has stayed on the workers.
+    on_outcome
+        Function that is called with the result and the error before anybody who waits wakes up,
+        or None.
     """
 
     def __init__(
@@ -91,6 +96,7 @@ class CallFuture(Future[Any]):
         self.takers = 0
         self.home: Home | None = None
         self.kept: Reference | None = None
+        self.on_outcome: Tell | None = None
         self._made_at = time.time()
 
     # Waiting ------------------------------------------------------------------------------------
@@ -111,7 +117,8 @@ class CallFuture(Future[Any]):
     @property
     def may_stay(self) -> bool:
         """Whether a large result may stay on the workers: only other calls wait for it."""
-        return 0 < self.takers >= len(self._done_callbacks) and self.home is not None
+        others = 0 < self.takers >= len(self._done_callbacks) and self.on_outcome is None
+        return others and self.home is not None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error of the call, or None. See ``concurrent.futures.Future``."""
@@ -212,6 +219,19 @@ class CallFuture(Future[Any]):
 
     # Ending -------------------------------------------------------------------------------------
 
+    def tell_first(self, tell: Tell) -> None:
+        """Call a function with the result and the error, before anybody who waits wakes up.
+
+        If the call has ended already, the function is called now; if it was cancelled, never.
+        """
+        with self._condition:
+            if self._state not in _OVER:
+                self.on_outcome = tell
+                return
+        if self._state == FINISHED:
+            error = self._exception
+            tell(None if error is not None else self.result(), error)
+
     def cancel(self) -> bool:
         """Cancel the call, even if it is running; return False if it has a result or error."""
         with self._condition:
@@ -250,10 +270,13 @@ def settle(
     outcomes
         Future, result and error of each call. A future that has ended already stays as it is.
     """
-    ended = []
+    ended, told_first = [], []
     with condition:
         for future, result, error in outcomes:
             if future._state in _OVER:
+                continue
+            if future.on_outcome is not None:
+                told_first.append((future, result, error))
                 continue
             future._result, future._exception, future._state = result, error, FINISHED
             future.call = None
@@ -264,6 +287,19 @@ def settle(
                 ended.append(future)
         condition.notify_all()
     _run_callbacks(ended)
+    if told_first:
+        for future, result, error in told_first:
+            _tell(future, result, error)
+        settle(condition, told_first)
+
+
+def _tell(future: CallFuture, result: Any, error: BaseException | None) -> None:
+    """Call the function that wants the outcome of a future first; log what it raises."""
+    tell, future.on_outcome = future.on_outcome, None
+    if tell is not None:
+        ending: Future[None] = Future()  # it logs what its callbacks raise
+        ending.add_done_callback(lambda _: tell(result, error))
+        ending.set_result(None)
 
 
 def _run_callbacks(ended: Iterable[CallFuture]) -> None:

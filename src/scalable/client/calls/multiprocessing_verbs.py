@@ -162,14 +162,13 @@ def _result_of(future: CallFuture) -> Any:
 def _add_callbacks(
     future: CallFuture, callback: Callback | None, error_callback: ErrorCallback | None
 ) -> None:
-    def ended(_: Any) -> None:
-        if future.cancelled():
-            return
-        error = future.exception()
+    """Call one of the functions before those who wait wake up, as ``multiprocessing`` does."""
+
+    def ended(result: Any, error: BaseException | None) -> None:
         if error is None and callback is not None:
-            callback(future.result())
+            callback(result)
         elif error is not None and error_callback is not None:
             error_callback(error)
 
     if callback is not None or error_callback is not None:
-        future.add_done_callback(ended)
+        future.tell_first(ended)

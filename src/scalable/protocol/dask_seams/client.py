@@ -141,6 +141,9 @@ def _forget(request: asyncio.Task[Any]) -> None:
     mentions(f"{_CLIENT}._ensure_connected", "_update_scheduler_info", "register-client"),
     mentions(f"{_CLIENT}.start", "_start"),
     declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
+    declares(f"{_CLIENT}._gather", "self", "futures", "errors", "direct", "local_worker"),
+    mentions(f"{_CLIENT}.gather", "_gather"),
+    mentions("distributed.client:Future._result", "_gather"),
     mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
     mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
     mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
@@ -215,6 +218,11 @@ class ReportingClient(Client):
     def explained(self, error: Any) -> Any:
         """Return the error to show in place of a task's error."""
         return error
+
+    def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
+        """Return the error to raise in place of one that fetching results raised, or None."""
+        del error, keys
+        return None
 
     def explains_later(self, key: Any, exception: Any) -> bool:
         """Return whether :meth:`explained_later` has to see an error before it is shown."""
@@ -312,6 +320,15 @@ class ReportingClient(Client):
                 self._end_with_error(key, error, None)
         self.futures.clear()  # or closing would cancel them
         await self._close(fast=True)
+
+    async def _gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super()._gather(futures, *args, **kwargs)
+        except TypeError as error:
+            told = self.unreadable(error, [future.key for future in futures_of(futures)])
+            if told is None:
+                raise
+            raise told from None
 
     def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))

@@ -14,7 +14,7 @@ from distributed.scheduler import TaskState
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.protocol.importing import here
+from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CODE_ANNOTATION
 
 seams = Seams("scheduler that carries code")
@@ -64,7 +64,14 @@ class CarriedNode(GraphNode):
 
     def __call__(self, values: Any = ()) -> Any:
         """Run the node."""
-        return self._loaded()(values)
+        node = self._loaded()
+        try:
+            return node(values)
+        except ModuleNotFoundError as error:
+            told = with_place(error, f"call {self.shown!r}")
+            if told is error:
+                raise
+            raise told from error.__cause__
 
     def _loaded(self) -> Any:
         if self._node is not None:  # the worker is in the scheduler's process
