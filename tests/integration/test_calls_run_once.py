@@ -7,6 +7,7 @@ import time
 from concurrent.futures import CancelledError, wait
 
 import pytest
+from distributed import get_client
 
 from scalable import ScalableClient
 from scalable.scheduler import abandoned_calls
@@ -81,6 +82,35 @@ def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_pat
         stuck.cancel()
         assert wait(others, timeout=60).not_done == set()
     assert sorted(starts(path)) == sorted(["stuck", *map(str, range(100))])
+
+
+def until_open(gate):
+    while not gate.exists():
+        time.sleep(0.05)
+
+
+def parent(path, gate):
+    """Wait for another call, which waits for a file."""
+    note(path, "parent")
+    get_client().submit(until_open, gate, tag="a").result()
+
+
+def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up(
+    client, session, tmp_path, eventually
+):
+    path, gate, wanted = tmp_path / "starts", tmp_path / "gate", session.cluster.inventory.wanted
+    (first,) = wanted.names("b")
+    waiting = client.submit(parent, path, gate, tag="b")
+    eventually(lambda: starts(path) == ["parent"])
+    stuck = client.submit(stick, path, "stuck", tag="b")  # in the slot of the call that waits
+    eventually(lambda: starts(path) == ["parent", "stuck"])
+    stuck.cancel()
+    eventually(lambda: first not in wanted.names("b"), "a successor")
+    assert client.submit(double, 1, tag="b").result(timeout=60) == 2
+    gate.touch()
+    waiting.result(timeout=60)
+    eventually(lambda: first not in session.cluster.inventory.existing(), "the worker's end")
+    assert starts(path) == ["parent", "stuck"]
 
 
 def test_ended_calls_do_not_run_again_when_their_worker_is_retired(client, tmp_path, eventually):

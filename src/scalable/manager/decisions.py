@@ -46,13 +46,15 @@ class Loss:
     """A wanted unit that ended or must be given up, with the reason.
 
     ``from_outside`` is True if the place, a person or the scheduler ended the unit, or if the
-    worker announced its end; then the loss is neither a crash nor the fault of a call.
-    ``out_of_memory`` is True if the place ended the unit for lack of memory.
+    worker announced its end; then the loss is neither a crash nor the fault of a call. ``ended`` is
+    True if the place reports that the unit has ended, ``out_of_memory`` if the place ended it for
+    lack of memory.
     """
 
     name: UnitName
     reason: str
     from_outside: bool = False
+    ended: bool = False
     out_of_memory: bool = False
 
 
@@ -69,21 +71,19 @@ class Decision:
         Unwanted units to empty before they are stopped, and units that are being emptied but are
         wanted again.
     stop
-        Unwanted units without calls and results, which can be stopped.
-    left
-        Units that were wanted again when their workers had left already. Each is replaced.
+        Unwanted units without connected workers, which can be stopped once the scheduler has
+        confirmed that none will get work.
     renew, leave
-        Units whose walltime ends soon: units whose successor must be requested now, and units that
-        must take no more calls.
+        Units that will not last: units whose successor must be requested now, and units that must
+        take no more calls, with the reason.
     """
 
     lost: list[Loss] = field(default_factory=list)
     drain: list[UnitName] = field(default_factory=list)
     resume: list[UnitName] = field(default_factory=list)
     stop: list[UnitName] = field(default_factory=list)
-    left: list[UnitName] = field(default_factory=list)
     renew: list[UnitName] = field(default_factory=list)
-    leave: list[UnitName] = field(default_factory=list)
+    leave: dict[UnitName, str] = field(default_factory=dict)
 
 
 def decide(
@@ -125,8 +125,14 @@ def decide(
         if name in wanted:
             _wanted(decision, unit, seen, now, start_timeout)
             _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
+            if unit.phase is not Phase.DRAINING and any(
+                view.drain for view in _here(unit, workers)
+            ):
+                decision.leave[name] = "it takes no more calls"
+        elif _here(unit, workers):
+            decision.drain.append(name)
         else:
-            _unwanted(decision, unit, seen, workers)
+            decision.stop.append(name)
     return decision
 
 
@@ -134,19 +140,17 @@ def _wanted(
     decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
 ) -> None:
     restarting = unit.connected_at is not None and unit.missing_since is not None
-    if unit.phase is Phase.DRAINING and unit.missing_since is not None:
-        decision.left.append(unit.name)
+    if unit.phase is Phase.DRAINING:
+        decision.resume.append(unit.name)  # the scheduler knows whether it has left
     elif seen.state is UnitState.ENDED:
         # A unit whose walltime ended before its workers connected has failed to start.
         expired = unit.connected_at is None and seen.left_s == 0
         outside = unit.dismissed or (seen.from_outside and not expired)
-        reason = seen.reason or "it ended"
-        decision.lost.append(Loss(unit.name, reason, outside, seen.out_of_memory))
+        reason, memory = seen.reason or "it ended", seen.out_of_memory
+        decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never ends.
         decision.lost.append(Loss(unit.name, "its worker ended again and again"))
-    elif unit.phase is Phase.DRAINING:
-        decision.resume.append(unit.name)
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
     elif unit.connected_at is None:
@@ -169,22 +173,13 @@ def _walltime(decision: Decision, unit: Unit, seen: Observation, margin: Margin 
     if margin is None or seen.left_s is None or seen.state is not UnitState.RUNNING:
         return
     if seen.left_s < margin.stop_s:
-        decision.leave.append(unit.name)
+        decision.leave[unit.name] = "its walltime is nearly over"
     elif seen.left_s < margin.renew_s and not unit.renewed:
         decision.renew.append(unit.name)
 
 
-def _unwanted(
-    decision: Decision, unit: Unit, seen: Observation, workers: Mapping[str, WorkerView]
-) -> None:
-    here = [workers[name] for name in unit.worker_names if name in workers]
-    if seen.state is UnitState.ENDED or not here:
-        # A unit that never connected, or has left already, cannot hold a result.
-        decision.stop.append(unit.name)
-    elif all(view.drain == "done" for view in here):
-        decision.stop.append(unit.name)
-    else:
-        decision.drain.append(unit.name)
+def _here(unit: Unit, workers: Mapping[str, WorkerView]) -> list[WorkerView]:
+    return [workers[name] for name in unit.worker_names if name in workers]
 
 
 def choose_victims(
@@ -204,7 +199,7 @@ def choose_victims(
         unit = units.get(name)
         if unit is None:
             return (0, 0.0, 0, 0)
-        here = [workers[worker] for worker in unit.worker_names if worker in workers]
+        here = _here(unit, workers)
         if not here:
             return (1, 0.0, 0, 0)
         processing = sum(view.processing for view in here)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalable.errors import ProviderError
+from scalable.manager.decisions import Loss
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Unit
@@ -33,6 +34,8 @@ class LostUnit:
         The unit and its pool.
     gives_up
         Whether the pool is given up because of this loss.
+    ended
+        Whether the unit has ended. If not, it may connect after all.
     task
         Asyncio task that returns the reason for the loss, with the unit's last output.
     """
@@ -40,6 +43,7 @@ class LostUnit:
     unit: Unit
     pool: Pool
     gives_up: bool
+    ended: bool
     task: asyncio.Task[str]
 
 
@@ -61,20 +65,20 @@ class Losses:
     def __contains__(self, name: UnitName) -> bool:
         return name in self._lost
 
-    def begin(self, pool: Pool, unit: Unit, reason: str, *, gives_up: bool) -> None:
+    def begin(self, pool: Pool, unit: Unit, loss: Loss, *, gives_up: bool) -> None:
         """Find out in the background why a unit was lost; needs a running event loop.
 
         Parameters
         ----------
         pool, unit
             The unit and its pool.
-        reason
-            Reason that is known so far, from the place or the scheduler.
+        loss
+            The loss, with the reason that is known so far, from the place or the scheduler.
         gives_up
             Whether the pool is given up because of this loss.
         """
-        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, reason))
-        self._lost[unit.name] = LostUnit(unit, pool, gives_up, task)
+        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss.reason))
+        self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, task)
         task.add_done_callback(lambda _: self._on_explained())
 
     def take_explained(self) -> list[LostUnit]:

@@ -25,7 +25,7 @@ from scalable.manager.launcher import LimitReachedError, Observation, UnitName
 from scalable.manager.launches import Batch, Launches
 from scalable.manager.losses import Losses
 from scalable.manager.pools import Pool
-from scalable.manager.renewals import margins_of, renew, replace_left
+from scalable.manager.renewals import margins_of, renew
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
 from scalable.manager.stops import Stops
 from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
@@ -87,6 +87,8 @@ class Reconciler:
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
         self._stops = Stops(self.wake)
+        #: Units that failed, and have to be stopped unless they connect after all.
+        self._failed: dict[UnitName, Unit] = {}
         self._lock: asyncio.Lock | None = None
         self._wake: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -183,10 +185,9 @@ class Reconciler:
                     workers = self._lose(loss, now)
                     self._excused += workers if loss.from_outside else ()
                     self._out_of_memory += workers if loss.out_of_memory else ()
-                self._end(replace_left(self.inventory, decision))
                 renew(self.inventory, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
-            await self._stop_unwanted(decision.stop)
+            await self._stop_unconnected(decision.stop)
             if self._excused:
                 await self.link.excuse_losses(self._excused)
                 self._excused = []
@@ -199,15 +200,27 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Let draining units work again; mark as running those that the scheduler names."""
+        """Let draining units work again; replace those that cannot, as their workers leave."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
             logger.debug("workers %s are wanted again", workers)
             resumed = set(await self.link.resume(workers))
-            running = [name for name, unit in units.items() if resumed >= set(unit.worker_names)]
-            set_phase(units, running, Phase.RUNNING)
+            with self.inventory.changing:
+                for name, unit in units.items():
+                    if resumed >= set(unit.worker_names):
+                        unit.phase = Phase.RUNNING
+                    elif name in self.inventory.wanted.spec:
+                        self._replace_leaving(unit)
+
+    def _replace_leaving(self, unit: Unit) -> None:
+        """Want another unit in place of one that leaves; the next passes stop what is left."""
+        logger.debug("unit %s leaves, and cannot work again", unit.name)
+        unit.starts = ()  # it did not fail
+        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
+        if unit.name in self.inventory.wanted.spec:  # its successor has its name
+            self._failed[unit.name] = self.inventory.units.pop(unit.name)
 
     async def _heartbeat(self) -> SchedulerView:
         assert self.link is not None
@@ -276,17 +289,23 @@ class Reconciler:
             pool.giving_up = True
         else:
             self.inventory.wanted.replace(unit, pool)
-        self._losses.begin(pool, unit, loss.reason, gives_up=gives_up)
+        self._losses.begin(pool, unit, loss, gives_up=gives_up)
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log the lost units whose reasons were found, and stop what is left of these units."""
+        """Log the lost units whose reasons were found, and stop what is left of these units.
+
+        A unit that may still be there is stopped only if it has not connected meanwhile.
+        """
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
             if lost.gives_up and lost.pool.giving_up:
                 self._degrade(lost.pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
-            self._end([lost.unit])
+            if lost.ended or lost.gives_up:
+                self._end([lost.unit])
+            else:
+                self._failed[lost.unit.name] = lost.unit
 
     def _degrade(self, pool: Pool, reason: str) -> None:
         if pool.degraded is None:
@@ -320,7 +339,7 @@ class Reconciler:
             self._launches.begin(self.inventory.pools[tag], entries)
 
     def _is_ending(self, name: UnitName) -> bool:
-        return name in self._stops.names or name in self._losses
+        return name in self._stops.names or name in self._losses or name in self._failed
 
     def _answered(self, batch: Batch, now: float) -> None:
         """Handle a launcher's answer: the requested units were accepted or refused."""
@@ -335,8 +354,7 @@ class Reconciler:
         logger.debug("pool %r: %s were refused: %s", pool.tag, batch.names, words)
         for unit in units:
             unit.leaving = f"refused: {words}"
-            del self.inventory.units[unit.name]
-        self._end(units)
+            self._failed[unit.name] = self.inventory.units.pop(unit.name)  # part of it may run
         if isinstance(error, LimitReachedError):
             if pool.limited(now, len(units), error.message):
                 logger.warning("pool %r: %s; it is asked for more later", pool.tag, error)
@@ -353,19 +371,31 @@ class Reconciler:
 
     # Ends ---------------------------------------------------------------------------------------
 
-    async def _stop_unwanted(self, names: Iterable[UnitName]) -> None:
-        """End unwanted units without results, except units that have connected meanwhile.
+    async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
+        """Stop units of which the scheduler confirms that they will never get work.
 
-        A later pass drains the units that have connected.
+        These are unwanted and failed units without connected workers. Units that have connected
+        meanwhile are kept: they work if they are wanted, and are drained by a later pass if not.
         """
         assert self.link is not None
-        units = [self.inventory.units[name] for name in names]
-        starting = [w for u in units if u.connected_at is None for w in u.worker_names]
-        connected = set(await self.link.withhold_work(starting)) if starting else set()
+        units = {name: self.inventory.units[name] for name in names} | self._failed
+        if not units:
+            return
+        answer = await self.link.withhold_work([unit.worker_names for unit in units.values()])
+        connected = set(answer)
         with self.inventory.changing:
-            ending = [unit for unit in units if not connected & set(unit.worker_names)]
-            for unit in ending:
-                self.inventory.units.pop(unit.name, None)
+            ending = []
+            for name, unit in units.items():
+                failed = self._failed.pop(name, None) is not None
+                if not connected.isdisjoint(unit.worker_names):
+                    logger.debug("unit %s is not stopped: it has connected", name)
+                    self.inventory.units[name] = unit
+                    continue
+                ending.append(unit)
+                if not failed:
+                    del self.inventory.units[name]
+                    if name in self.inventory.wanted.spec:  # wanted again during the answer
+                        self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
             self._end(ending)
 
     def _end(self, units: Iterable[Unit]) -> None:
@@ -399,7 +429,8 @@ class Reconciler:
         for unit in units:
             unit.leaving = "closed"
         # Units whose launcher has answered are stopped first, without waiting for slow launchers.
-        self._end([*self._losses.abandon(), *(unit for unit in units if not unit.in_flight)])
+        failed = [*self._losses.abandon(), *self._failed.values()]
+        self._end([*failed, *(unit for unit in units if not unit.in_flight)])
         await self._launches.close(LAUNCH_CLOSE_TIMEOUT_S)
         self._end([unit for unit in units if unit.in_flight])
         await self._stops.finish()

@@ -1,4 +1,4 @@
-"""Renewal of units with a walltime: successors are requested before the walltime ends."""
+"""Renewal of units that will not last: their successors are requested before they leave."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from scalable.manager.decisions import Decision, Margin
 from scalable.manager.inventory import Inventory
 from scalable.manager.pools import Pool
-from scalable.manager.units import Unit
 
 logger = logging.getLogger("scalable.manager")
 
@@ -55,24 +54,14 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
     }
 
 
-def replace_left(inventory: Inventory, decision: Decision) -> list[Unit]:
-    """Replace units that were wanted again too late; return them, to be stopped."""
-    left = [inventory.units.pop(name) for name in decision.left]
-    for unit in left:
-        logger.debug("unit %s had left when it was wanted again", unit.name)
-        unit.starts = ()  # it did not fail
-        inventory.wanted.replace(unit, inventory.pools[unit.pool])
-    return left
-
-
 def renew(inventory: Inventory, decision: Decision) -> None:
-    """Request successors for units whose walltime ends soon, and stop these units in time."""
+    """Request successors for units that will not last; those that must leave are wanted no more."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:
-            logger.debug("unit %s is renewed: its walltime ends soon", name)
+            logger.debug("unit %s is renewed", name)
             inventory.wanted.renew(unit, inventory.pools[unit.pool])
-    for name in decision.leave:
+    for name, reason in decision.leave.items():
         if name in inventory.units:
-            inventory.units[name].leaving = "its walltime is nearly over"
+            inventory.units[name].leaving = reason
             inventory.wanted.remove(name)

@@ -69,13 +69,18 @@ class SchedulerLink(Protocol):
     async def drain(self, workers: Iterable[str]) -> None:
         """Empty the workers with these names, and assign no more work to them."""
 
-    async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give no work to workers that connect from now on under these names.
+    async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
+        """Give no work to the workers of these units, unless a worker of the unit is connected.
+
+        Parameters
+        ----------
+        units
+            Names of the workers of each unit.
 
         Returns
         -------
         list of str
-            The names that belong to workers which are connected already.
+            Names of the workers that are connected. Their units are left as they are.
         """
 
     async def allow_work(self, workers: Iterable[str]) -> None:

@@ -4,5 +4,3 @@ from __future__ import annotations
 
 #: The worker used more memory than its limit.
 OUT_OF_MEMORY = 71
-#: A call was interrupted or cancelled, and did not end.
-CALL_DID_NOT_END = 72

@@ -67,6 +67,7 @@ class Handler(StrEnum):
     SOURCES = "scalable_sources"
     FILES = "scalable_files"
     OUT_OF_MEMORY = "scalable_out_of_memory"
+    GIVE_UP = "scalable_give_up"
 
 
 @dataclass(frozen=True)
@@ -235,15 +236,21 @@ class SchedulerCalls:
         """
         return list(await self._call(Handler.RESUME, workers=list(workers)))
 
-    async def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give no work to workers that connect from now on under these names.
+    async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
+        """Give no work to the workers of these units, unless a worker of the unit is connected.
+
+        Parameters
+        ----------
+        units
+            Names of the workers of each unit.
 
         Returns
         -------
         list of str
-            The names that belong to workers which are connected already.
+            Names of the workers that are connected. Their units are left as they are.
         """
-        return list(await self._call(Handler.WITHHOLD_WORK, workers=list(workers)))
+        names = [list(unit) for unit in units]
+        return list(await self._call(Handler.WITHHOLD_WORK, units=names))
 
     async def allow_work(self, workers: Iterable[str]) -> None:
         """Undo :meth:`withhold_work` for these names."""
@@ -363,6 +370,10 @@ class SchedulerCalls:
         await self._call(
             Handler.OUT_OF_MEMORY, worker=worker, keys=list(keys), used=used, limit=limit
         )
+
+    async def give_up(self, worker: str, key: Any) -> None:
+        """Have a worker replaced, because a call was interrupted on it and does not end."""
+        await self._call(Handler.GIVE_UP, worker=worker, key=key)
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:
         """Return the reason of each loss, for a task's lost workers and for those named."""

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from distributed import Scheduler
+from distributed.core import Status
 from distributed.scheduler import WorkerState
 
+from scalable.protocol.dask_seams.connections import ignore_worker_status
 from scalable.protocol.dask_seams.scheduler import (
     LostWorker,
     excuse_loss_of_task,
@@ -47,6 +49,7 @@ class Departures:
         self._withheld: dict[str, None] = {}  # a set in order of insertion
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
+        ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
         """Stop all draining, because the scheduler closes; workers stay as they are."""
@@ -68,23 +71,53 @@ class Departures:
                 logger.debug("worker %s is drained: %d calls", ws.name, len(ws.processing))
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
-    def withhold_work(self, workers: Iterable[str]) -> list[str]:
-        """Give no work to workers that connect from now on under these names.
+    def give_up(self, worker: str, key: Any) -> None:
+        """Drain a worker that cannot end one of its calls, without waiting for this call.
 
-        A unit that is stopped while it starts may still connect. It could be given the whole queue,
-        and its end would count as a failure of every call in the queue.
+        The worker's manager finds it drained in the answer to its heartbeat, and replaces it.
+
+        Parameters
+        ----------
+        worker
+            Address of the worker.
+        key
+            Key of a task that was interrupted and does not end.
+        """
+        ws = self.scheduler.workers.get(worker)
+        if ws is not None:
+            logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
+            self.drain([str(ws.name)])
+            self._drains[worker].give_up(key)
+
+    def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
+        """Give no work to the workers of these units, unless a worker of the unit is connected.
+
+        A unit may be stopped without draining only after this: it may still connect while it is
+        stopped. It could be given the whole queue, and its end would count as a failure of every
+        call in the queue.
+
+        Parameters
+        ----------
+        units
+            Names of the workers of each unit. A unit is one process, job or object that brings one
+            worker or a group.
 
         Returns
         -------
         list of str
-            The names that belong to workers which are connected already.
+            Names of the workers that are connected. Their units are left as they are.
         """
-        names = list(workers)
-        logger.debug("workers %s get no work if they connect", names)
-        self._withheld |= dict.fromkeys(names)
+        present = {str(ws.name) for ws in self.scheduler.workers.values()}
+        connected: list[str] = []
+        for unit in map(list, units):
+            here = present.intersection(unit)
+            connected += here
+            if not here:
+                logger.debug("workers %s get no work if they connect", unit)
+                self._withheld |= dict.fromkeys(unit)
         while len(self._withheld) > MOST_WITHHELD:
             del self._withheld[next(iter(self._withheld))]
-        return [str(ws.name) for ws in self.named(names)]
+        return connected
 
     def allow_work(self, workers: Iterable[str]) -> None:
         """Undo :meth:`withhold_work` for these names."""
@@ -127,6 +160,15 @@ class Departures:
             task = self.scheduler.tasks.get(key)
             if task is not None:
                 excuse_loss_of_task(task)
+
+    def _ignores(self, address: str, status: Status) -> bool:
+        """Return whether a status that a worker reports is older than the order to take no calls.
+
+        Each worker reports that it is running after it has connected, also one that is drained
+        from the start: Dask would assign calls and results to it until it has obeyed.
+        """
+        drain = self._drains.get(address)
+        return drain is not None and drain.has_closed and status is Status.running
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
         """Return name -> last address of the workers whose end was no crash.

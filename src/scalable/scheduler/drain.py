@@ -25,7 +25,8 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams.scheduler import Stealing, ask_task_states, set_worker_status
+from scalable.protocol.dask_seams.connections import set_worker_status
+from scalable.protocol.dask_seams.scheduler import Stealing, ask_task_states
 from scalable.protocol.dask_seams.shuffles import ShufflesOf
 
 logger = logging.getLogger("scalable.scheduler")
@@ -56,10 +57,14 @@ class Drain:
     state
         ``draining``; ``holding`` while the worker has results that no other worker can take;
         ``done`` once it has left the scheduler.
+    has_closed
+        Whether the worker was told to begin no more calls.
     """
 
     def __init__(self, scheduler: Scheduler, worker: WorkerState) -> None:
         self.state = "draining"
+        self.has_closed = False
+        self._given_up: set[Any] = set()
         self._scheduler = scheduler
         self._worker = worker
         self._stealing = Stealing(scheduler)
@@ -77,14 +82,19 @@ class Drain:
     def cancel(self) -> bool:
         """Let the worker accept work again; return False if it is too late for that.
 
-        It is too late once Dask retires the worker, or once the worker has left.
+        It is too late once Dask retires the worker, once the worker has left, or if it has a call
+        that was given up.
         """
-        if self._retiring or self.state == "done":
+        if self._retiring or self._given_up or self.state == "done":
             return False
         self.abandon()
         if self._worker.address in self._scheduler.workers:
             self._set_status(Status.running)
         return True
+
+    def give_up(self, key: Any) -> None:
+        """Do not wait for the end of this task: it was interrupted and does not end."""
+        self._given_up.add(key)
 
     def abandon(self) -> None:
         """Stop draining, without a change of the worker's status."""
@@ -141,6 +151,7 @@ class Drain:
         return bool(self._worker.actors) or (sole and not others)
 
     def _set_status(self, status: Status) -> None:
+        self.has_closed = status is Status.closing_gracefully
         set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
@@ -164,7 +175,7 @@ class Drain:
 
     async def _idle(self) -> bool:
         """Return whether the worker has stopped accepting calls and has finished every call."""
-        assigned = [task.key for task in self._worker.processing]
+        assigned = [t.key for t in self._worker.processing if t.key not in self._given_up]
         if self._stealing.asks(self._worker):
             return False
         try:

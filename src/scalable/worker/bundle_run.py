@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, PROCESS, TELL_S, too_long
+from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.messages import Pickled, arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.worker.bundle_counts import BundleCounts
-from scalable.worker.interrupts import clear_interrupt, give_up, raise_in
+from scalable.worker.interrupts import clear_interrupt, raise_in, replace_if_stuck
 from scalable.worker.outcomes import UnsentOutcomes, function_or_error
 from scalable.worker.output import Lines, heard
 
@@ -239,7 +239,8 @@ class BundleRun:
                 return
             logger.debug("call %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)
-        self._worker.loop.call_later(INTERRUPT_GRACE_S, self._give_up, number)
+        shown = getattr(self._function(number), "__qualname__", self.key)
+        replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
 
     def end(self) -> None:
         """Begin no further call, and end the call that runs."""
@@ -249,11 +250,8 @@ class BundleRun:
         if number != _NOBODY:
             self.interrupt(number)
 
-    def _give_up(self, number: int) -> None:
-        if not self._over and self._current == number:
-            give_up(
-                self._worker, self.key, getattr(self._function(number), "__qualname__", self.key)
-            )
+    def _runs(self, number: int) -> bool:
+        return not self._over and self._current == number
 
     def _send_ended(self) -> None:
         """Send the outcomes of the calls that have ended, while a call runs that takes long."""

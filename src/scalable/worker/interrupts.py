@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
@@ -39,16 +40,13 @@ def interrupt_task(worker: Worker, key: Any) -> None:
     if thread is None:
         return
     logger.debug("call %s is interrupted", key)
-
-    def check() -> None:
-        if runs_in(worker, thread, key):
-            give_up(worker, key, str(key))
-
-    worker.loop.call_later(INTERRUPT_GRACE_S, check)
+    replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
 
 
-def give_up(worker: Any, key: Any, shown: str) -> None:
-    """Have the worker replaced, because an interrupted call does not end and holds its slot.
+def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
+    """Have the worker replaced if an interrupted call does not end in time and holds its slot.
+
+    A call that waits for nested calls while it ends has lent its slot, and is given more time.
 
     Parameters
     ----------
@@ -56,7 +54,21 @@ def give_up(worker: Any, key: Any, shown: str) -> None:
         Worker that runs the call, and key of the Dask task.
     shown
         Name of the call for messages.
+    runs
+        Function that returns whether the call still runs.
     """
+
+    def check() -> None:
+        lender = getattr(worker, "slot_lender", None)
+        if runs() and lender is not None and lender.lends(key):
+            worker.loop.call_later(INTERRUPT_GRACE_S, check)
+        elif runs():
+            _give_up(worker, key, shown)
+
+    worker.loop.call_later(INTERRUPT_GRACE_S, check)
+
+
+def _give_up(worker: Any, key: Any, shown: str) -> None:
     give_up_on_call = getattr(worker, "give_up_on_call", None)
     if give_up_on_call is None:
         logger.warning(
@@ -64,4 +76,4 @@ def give_up(worker: Any, key: Any, shown: str) -> None:
         )
     else:
         logger.debug("worker %s is given up: call %s does not end", worker.address, shown)
-        give_up_on_call(str(key), shown)
+        give_up_on_call(key, shown)

@@ -1,4 +1,4 @@
-"""A Dask worker in its own process, which ends if an interrupted call does not end."""
+"""A Dask worker in its own process, which is replaced if an interrupted call does not end."""
 
 from __future__ import annotations
 
@@ -6,22 +6,15 @@ import asyncio
 import concurrent.futures
 import logging
 import os
-import time
 from contextlib import suppress
 from typing import Any
 
-from distributed.core import Status
-
-from scalable.protocol.exit_codes import CALL_DID_NOT_END
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.operations import LEAVING_TOPIC
-from scalable.worker.memory import MEMORY_INTERVAL_S, MemoryWatch
+from scalable.worker.memory import MemoryWatch
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 
 logger = logging.getLogger("scalable.worker")
 
-#: Largest time in seconds for moving results to other workers.
-RETIRE_TIMEOUT_S = 60.0
 #: Largest time in seconds for telling the scheduler that the memory is used up, which goes on.
 TELL_TIMEOUT_S = 0.5
 
@@ -37,7 +30,6 @@ class ProcessWorker(PoolWorker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._gives_up = False
         self.memory_watch = MemoryWatch(self.memory_manager.memory_limit, self._tell_of_memory)
         self.memory_watch.start()
 
@@ -60,44 +52,21 @@ class ProcessWorker(PoolWorker):
         limit = self.memory_manager.memory_limit or 0
         await SchedulerCalls(self.scheduler).out_of_memory(self.address, keys, used, limit)
 
-    def give_up_on_call(self, key: str, shown: str) -> None:
-        """End this process because an interrupted call does not end.
+    def give_up_on_call(self, key: Any, shown: str) -> None:
+        """Have this worker replaced because an interrupted call does not end.
 
-        No further call begins. Other running calls are waited for, and results are moved to other
-        workers before the end.
+        The scheduler drains the worker: no further call begins, all other calls end, also those
+        that wait for nested calls, and results are moved to other workers.
         """
-        if not self._gives_up:
-            self._gives_up = True
-            self.loop.add_callback(self._give_up_on_call, key, shown)
+        self.loop.add_callback(self._give_up_on_call, key, shown)
 
-    async def _give_up_on_call(self, key: str, shown: str) -> None:
+    async def _give_up_on_call(self, key: Any, shown: str) -> None:
         logger.warning(
-            "a call of %s was interrupted and does not end: this worker ends itself", shown
+            "a call of %s was interrupted and does not end: this worker is replaced", shown
         )
-        # Moving results may fail, and the end must not be taken for a crash then.
-        self.log_event(LEAVING_TOPIC, self.address)
-        self.batched_stream.send(
-            {
-                "op": "worker-status-change",
-                "status": Status.closing_gracefully.name,
-                "stimulus_id": f"call-does-not-end-{time.time()}",
-            }
-        )
-        while self._others_run(key):  # noqa: ASYNC110
-            await asyncio.sleep(MEMORY_INTERVAL_S)
-        with suppress(OSError, TimeoutError):
-            retiring = self.scheduler.retire_workers(
-                workers=[self.address], stimulus_id=f"call-does-not-end-{time.time()}"
-            )
-            await asyncio.wait_for(retiring, RETIRE_TIMEOUT_S)
-        os._exit(CALL_DID_NOT_END)
-
-    def _others_run(self, key: str) -> bool:
-        """Return whether other calls run; those that wait for nested calls do not count."""
-        return any(
-            str(task.key) != key and not self.slot_lender.lends(task.key)
-            for task in self.state.executing | self.state.long_running
-        )
+        await SchedulerCalls(self.scheduler).give_up(self.address, key)
+        # Calls that end their wait need a slot, and this one would never be free again.
+        self.slot_lender.lend(key)
 
 
 class _ProcessUsage(ThreadUsage):

@@ -90,16 +90,22 @@ def test_an_unwanted_worker_is_drained_and_stopped_only_when_that_is_done():
     assert (busy.drain, busy.stop) == (["x"], [])
     holding = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", drain="holding")})
     assert (holding.drain, holding.stop) == (["x"], [])
-    done = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", drain="done")})
-    assert (done.drain, done.stop) == ([], ["x"])
+    gone = decided({}, [unit("x", phase=Phase.DRAINING)])
+    assert (gone.drain, gone.stop) == ([], ["x"])
+
+
+def test_an_unwanted_worker_that_is_connected_is_drained_whatever_its_place_says():
+    ended = {"x": Observation(UnitState.ENDED, "it is not in the queue")}
+    decision = decided({}, [unit("x")], ended, {"x": WorkerView("tcp://1")})
+    assert (decision.drain, decision.stop) == (["x"], [])
 
 
 def test_an_unwanted_unit_without_workers_is_stopped_at_once():
     assert decided({}, [unit("x", phase=Phase.LAUNCHING, connected_at=None)]).stop == ["x"]
 
 
-def test_a_group_is_stopped_only_when_each_of_its_workers_is_empty():
-    workers = {"x-0": WorkerView("tcp://1", drain="done"), "x-1": WorkerView("tcp://2")}
+def test_a_group_is_stopped_only_when_each_of_its_workers_has_left():
+    workers = {"x-1": WorkerView("tcp://2", drain="draining")}
     assert decided({}, [unit("x", workers=("x-0", "x-1"))], workers=workers).drain == ["x"]
 
 
@@ -108,11 +114,18 @@ def test_a_draining_unit_that_is_wanted_again_resumes():
     assert decided({"x": {}}, [draining], workers={"x": WorkerView("tcp://1")}).resume == ["x"]
 
 
-def test_a_draining_unit_that_has_left_when_it_is_wanted_again_is_replaced_and_not_lost():
+def test_the_scheduler_is_asked_about_a_unit_that_is_wanted_again_whatever_its_place_says():
     draining = unit("x", phase=Phase.DRAINING, missing_since=9.0)
     for observed in ({}, {"x": Observation(UnitState.RUNNING)}):
         decision = decided({"x": {}}, [draining], observed=observed)
-        assert (decision.left, decision.lost, decision.resume) == (["x"], [], [])
+        assert (decision.resume, decision.lost) == (["x"], [])
+
+
+def test_a_wanted_worker_that_the_scheduler_drains_leaves():
+    drained = {"x": WorkerView("tcp://1", processing=1, drain="draining")}
+    assert list(decided({"x": {}}, [unit("x")], workers=drained).leave) == ["x"]
+    asked = decided({"x": {}}, [unit("x", phase=Phase.DRAINING)], workers=drained)
+    assert (asked.resume, asked.leave) == (["x"], {})
 
 
 def test_refresh_connects_a_group_only_when_it_is_complete():

@@ -2,148 +2,14 @@
 
 import asyncio
 import time
-from collections import Counter
 
 import pytest
+from house import in_house
 
 from scalable.errors import ProviderError
 from scalable.manager import reconciler as module
 from scalable.manager.launcher import LimitReachedError, Observation, UnitState
-from scalable.manager.pools import Pool
-from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import SchedulerView
 from scalable.manager.units import WorkerView
-
-
-class FakeLink:
-    """A scheduler that sees the workers which the test connected."""
-
-    def __init__(self):
-        self.workers = {}
-        self.calls = Counter()
-        self.silent = set()
-        self.told = []
-
-    async def heartbeat(self, report):
-        self.calls["heartbeat"] += 1
-        return SchedulerView(dict(self.workers))
-
-    async def withhold_work(self, workers):
-        return [worker for worker in workers if worker in self.workers]
-
-    async def _note(self, request, workers):
-        if request in self.silent:
-            self.silent.discard(request)
-            raise OSError("the scheduler does not answer")
-        self.told.append((request, list(workers)))
-
-    async def drain(self, workers):
-        await self._note("drain", workers)
-
-    async def allow_work(self, workers):
-        await self._note("allow_work", workers)
-
-    async def resume(self, workers):
-        await self._note("resume", workers)
-        return list(workers)
-
-    async def excuse_losses(self, workers):
-        await self._note("excuse_losses", workers)
-
-    async def ended_for_memory(self, workers):
-        await self._note("ended_for_memory", workers)
-
-
-class FakePlace:
-    """A launcher whose answers wait for events of the test."""
-
-    def __init__(self, link):
-        self.link = link
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self.error = None
-        self.launched, self.stopped, self.read, self.batches = [], [], [], 0
-        self.observed = {}
-
-    async def launch(self, entries):
-        self.batches += 1
-        await self.answers.wait()
-        if self.error is not None:
-            raise self.error
-        for name in entries:
-            self.launched.append(name)
-            self.observed[name] = Observation(UnitState.RUNNING)
-
-    async def adopt(self):
-        return {}
-
-    async def stop(self, names):
-        for name in names:
-            self.stopped.append(name)
-            self.observed.pop(name, None)
-            self.link.workers.pop(name, None)
-
-    def observe(self):
-        return dict(self.observed)
-
-    def look_soon(self):
-        pass
-
-    async def logs(self, name):
-        self.read.append(name)
-        await self.reads.wait()
-        return f"the output of {name}"
-
-    def connect(self):
-        for name in self.observed:
-            self.link.workers[name] = WorkerView(f"tcp://{name}", drain="done")
-
-    def kill(self, name):
-        self.observed[name] = Observation(UnitState.ENDED, "it was killed")
-        self.link.workers.pop(name, None)
-
-
-class House:
-    """A reconciler with a pool in a slow place and one in a quick place."""
-
-    def __init__(self):
-        self.link = FakeLink()
-        self.slow, self.quick = FakePlace(self.link), FakePlace(self.link)
-        self.events = []
-        self.reconciler = Reconciler("c1", on_event=self.events.append)
-        self.inventory = self.reconciler.inventory
-        self.inventory.add_pool(Pool("slow", self.slow, {}))
-        self.inventory.add_pool(Pool("quick", self.quick, {}))
-        self.reconciler.start(self.link)
-
-    async def until(self, condition):
-        deadline = time.monotonic() + 5
-        while not condition():
-            assert time.monotonic() < deadline, "it did not happen within 5 s"
-            await asyncio.sleep(0.01)
-
-    async def passes(self, count=3):
-        """Let the reconciler look a few times."""
-        target = self.link.calls["heartbeat"] + count
-        while self.link.calls["heartbeat"] < target:
-            self.reconciler.wake()
-            await asyncio.sleep(0.01)
-
-
-def in_house(scenario):
-    async def run():
-        house = House()
-        try:
-            await scenario(house)
-        finally:
-            for place in (house.slow, house.quick):
-                place.answers.set()
-                place.reads.set()
-            await house.reconciler.close()
-
-    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_another_pool_is_launched_scaled_and_replaced_during_a_slow_launch():
@@ -316,7 +182,7 @@ def test_a_draining_unit_that_is_wanted_again_works_again(silent):
         house.inventory.want("quick", 1)
         await house.until(lambda: house.quick.launched)
         (name,) = house.quick.launched
-        house.link.workers[name] = WorkerView(f"tcp://{name}", processing=1, drain="draining")
+        house.link.workers[name] = WorkerView(f"tcp://{name}", processing=1)
         await house.until(lambda: house.inventory.status()["quick"].running == 1)
         house.inventory.want("quick", 0)
         await house.until(lambda: ("drain", [name]) in house.link.told)

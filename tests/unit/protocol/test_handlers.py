@@ -15,7 +15,7 @@ ARGUMENTS = {
     Handler.LEAVE: (("m", "x"), {"gone": True}),
     Handler.DRAIN: ((["a-1"],), {}),
     Handler.RESUME: ((["a-1"],), {}),
-    Handler.WITHHOLD_WORK: ((["a-1"],), {}),
+    Handler.WITHHOLD_WORK: (([["a-1"]],), {}),
     Handler.ALLOW_WORK: ((["a-1"],), {}),
     Handler.EXCUSE_LOSSES: ((["a-1"],), {}),
     Handler.ENDED_FOR_MEMORY: ((["a-1"],), {}),
@@ -35,6 +35,7 @@ ARGUMENTS = {
     Handler.CODE_TABLE: (("id",), {}),
     Handler.SOURCES: ((["digest"],), {}),
     Handler.OUT_OF_MEMORY: (("address", ["key"], 2, 1), {}),
+    Handler.GIVE_UP: (("address", "key"), {}),
     Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),
 }
 

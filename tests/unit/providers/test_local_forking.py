@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
+from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
 from scalable.providers.local.discovery import MANAGERS, WORKERS
 from scalable.providers.local.forking import StartRequest, can_fork, different, obstacle
@@ -198,7 +198,6 @@ def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
 
 def test_exit_codes_are_explained():
     assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 1M)"
-    assert "interrupted call" in end_of(CALL_DID_NOT_END, 0)
 
 
 def test_programs_are_found_under_their_former_names_too():

@@ -10,7 +10,8 @@ from scalable.scheduler.departures import Departures
 
 @pytest.fixture
 def departures():
-    return Departures(SimpleNamespace(workers={}))
+    handlers = {"worker-status-change": lambda **_: None}
+    return Departures(SimpleNamespace(workers={}, stream_handlers=handlers))
 
 
 def connect(departures, name, monkeypatch):
@@ -36,23 +37,31 @@ def leave(departures, name, *, expected=True, stimulus="retire-workers-1", calls
 
 
 def test_a_withheld_worker_gets_no_work_until_it_has_left(departures, monkeypatch):
-    departures.withhold_work(["a-1"])
+    departures.withhold_work([["a-1"]])
     assert connect(departures, "a-1", monkeypatch)
     leave(departures, "a-1")
     assert not connect(departures, "a-1", monkeypatch)
 
 
 def test_a_name_that_is_allowed_again_gets_work(departures, monkeypatch):
-    departures.withhold_work(["a-1", "a-2"])
+    departures.withhold_work([["a-1"], ["a-2"]])
     departures.allow_work(["a-1"])
     assert not connect(departures, "a-1", monkeypatch)
     assert connect(departures, "a-2", monkeypatch)
 
 
+def test_a_unit_with_a_connected_worker_is_left_as_it_is(departures, monkeypatch):
+    present = SimpleNamespace(name="a-1-0", address="tcp://a-1-0")
+    departures.scheduler.workers = {present.address: present}
+    assert departures.withhold_work([["a-1-0", "a-1-1"], ["a-2"]]) == ["a-1-0"]
+    assert not connect(departures, "a-1-1", monkeypatch)
+    assert connect(departures, "a-2", monkeypatch)
+
+
 def test_only_the_latest_names_are_remembered(departures, monkeypatch):
     monkeypatch.setattr("scalable.scheduler.departures.MOST_WITHHELD", 3)
-    departures.withhold_work(["a-1", "a-2"])
-    departures.withhold_work(["a-3", "a-4"])
+    departures.withhold_work([["a-1"], ["a-2"]])
+    departures.withhold_work([["a-3", "a-4"]])
     assert not connect(departures, "a-1", monkeypatch)
     assert all(connect(departures, name, monkeypatch) for name in ("a-2", "a-3", "a-4"))
 

@@ -1,12 +1,14 @@
-"""Seams (dependences on Dask internals) of workers and clients that connect and disconnect."""
+"""Seams (dependences on Dask internals) of connecting and leaving workers and clients."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from distributed import Scheduler
+from distributed.core import Status
+from distributed.scheduler import WorkerState
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, mentions
 
@@ -70,3 +72,54 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
         for task in ws.processing:
             if all(other.client_key == client for other in task.who_wants or ()):
                 yield task.key, ws.address
+
+
+@seams.relies_on(
+    accepts(f"{_SCHEDULER}.handle_worker_status_change", 4),
+    mentions("distributed.worker:Worker.__init__", "worker-status-change"),
+    accepts("distributed.worker:Worker.handle_worker_status_change", 2, "stimulus_id"),
+    has("distributed.core:Status", "running", "closing_gracefully"),
+    mentions(_SCHEDULER, "stream_comms"),
+)
+def set_worker_status(
+    scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
+) -> None:
+    """Set the status of a worker, first on the scheduler and then on the worker.
+
+    If the worker came first, the scheduler would assign tasks to it until it had answered.
+
+    Relies on ``Scheduler.handle_worker_status_change``, and on the worker's handler for the
+    operation ``worker-status-change``.
+    """
+    scheduler.handle_worker_status_change(status, worker, stimulus)
+    message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
+    scheduler.stream_comms[worker.address].send(message)
+
+
+@seams.relies_on(
+    mentions(f"{_SCHEDULER}.__init__", "worker-status-change", "handle_worker_status_change"),
+    accepts(f"{_SCHEDULER}.handle_worker_status_change", 1, "status", "worker", "stimulus_id"),
+    mentions("distributed.core:Server", "stream_handlers", "handlers"),
+    mentions("distributed.core:Server.handle_stream", "stream_handlers"),
+)
+def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], bool]) -> None:
+    """Ignore some of the statuses that workers report.
+
+    Relies on the scheduler's handler for the operation ``worker-status-change`` in messages from
+    workers.
+
+    Parameters
+    ----------
+    scheduler
+        The scheduler.
+    ignores
+        Function that returns, for the address of a worker and the status that the worker reports,
+        whether to ignore the report.
+    """
+    handle = scheduler.stream_handlers["worker-status-change"]
+
+    def filtered(status: str, worker: str, stimulus_id: str) -> None:
+        if not ignores(worker, Status[status]):
+            handle(status=status, worker=worker, stimulus_id=stimulus_id)
+
+    scheduler.stream_handlers["worker-status-change"] = filtered

@@ -9,7 +9,6 @@ from typing import Any
 from distributed import Scheduler
 from distributed.batched import BatchedSend
 from distributed.comm.core import CommClosedError
-from distributed.core import Status
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.scheduler import TaskState, WorkerState
@@ -254,28 +253,6 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
 
 
 # Workers --------------------------------------------------------------------------------------
-
-
-@seams.relies_on(
-    accepts(f"{_SCHEDULER}.handle_worker_status_change", 4),
-    mentions("distributed.worker:Worker.__init__", "worker-status-change"),
-    accepts("distributed.worker:Worker.handle_worker_status_change", 2, "stimulus_id"),
-    has("distributed.core:Status", "running", "closing_gracefully"),
-    mentions(_SCHEDULER, "stream_comms"),
-)
-def set_worker_status(
-    scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
-) -> None:
-    """Set the status of a worker, first on the scheduler and then on the worker.
-
-    If the worker came first, the scheduler would assign tasks to it until it had answered.
-
-    Relies on ``Scheduler.handle_worker_status_change``, and on the worker's handler for the
-    operation ``worker-status-change``.
-    """
-    scheduler.handle_worker_status_change(status, worker, stimulus)
-    message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
-    scheduler.stream_comms[worker.address].send(message)
 
 
 @seams.relies_on(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.protocol.exit_codes import CALL_DID_NOT_END, OUT_OF_MEMORY
+from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.spec import ComponentSpec, names
 from scalable.units import as_written
 
@@ -88,8 +88,6 @@ def end_of(returncode: int, limit: int) -> str:
     """
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {as_written(limit)})"
-    if returncode == CALL_DID_NOT_END:
-        return "it ended itself because an interrupted call did not end"
     if returncode > 128:  # a container's client reports a signal in the container this way
         returncode = 128 - returncode
     if returncode < 0:

@@ -15,7 +15,6 @@ from scalable.containers import run_bounded
 from scalable.errors import ProviderError
 from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitState
-from scalable.protocol.exit_codes import CALL_DID_NOT_END
 from scalable.providers.local.processes import KILL_S, TERMINATE_S, WorkerProcess
 from scalable.providers.local.render import end_of, is_transient
 from scalable.worker.lifeline import remove_scratch
@@ -58,13 +57,10 @@ class End:
         Reason for the end, as text for users.
     last_output
         The last 8 KiB of its output.
-    announced
-        Whether the worker ended itself because a call that was interrupted did not end.
     """
 
     reason: str
     last_output: str
-    announced: bool = False
 
 
 class LocalUnit:
@@ -150,7 +146,7 @@ class LocalUnit:
         logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
         last_output = read_tail(self._belongings.log)
         self._remove_scratch()
-        self.end = End(reason, last_output, announced=code == CALL_DID_NOT_END)
+        self.end = End(reason, last_output)
 
     def _remove_scratch(self) -> None:
         for scratch in self._belongings.scratch:
@@ -162,8 +158,7 @@ class LocalUnit:
         A process that a signal such as SIGSTOP has suspended for 10 s counts as ended.
         """
         if self.end is not None:
-            end = self.end
-            return Observation(UnitState.ENDED, end.reason, from_outside=end.announced)
+            return Observation(UnitState.ENDED, self.end.reason)
         if self._process is None:
             return Observation(UnitState.PENDING, "its process starts")
         now = time.monotonic()
