@@ -122,7 +122,7 @@ def decide(
         if unit.in_flight:
             continue
         seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
-        if name in wanted:
+        if name in wanted and not unit.superseded:
             _wanted(decision, unit, seen, now, start_timeout)
             _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
             if unit.phase is not Phase.DRAINING and any(

@@ -217,10 +217,8 @@ class Reconciler:
     def _replace_leaving(self, unit: Unit) -> None:
         """Want another unit in place of one that leaves; the next passes stop what is left."""
         logger.debug("unit %s leaves, and cannot work again", unit.name)
-        unit.starts = ()  # it did not fail
+        unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
-        if unit.name in self.inventory.wanted.spec:  # its successor has its name
-            self._failed[unit.name] = self.inventory.units.pop(unit.name)
 
     async def _heartbeat(self) -> SchedulerView:
         assert self.link is not None
@@ -275,7 +273,7 @@ class Reconciler:
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
-        unit.leaving = f"lost: {loss.reason}"
+        unit.leaving, unit.superseded = f"lost: {loss.reason}", True
         pool.lost += 1
         pool.last_loss = f"{loss.name}: {loss.reason}"
         if loss.from_outside:
@@ -295,7 +293,7 @@ class Reconciler:
     def _stop_lost(self) -> None:
         """Log the lost units whose reasons were found, and stop what is left of these units.
 
-        A unit that may still be there is stopped only if it has not connected meanwhile.
+        A unit that may still be there is drained first if a worker of it is connected.
         """
         for lost in self._losses.take_explained():
             reason = lost.task.result()
@@ -374,8 +372,8 @@ class Reconciler:
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
         """Stop units of which the scheduler confirms that they will never get work.
 
-        These are unwanted and failed units without connected workers. Units that have connected
-        meanwhile are kept: they work if they are wanted, and are drained by a later pass if not.
+        These are unwanted and failed units without connected workers. Units of which a worker has
+        connected are kept: they work if they are wanted, and are drained by a later pass if not.
         """
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names} | self._failed
@@ -394,7 +392,8 @@ class Reconciler:
                 ending.append(unit)
                 if not failed:
                     del self.inventory.units[name]
-                    if name in self.inventory.wanted.spec:  # wanted again during the answer
+                    if name in self.inventory.wanted.spec and not unit.superseded:
+                        # It was wanted again while the scheduler answered.
                         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
             self._end(ending)
 

@@ -57,6 +57,8 @@ class Unit:
         Whether the place has suspended the unit while its workers were connected.
     dismissed
         Whether a missing worker of the unit was ended by the scheduler, or announced its end.
+    superseded
+        Whether another unit takes the place of this one, perhaps under the same name.
     """
 
     name: UnitName
@@ -75,6 +77,7 @@ class Unit:
     leaving: str = "scale-down"
     suspended: bool = False
     dismissed: bool = False
+    superseded: bool = False
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ class Wanted:
         Such a unit may hold results, so it is better than a new unit.
         """
         for name, unit in units.items():
-            if unit.pool == pool.tag and name not in self.spec and unit.phase is Phase.DRAINING:
+            takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
+            if takes and name not in self.spec:
                 self._put(name, pool)
                 return True
         return False
