@@ -4,8 +4,6 @@ import asyncio
 import io
 import json
 import os
-import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import uuid
 
 import distributed
 import pytest
+from podman_here import configure, podman
 
 from scalable import ScalableClient, ScalableSession, SlurmCluster
 from scalable.containers import (
@@ -38,53 +37,16 @@ from scalable.providers.local.scratch import find_scratch
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.worker.config import WorkerConfig
 
-INSTALL = "apt-get install --no-install-recommends podman runc catatonit"
-INITS = ("/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini")
 ODD = 'it\'s "q", $HOME `id` * \n#; {x} & é'
 IMMUNE = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
-
-# Root's podman asks for more than a machine that is a container itself may give.
-CONFIGURATION = """\
-[containers]
-default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
-init_path = "{init}"
-[engine]
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-runtime = "runc"
-"""
-
-
-def not_here():
-    if os.geteuid() != 0 or not sys.platform.startswith("linux"):
-        return "they need root on Linux"
-    missing = [name for name in ("podman", "runc") if not shutil.which(name)]
-    if not any(os.access(path, os.X_OK) for path in INITS):
-        missing.append("catatonit")
-    return f"{', '.join(missing)} not installed; run: {INSTALL}" if missing else None
-
-
-def podman(*words):
-    return subprocess.run(
-        ["podman", *words], capture_output=True, text=True, timeout=60, check=True
-    )
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     """An image of nothing but empty directories."""
-    if reason := not_here():
-        said = f"NOT TESTED WITH REAL CONTAINERS: {reason}"
-        if os.environ.get("SCALABLE_REQUIRE_SLURM") == "1":
-            pytest.fail(said)
-        pytest.skip(said)
     directory = tmp_path_factory.mktemp("podman")
-    configuration = directory / "containers.conf"
-    files = min(resource.getrlimit(resource.RLIMIT_NOFILE)[1], 20000)
-    init = next(path for path in INITS if os.access(path, os.X_OK))
-    configuration.write_text(CONFIGURATION.format(files=files, init=init))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CONTAINERS_CONF", str(configuration))
+        configure(directory, patch)
         name = f"localhost/scalable-test:{os.getpid()}"
         podman("import", empty_root(directory / "root.tar"), name)
         yield name

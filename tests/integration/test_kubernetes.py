@@ -284,6 +284,32 @@ def test_an_image_that_does_not_exist_is_named_and_nothing_is_left(
     assert "cannot be pulled" in error.message
 
 
+def test_an_image_without_python_or_this_package_is_named(kubernetes_bed, tmp_path, monkeypatch):
+    kubernetes_bed.content("empty/*", python=False)
+    manifest = MANIFEST.replace("site/scalable:1", "empty/image:1")
+    error = start(tmp_path, manifest, kubernetes_bed.kubeconfig("bob"), monkeypatch)
+    assert "image 'empty/image:1' has no program python3" in error.message
+    assert "`scalable image build` makes one" in error.hint
+    kubernetes_bed.content("bare/*", packages=False)
+    manifest = MANIFEST.replace("site/scalable:1", "bare/image:1")
+    error = start(tmp_path, manifest, kubernetes_bed.kubeconfig("bob"), monkeypatch)
+    assert "the Python of image 'bare/image:1' does not have the package scalable" in error.message
+
+
+def test_a_pool_whose_image_has_no_package_says_so(kubernetes_bed, place, tmp_path, eventually):
+    kubernetes_bed.content("bare/*", packages=False)
+    text = MANIFEST.replace("workers: 1}", "workers: 1, image: bare/image:2}")
+    (tmp_path / "scalable.yaml").write_text(text)
+    session = ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="k")
+    with session as client:
+        assert client.submit(int, "1", tag="crops").result(timeout=120) == 1
+        pools = session.cluster
+        eventually(lambda: pools.pools["statistics"].reason)
+        reason = pools.pools["statistics"].reason
+    assert "the Python of image 'bare/image:2' does not have the package scalable" in reason
+    assert "`scalable image build` makes one" in reason
+
+
 def test_a_live_check_names_what_is_missing(kubernetes_bed, tmp_path, monkeypatch):
     manifest = MANIFEST.replace("memory: 500M", "memory: 500T").replace(
         "emptydir://10M", "pvc://absent"

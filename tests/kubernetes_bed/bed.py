@@ -128,6 +128,10 @@ class KubernetesBed:
         """Cut each port-forward; return how many there were."""
         return self.ask("cut_tunnels")
 
+    def content(self, pattern, python=True, packages=True):
+        """Let images that match a pattern have no Python, or a Python without packages."""
+        self.ask("content", pattern=pattern, python=python, packages=packages)
+
     def image(self, pattern, delay=0.0, error=""):
         """Let images that match a pattern be slow to pull, or fail with an error."""
         self.ask("image", pattern=pattern, delay=delay, error=error)

@@ -213,6 +213,9 @@ class Cluster:
     def do_image(self, pattern, delay=0.0, error=""):
         self.kubelet.images.rule(pattern, delay, error)
 
+    def do_content(self, pattern, python=True, packages=True):
+        self.kubelet.images.content(pattern, python, packages)
+
     def do_evict(self, name, namespace="default"):
         self.kubelet.evict(self.pod(name, namespace))
 

@@ -50,12 +50,22 @@ class Images:
     def __init__(self, tell):
         self.tell = tell
         self.rules = {}
+        self.contents = {}
         self.failed = set()
         self.pulled = set()
 
     def rule(self, pattern, delay=0.0, error=""):
         """Let images that match a pattern be slow to pull, or fail."""
         self.rules[pattern] = (delay, error)
+
+    def content(self, pattern, python=True, packages=True):
+        """Let images that match a pattern have no Python, or a Python without packages."""
+        self.contents[pattern] = (python, packages)
+
+    def content_of(self, image):
+        """Return whether an image has Python, and whether its Python has packages."""
+        found = [c for pattern, c in self.contents.items() if fnmatch.fnmatch(image, pattern)]
+        return found[-1] if found else (True, True)
 
     async def pull(self, pod, spec, pause):
         """Return when an image is there; `pause` waits some seconds."""

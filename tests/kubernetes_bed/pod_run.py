@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -16,6 +17,12 @@ from .volumes import NotYetError, expand
 #: Seconds before a failed step is tried again; before a first restart, twice as long each time.
 RETRY = 0.25
 RESTARTS = 0.5
+#: Words of containerd and runc about a program that an image does not have.
+NOT_STARTED = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc "
+    "create failed: unable to start container process: exec: {}: executable file not found in "
+    "$PATH: unknown"
+)
 logger = logging.getLogger("kubernetes_bed")
 
 
@@ -168,8 +175,11 @@ class PodRun:
             environment["PYTHONPATH"] = f"{hook}{os.pathsep}{environment['PYTHONPATH']}"
         words = [*(spec.get("command") or ()), *(spec.get("args") or ())] or ["python"]
         command = [expand(word, environment) for word in words]
-        if command[0] in {"python", "python3"}:
-            command[0] = sys.executable
+        python, packages = self.kubelet.images.content_of(spec["image"])
+        if command[0] in {"python", "python3"} and python:
+            command[:1] = [sys.executable] if packages else [sys.executable, "-S"]
+        elif not python:
+            command[0] = f"/not-in-this-image/{command[0]}"
         log = folder / f"{entry.restarts}.log"
         container = Container(folder / f"run-{entry.restarts}", log)
         container.start(command, environment, mounts, self.key[1], spec.get("workingDir") or "/")
@@ -200,8 +210,12 @@ class PodRun:
         reason = container.reason or ("Error" if code else "Completed")
         if code == 128 and not container.reason:
             reason = "StartError"
+        told = {}
+        if reason == "StartError":
+            told["message"] = NOT_STARTED.format(json.dumps(entry.spec["command"][0]))
         entry.state = {
             "terminated": {
+                **told,
                 "exitCode": code,
                 "reason": reason,
                 "startedAt": entry.state["running"]["startedAt"],

@@ -36,6 +36,7 @@ VERBS = (
     "resume",
     "gc",
     "manager",
+    "image",
     "init",
     "schema",
 )

@@ -1,8 +1,8 @@
 """Command lines that run a program inside apptainer, docker or podman.
 
-The modules `request` and `render` do no I/O. Other modules read from this machine: the installed
-runtimes (`choose`), image and mounts (`check`), the paths of this Python (`host_python`), and the
-installed versions (`versions`).
+The modules `request`, `render` and `contract` do no I/O. Other modules read from this machine: the
+installed runtimes (`choose`), image and mounts (`check`), the paths of this Python (`host_python`),
+and the installed versions (`versions`).
 
 Providers start and watch the rendered command. The configuration of workers is in ``worker``.
 """
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
         run_bounded,
     )
     from scalable.containers.choose import RUNTIMES, choose_runtime
-    from scalable.containers.component import prove, request_for
+    from scalable.containers.component import image_findings, prove, request_for
+    from scalable.containers.contract import ADVICE, image_fault
     from scalable.containers.host_python import HostPython, read_host_python
     from scalable.containers.render import render_batch, render_command, render_removal
     from scalable.containers.request import ContainerRequest, Runtime, container_name
     from scalable.containers.versions import Versions, describe_mismatch, read_versions
 
 __all__ = [
+    "ADVICE",
     "RUNTIMES",
     "ContainerRequest",
     "HostPython",
@@ -36,6 +38,8 @@ __all__ = [
     "choose_runtime",
     "container_name",
     "describe_mismatch",
+    "image_fault",
+    "image_findings",
     "probe_versions",
     "prove",
     "read_host_python",
@@ -61,8 +65,13 @@ __getattr__, __dir__ = exported_lazily(
             "choose_runtime",
         ),
         "scalable.containers.component": (
+            "image_findings",
             "prove",
             "request_for",
+        ),
+        "scalable.containers.contract": (
+            "ADVICE",
+            "image_fault",
         ),
         "scalable.containers.host_python": (
             "HostPython",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from scalable.containers.contract import ADVICE, image_fault
 from scalable.containers.render import render_command
 from scalable.containers.request import ContainerRequest
 from scalable.containers.versions import PACKAGES, Versions
@@ -140,10 +141,10 @@ def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Version
         said = json.loads(answer.stdout.splitlines()[-1])
         return Versions(said["python"], said["packages"])
     except (ValueError, LookupError, TypeError):
+        said = _said(answer)
+        fault = image_fault(request.image, said) or f"Python does not start in {request.image!r}"
         raise ProviderError(
-            f"Python does not start in image {request.image!r}: {_said(answer)}",
-            hint="install python3, scalable and distributed in the image, or use this machine's "
-            "Python with runtime: host",
+            f"{fault}: {said}", hint=f"{ADVICE}; or use this machine's Python with runtime: host"
         ) from None
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 
 from scalable.containers.check import check_image, check_mounts, probe_versions
 from scalable.containers.choose import HOST, choose_runtime
+from scalable.containers.contract import ADVICE, lacking
 from scalable.containers.host_python import read_host_python
 from scalable.containers.request import ContainerRequest, container_name
 from scalable.containers.versions import describe_mismatch, read_versions
 from scalable.errors import ProviderError
-from scalable.spec import ComponentSpec
+from scalable.spec import ComponentSpec, Diagnostic
 
 
 def request_for(
@@ -80,10 +81,31 @@ def prove(request: ContainerRequest) -> None:
         those of this process.
     """
     check_image(request)
-    mismatch = describe_mismatch(read_versions(), probe_versions(request))
-    if mismatch is not None:
+    found = probe_versions(request)
+    mismatch = describe_mismatch(read_versions(), found)
+    fault = lacking(request.image, found.packages)
+    if fault is None and mismatch is not None:
+        fault = f"image {request.image!r} does not fit: {mismatch}"
+    if fault is not None:
         raise ProviderError(
-            f"image {request.image!r} does not fit: {mismatch}",
-            hint="install the same versions in the image, or use this machine's Python with "
-            "runtime: host",
+            fault, hint=f"{ADVICE}; or use this machine's Python with runtime: host"
         )
+
+
+def image_findings(requests: Mapping[str, ContainerRequest | None]) -> list[Diagnostic]:
+    """Return the faults of components' images, each started once as a trial.
+
+    Parameters
+    ----------
+    requests
+        Component -> its container, or None without one.
+    """
+    found = []
+    for tag, request in requests.items():
+        try:
+            if request is not None:
+                prove(request)
+        except ProviderError as error:
+            path = ("components", tag, "image")
+            found.append(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
+    return found

@@ -54,6 +54,8 @@ class Traits:
     longest_tag
         Maximum number of characters in the name of a component. The default is that of a label in
         Kubernetes and Google Cloud.
+    image_extras
+        Extras of this package that programs in the provider's images need.
     """
 
     on_this_machine: bool = False
@@ -64,3 +66,4 @@ class Traits:
     services_option: tuple[str, str] | None = None
     job_variable: str | None = None
     longest_tag: int = 63
+    image_extras: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ import pytest
 
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes.quantities import amount
-from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
 
 
 def pod(phase="Pending", conditions=(), state=None, limit="2000000000", **status):
@@ -156,3 +156,26 @@ def test_quantities_are_read_as_kubernetes_reads_them(written, number):
 def test_other_texts_are_no_quantities():
     with pytest.raises(ValueError, match="not a quantity"):
         amount("2 Gi")
+
+
+NOT_FOUND = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc "
+    'create failed: unable to start container process: exec: "python3": executable file not found '
+    "in $PATH: unknown"
+)
+
+
+def test_an_image_without_python_is_named():
+    words = "image 'site/model:1' has no program python3"
+    ended = {"terminated": {"exitCode": 128, "reason": "StartError", "message": NOT_FOUND}}
+    seen = observation(pod("Failed", state=ended))
+    assert seen.reason.startswith(f"{words}: exit code 128 (StartError)")
+    seen = observation(pod(state=waiting("RunContainerError", NOT_FOUND)))
+    assert seen.reason.startswith(f"{words}: its container cannot be started")
+
+
+def test_output_shows_an_image_without_this_package():
+    said = "/usr/bin/python3: No module named scalable"
+    fault = fault_in_output(pod(), said)
+    assert fault == "the Python of image 'site/model:1' does not have the package scalable"
+    assert fault_in_output(pod(), "No module named 'pandas'") is None

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +112,15 @@ def test_credentials_are_files_that_only_their_owner_reads():
     (volume,) = pod["spec"]["volumes"]
     assert volume["secret"]["defaultMode"] == 0o400
     assert "PRIVATE KEY" not in json.dumps(pod)
+
+
+def test_the_image_of_a_component_wins_over_the_targets():
+    spec = request()
+    spec.components["demeter"] = replace(spec.components["demeter"], image="docker://site/own:2")
+    assert our_container(pod_of(spec))["image"] == "site/own:2"
+    assert our_container(render.root_job(frame_of(spec), 60)["spec"]["template"])["image"] == (
+        "site/model:1"
+    )
 
 
 def test_a_cluster_without_an_image_is_refused():

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from scalable.containers import ADVICE
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.forms import Form, PodForm
 from scalable.providers.kubernetes.names import TAG, UNIT
-from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
 from scalable.providers.kubernetes.watch import PodWatch
 
@@ -224,7 +225,9 @@ class PodLauncher:
         pod = str(first["metadata"]["name"])
         query = {"container": CONTAINER, "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
         try:
-            return str(await self._api.request("GET", self._pods, pod, "log", query=query))
+            text = str(await self._api.request("GET", self._pods, pod, "log", query=query))
+            fault = fault_in_output(first, text)
+            return text if fault is None else f"{text.rstrip()}\n{fault}: {ADVICE}\n"
         except KubernetesError as error:
             # The container has not started, or the pod is gone.
             if error.status in (400, NOT_FOUND):

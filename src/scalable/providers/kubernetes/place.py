@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from scalable.containers import ADVICE
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.forms import Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, WORKER, selector
-from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.worker.config import WorkerConfig
 
@@ -118,7 +119,12 @@ class Place:
                     return pod
                 if seen.state is UnitState.ENDED:
                     output = await self.logs(pod["metadata"]["name"])
-                    raise ProviderError(f"the scheduler's pod does not run: {words}{output}")
+                    fault = fault_in_output(pod, f"{words}{output}")
+                    said = f"{fault}: {words}" if fault and fault not in str(words) else words
+                    raise ProviderError(
+                        f"the scheduler's pod does not run: {said}{output}",
+                        hint=ADVICE if fault else None,
+                    )
                 if words != told and words is not None and ":" in words:
                     logger.warning("the scheduler's pod waits: %s", words)
                     told = words

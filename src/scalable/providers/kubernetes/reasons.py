@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from scalable.containers import image_fault
 from scalable.manager.launcher import Observation, UnitState
 from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.units import as_written
@@ -112,7 +113,7 @@ def _ended(pod: Pod) -> str:
             words = f"exit code {code}"
             reason = ended.get("reason")
             words += f" ({reason})" if reason and reason != "Error" else ""
-            return _with_message(words, ended.get("message"))
+            return _of_image(pod, _with_message(words, ended.get("message")))
     return _with_message(status.get("reason") or "it ended", status.get("message"))
 
 
@@ -128,7 +129,8 @@ def _waiting(pod: Pod) -> tuple[str, bool] | None:
             words = f"image {own.get('image') or _image(pod)!r} cannot be pulled ({reason})"
             return _with_message(words, message), lasts and reason != "ErrImagePull"
         if reason in _NOT_CONFIGURED:
-            return _with_message(f"its container cannot be started ({reason})", message), False
+            words = _with_message(f"its container cannot be started ({reason})", message)
+            return _of_image(pod, words), False
         if reason == "CrashLoopBackOff":
             return _with_message("its container crashes", message), False
     return None
@@ -168,6 +170,17 @@ def scheduling_fault(pod: Pod) -> str | None:
 def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()
+
+
+def _of_image(pod: Pod, words: str) -> str:
+    """Return why a container did not start, with the image that is to blame if it is."""
+    fault = image_fault(_image(pod), words)
+    return words if fault is None else f"{fault}: {words}"
+
+
+def fault_in_output(pod: Pod, output: str) -> str | None:
+    """Return the sentence for an image without this package, by its pod's output; else None."""
+    return image_fault(_image(pod), output)
 
 
 def _image(pod: Pod) -> str:

@@ -42,7 +42,7 @@ GRACE_S = 45
 #: Seconds beyond the time to start, and beyond the time to live, until the root object's deadline.
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
-PROGRAM = ("python", "-m", "scalable.programs.first_process")
+PROGRAM = ("python3", "-m", "scalable.programs.first_process")
 #: Module of the scheduler's program.
 SCHEDULER_PROGRAM = "scalable.programs.remote_scheduler"
 #: Variable with the address of a pod, which its program listens on.

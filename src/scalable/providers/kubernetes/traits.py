@@ -2,4 +2,5 @@
 
 from scalable.spec import Starting, Traits
 
-TRAITS = Traits(starting=Starting(startup_s=30.0))
+# The manager of a cluster may run in a pod too.
+TRAITS = Traits(starting=Starting(startup_s=30.0), image_extras=("kubernetes",))

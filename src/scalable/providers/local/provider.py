@@ -177,6 +177,21 @@ class LocalProvider:
             for tag, part in spec.components.items()
         ]
 
+    def check(self, spec: DeploymentSpec) -> ValidationReport:
+        """Start each component's container once, to see whether workers can run in its image.
+
+        Raises
+        ------
+        ProviderError
+            When a container runtime is not installed, or a mount does not exist.
+        """
+        from scalable.containers import image_findings
+        from scalable.protocol.search_path import search_path
+
+        report = ValidationReport()
+        report.extend(image_findings(_requests(spec, search_path())))
+        return report
+
     def discover(self) -> list[dict[str, Any]]:
         """Return the clusters with processes on this machine; see :mod:`.discovery`."""
         from scalable.providers.local.discovery import discover
@@ -246,21 +261,28 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
     """Return tag -> container of components that have one, after a trial start of each."""
-    from scalable.containers import prove, request_for
+    from scalable.containers import prove
+
+    found = {tag: made for tag, made in _requests(spec, sys_path).items() if made is not None}
+    for request in found.values():
+        prove(request)
+    return found
+
+
+def _requests(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest | None]:
+    """Return tag -> container of each component, or None."""
+    from scalable.containers import request_for
 
     slots, found = spec.options["threads_per_worker"], {}
     for tag, component in spec.components.items():
         mounts = {path: path for path in own_paths(component, _directory(spec), sys_path)}
-        request = request_for(
+        found[tag] = request_for(
             component,
             spec.options["containers"],
             unit=f"{tag}-{secrets.token_hex(3)}",
             environment=component.environment(slots),
             mounts=mounts,
         )
-        if request is not None:
-            prove(request)
-            found[tag] = request
     return found
 
 

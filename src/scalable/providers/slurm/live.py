@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from scalable.containers import ContainerRequest, image_findings
 from scalable.errors import ProviderError
 from scalable.providers.slurm.api import Slurm, wait_for
 from scalable.providers.slurm.check import findings
 from scalable.providers.slurm.network import address_of
+from scalable.providers.slurm.worker import JobRequest, container_of
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 
 
-def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
+def check(
+    spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
+) -> ValidationReport:
     """Compare a request with a live Slurm and this machine; nothing is submitted.
 
     Parameters
@@ -20,14 +26,29 @@ def check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:
     spec
         The request.
     scripts
-        Tag -> batch script; the last check asks Slurm whether it would accept them.
+        Tag -> batch script; Slurm is asked whether it would accept them.
+    requests
+        Tag -> request for its jobs; the images are checked last.
 
     Raises
     ------
     ProviderError
         When Slurm does not answer.
     """
-    return wait_for(_check(spec, scripts))
+    report = wait_for(_check(spec, scripts))
+    if report.ok:
+        report.extend(image_findings({tag: _trial(request) for tag, request in requests.items()}))
+    return report
+
+
+def _trial(request: JobRequest) -> ContainerRequest | None:
+    """Return the container of a component's workers for a trial here; None if there can be none."""
+    container = container_of(request)
+    if container is None or shutil.which(container.runtime) is None:
+        return None
+    # The directory of a cluster, which workers mount, exists only later.
+    mounts = {path: inside for path, inside in container.mounts.items() if Path(path).exists()}
+    return replace(container, mounts=mounts)
 
 
 async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:

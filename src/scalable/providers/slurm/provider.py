@@ -54,7 +54,8 @@ class SlurmProvider:
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare the request with the live Slurm: partition, limits, nodes, interface, mounts.
 
-        Nothing is submitted: each script is passed to ``sbatch --test-only``.
+        Nothing is submitted: each script is passed to ``sbatch --test-only``. Images are started
+        once here, if this machine has their container runtime.
 
         Raises
         ------
@@ -63,15 +64,22 @@ class SlurmProvider:
         """
         from scalable.providers.slurm.live import check
 
-        return check(spec, self.render_scripts(spec))
+        return check(spec, self.render_scripts(spec), self._requests(spec))
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
         """Return tag -> batch script of a pool's jobs, with ``ID`` in place of the cluster's id."""
         directory = settings.state_dir() / "clusters" / "ID"
         logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
-        scripts = {}
-        for tag, component in spec.components.items():
-            request = JobRequest(
+        return {
+            tag: batch_script(job_template(request, prefix=f"{tag}-ID-", logs=logs))
+            for tag, request in self._requests(spec).items()
+        }
+
+    def _requests(self, spec: DeploymentSpec) -> dict[str, JobRequest]:
+        """Return tag -> request for its jobs; none of them is started."""
+        directory = settings.state_dir() / "clusters" / "ID"
+        return {
+            tag: JobRequest(
                 component,
                 spec.options,
                 name=pool_name("ID", spec.target_name, tag),
@@ -80,9 +88,8 @@ class SlurmProvider:
                 script_dir=search_path()[0],
                 starts=False,
             )
-            template = job_template(request, prefix=f"{tag}-ID-", logs=logs)
-            scripts[tag] = batch_script(template)
-        return scripts
+            for tag, component in spec.components.items()
+        }
 
     def build_cluster(self, spec: DeploymentSpec) -> SlurmCluster:
         """Start a scheduler in this process; its pools are empty."""
