@@ -12,6 +12,9 @@ from importlib import metadata
 import pytest
 
 from scalable.containers import read_versions
+from scalable.providers.slurm import live
+from scalable.session.request import Request
+from scalable.spec import ValidationReport
 
 # Keeps its arguments, and for a build the files of its context, and answers as docker does.
 DOCKER = """\
@@ -280,3 +283,48 @@ def test_a_tag_that_could_be_an_option_is_refused(invoke, harvest, docker):
     result = invoke("image", "build", "--tag=--evil")
     assert result.code == 4
     assert not (docker / "build").exists()
+
+
+# The check of a target's images ------------------------------------------------------------------
+
+BOXED = """\
+version: 1
+project: {name: climate}
+targets:
+  boxed: {provider: local, processes: true, containers: docker}
+  hpc: {provider: slurm, container_runtime: docker}
+components:
+  model: {image: site/model:1}
+  analysis: {image: site/analysis:1}
+  bare: {cpus: 1}
+"""
+
+
+def test_a_live_check_says_which_image_has_no_suitable_python(invoke, project, docker, monkeypatch):
+    (project / "scalable.yaml").write_text(BOXED)
+    assert invoke("validate", "--target", "boxed", "--check").code == 0
+    assert called(docker, "run").count("site/model:1") == 1
+    monkeypatch.setenv("SAYS", versions(scalable=None, distributed=None))
+    result = invoke("validate", "--target", "boxed", "--check")
+    assert result.code == 2
+    assert result.out.startswith(
+        "scalable.yaml:7:18: error E_BAD_OPTION: the Python of image 'site/model:1' does not have "
+        "the packages scalable and distributed [components.model.image]\n"
+    )
+    assert "'site/analysis:1' does not have" in result.out
+    assert "`scalable image build` makes one" in result.out
+
+
+def test_a_check_of_slurm_starts_images_where_their_runtime_is_here(
+    project, docker, monkeypatch, tmp_path
+):
+    (project / "scalable.yaml").write_text(BOXED)
+    monkeypatch.setattr(live, "wait_for", lambda asked: asked.close() or ValidationReport())
+    request = Request.read(None, "hpc")
+    assert request.check().ok
+    assert called(docker, "run").count("site/analysis:1") == 1
+    monkeypatch.setenv("SAYS", versions(scalable=None))
+    found = request.check().errors
+    assert [d.dotted_path for d in found] == ["components.model.image", "components.analysis.image"]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert request.check().ok
