@@ -323,11 +323,6 @@ def test_a_live_check_names_what_is_missing(kubernetes_bed, tmp_path, monkeypatc
     assert any("no volume claim 'absent'" in message for message in messages)
 
 
-def test_a_detached_cluster_is_refused(place):
-    with pytest.raises(NotImplementedError, match="no detached clusters in this version"):
-        ScalableSession.from_yaml(target="k").start(detach=True)
-
-
 @pytest.mark.slow
 def test_an_empty_adaptive_pool_grows_when_a_call_comes(
     kubernetes_bed, place, work, tmp_path, eventually

@@ -108,7 +108,11 @@ class Access:
     # Reviews --------------------------------------------------------------------------------------
 
     def review(self, user, kind, body):
-        """Answer a SelfSubjectAccessReview or a SelfSubjectRulesReview."""
+        """Answer a SelfSubjectReview, a SelfSubjectAccessReview or a SelfSubjectRulesReview."""
+        if kind.kind == "SelfSubjectReview":
+            info = {"username": user.name, "groups": list(user.groups)}
+            known = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {}}
+            return known | {"status": {"userInfo": info}}
         spec = body.get("spec") or {}
         if kind.kind == "SelfSubjectRulesReview":
             rules = self.rules(user, spec.get("namespace", ""))

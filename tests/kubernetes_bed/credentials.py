@@ -44,6 +44,10 @@ ROLES = {
     "cluster-admin": [(["*"], ["*"], ["*"])],
     "edit": [(groups, names, WRITE) for groups, names in EDITED]
     + [(groups, names, READ) for groups, names in VIEWED],
+    # As "edit", and may grant others what it may do itself.
+    "admin": [(groups, names, WRITE) for groups, names in EDITED]
+    + [(groups, names, READ) for groups, names in VIEWED]
+    + [([RBAC], ["roles", "rolebindings"], WRITE)],
     "view": [(groups, names, READ) for groups, names in VIEWED],
     "node-reader": [
         ([""], ["nodes"], READ),
@@ -53,7 +57,7 @@ ROLES = {
 #: Users: name -> (groups, namespace -> cluster role there).
 USERS = {
     "admin": (("system:masters",), {}),
-    "alice": ((), {"default": "edit"}),
+    "alice": ((), {"default": "admin"}),
     "bob": ((), {"default": "edit"}),
     "viewer": ((), {"default": "view"}),
     "nobody": ((), {}),

@@ -110,6 +110,16 @@ BUILT_IN = [
         True,
     ),
     Kind(
+        "authentication.k8s.io",
+        "v1",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+        False,
+        (),
+        (),
+        True,
+    ),
+    Kind(
         "apiextensions.k8s.io",
         "v1",
         "customresourcedefinitions",

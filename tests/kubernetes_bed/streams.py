@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import datetime as dt
+import time
 from pathlib import Path
 
 from aiohttp import WSMsgType, web
@@ -12,6 +14,12 @@ from .errors import ApiError
 PROTOCOLS = ("v4.channel.k8s.io", "portforward.k8s.io")
 
 
+def moment_text(nanoseconds):
+    """Return a time as the kubelet writes it."""
+    whole = dt.datetime.fromtimestamp(nanoseconds // 10**9, dt.UTC)
+    return f"{whole:%Y-%m-%dT%H:%M:%S}.{nanoseconds % 10**9:09d}Z"
+
+
 class Streams:
     """Answers for the kubelet what clients ask of a pod."""
 
@@ -20,6 +28,8 @@ class Streams:
         self.kinds = kinds
         self.kubelet = kubelet
         self.tunnels = set()
+        #: Path of a log -> time of each of its lines, in nanoseconds.
+        self.stamps = {}
 
     async def answer(self, request, target):
         pod = self.store.get(target.kind, target.namespace, target.name)
@@ -61,6 +71,8 @@ class Streams:
             )
         text = await asyncio.to_thread(path.read_bytes)
         size = len(text)
+        if flag(query, "timestamps") or "sinceTime" in query:
+            text = self.stamped(path, text, query)
         if "tailLines" in query:
             count = int(query["tailLines"])
             text = b"".join(text.splitlines(keepends=True)[-count:]) if count else b""
@@ -75,6 +87,25 @@ class Streams:
             await response.write(text)
             await self.follow(response, pod, container, path, size)
         return response
+
+    def stamped(self, path, text, query):
+        """Return the lines of a log with their times: when they were seen first, for simplicity.
+
+        As in Kubernetes, `sinceTime` counts in seconds.
+        """
+        lines = text.splitlines(keepends=True)
+        stamps = self.stamps.setdefault(path, [])
+        for _ in lines[len(stamps) :]:
+            moment = max(time.time_ns(), stamps[-1] + 1 if stamps else 0)
+            stamps.append(moment)
+        since = query.get("sinceTime", "")
+        words = [moment_text(stamp) for stamp in stamps]
+        kept = [
+            (word, line) for word, line in zip(words, lines, strict=True) if word[:19] >= since[:19]
+        ]
+        if not flag(query, "timestamps"):
+            return b"".join(line for _, line in kept)
+        return b"".join(word.encode() + b" " + line for word, line in kept)
 
     async def follow(self, response, pod, container, path, offset):
         """Send what is added to a log until its container has ended."""

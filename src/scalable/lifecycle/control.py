@@ -45,11 +45,7 @@ def ask(
     ClusterError
         When the scheduler does not answer in time, or the cluster has ended.
     """
-    import asyncio
-
-    from distributed.core import rpc
-
-    from scalable.protocol.credentials import certificate_fault, security_of
+    from scalable.protocol.credentials import certificate_fault
 
     known = directory.scheduler()
     name = directory.record().name
@@ -72,15 +68,8 @@ def ask(
         hint = f"it listens only on the machine of {place_of(known)}: ask there, or set interface"
     logger.debug("asking the scheduler of %s at %s", name, known["address"])
 
-    async def call() -> _Answer:
-        arguments_of = security_of(pem).get_connection_args("client")
-        async with rpc(
-            known["address"], timeout=connect_s, connection_args=arguments_of
-        ) as scheduler:
-            return await question(SchedulerCalls(scheduler))
-
     try:
-        return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
+        return ask_at(known["address"], pem, question, timeout_s, connect_s)
     # Errors of OpenSSL are OSErrors too; tornado raises ValueError when the other side ends during
     # the handshake.
     except (OSError, TimeoutError, ValueError) as error:
@@ -89,6 +78,40 @@ def ask(
             f"{certificate_fault(error) or error or 'no answer in time'}",
             hint=hint,
         ) from error
+
+
+def ask_at(
+    address: str,
+    pem: Mapping[str, str],
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    timeout_s: float,
+    connect_s: float | None = None,
+) -> _Answer:
+    """Send a request to the scheduler at an address; errors are OSError and ValueError.
+
+    Parameters
+    ----------
+    address, pem
+        Address of the scheduler, and credentials: keyword of ``distributed.Security`` -> PEM text.
+    question, timeout_s
+        As for :func:`ask`.
+    connect_s
+        Longest wait for the connection, in seconds; None for most of ``timeout_s``.
+    """
+    import asyncio
+
+    from distributed.core import rpc
+
+    from scalable.protocol.credentials import security_of
+
+    async def call() -> _Answer:
+        arguments_of = security_of(pem).get_connection_args("client")
+        async with rpc(
+            address, timeout=connect_s or 0.8 * timeout_s, connection_args=arguments_of
+        ) as scheduler:
+            return await question(SchedulerCalls(scheduler))
+
+    return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
 
 
 def _run(function: Callable[[], _Answer]) -> _Answer:

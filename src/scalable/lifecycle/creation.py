@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from scalable import settings
-from scalable.errors import ClusterError, ProviderError, ScalableError
+from scalable.errors import ClusterError, NameTakenError, ProviderError, ScalableError
 from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
+from scalable.lifecycle.remote import fetch_copies
 from scalable.lifecycle.stored_specs import encoded
 from scalable.planning import total_limit
 from scalable.protocol.addresses import listen_address
-from scalable.providers.registry import provider_traits
-from scalable.records import ClusterDirectory
+from scalable.protocol.credentials import new_credentials
+from scalable.providers.registry import get_provider, provider_traits
+from scalable.records import ClusterDirectory, opened
 from scalable.records.directory import unwritable
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
@@ -134,7 +136,12 @@ def create(creation: Creation) -> ClusterDirectory:
     )
     logger.debug("cluster %s is recorded as %s: %s", record.name, record.id, dict(record.wanted))
     try:
+        directory.write_pem(*new_credentials())
+        directory = opened(directory.path)
         _start(directory, creation)
+    except NameTakenError:
+        fetch_copies()  # it was made on another machine: from now on it is known here
+        raise
     except OSError as error:
         _clear_away(directory)  # nobody could do anything with it while nothing can be written
         raise unwritable(directory.path, error) from error
@@ -208,8 +215,10 @@ def _record(creation: Creation) -> ClusterRecord:
     spec, options = creation.spec, creation.options
     idle_timeout_s, time_to_live_s = lifetimes(spec, options)
     most = total_limit(spec)
-    option = provider_traits(spec.provider_name).services_option
-    by_provider = option is not None and spec.options.get(option[0]) == option[1]
+    traits = provider_traits(spec.provider_name)
+    option = traits.services_option
+    chosen = option is not None and spec.options.get(option[0]) == option[1]
+    place = get_provider(spec.provider_name).place_of(spec) if traits.remote else {}
     record = cluster_record(spec, creation.plan)
     return replace(
         record,
@@ -226,6 +235,8 @@ def _record(creation: Creation) -> ClusterRecord:
         runs_dir=str(settings.runs_dir().absolute()),
         log_dir=spec.options.get("logs"),
         sys_path=creation.sys_path,
-        services=spec.provider_name if by_provider else "process",
+        services=spec.provider_name if chosen or traits.remote else services.PROCESS,
         dashboard_address=options.dashboard_address or spec.options.get("dashboard_address"),
+        remote=traits.remote,
+        place=place,
     )

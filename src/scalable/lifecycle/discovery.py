@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeAlias, overload
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.remote import ask_places
 from scalable.providers.registry import provider_class, provider_names
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 from scalable.spec import ClusterStatus
@@ -71,7 +72,9 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     with_remains
         Whether to keep such records, and list them as failed.
     """
+    unanswered = ask_places()[1]
     recorded, errors = _recorded()
+    errors += unanswered
     found, failures = _ask_plugins()
     if not with_remains:
         left = {status.id for status in found}

@@ -148,7 +148,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
     # Wait for the process itself: its directory is removed a moment before the process ends.
     while is_alive(known) is not False and time.monotonic() < deadline:
-        if is_alive(known) is None and not directory.path.exists():
+        if is_alive(known) is None and directory.is_over():
             return
         time.sleep(POLL_S)
 

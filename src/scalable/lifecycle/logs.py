@@ -69,6 +69,7 @@ def log_files(
         When the cluster's directory was removed.
     """
     record = directory.record()
+    directory.fetch_logs()
     services = [LogFile(p.stem, None, p) for p in sorted(directory.logs_dir.glob(f"*{_SUFFIX}"))]
     if worker is not None and (meant := [s for s in services if s.worker == worker]):
         return meant
@@ -91,11 +92,11 @@ def log_files(
 def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile]:
     said = directory.scheduler() or {}
     asked = directory.record().log_dir
-    parent = asked or said.get("log_dir")
-    if not parent:
+    parent = directory.worker_logs()
+    if parent is None:
         return []
     recorded = _recorded(said)
-    paths = sorted(Path(parent).glob(f"*{_SUFFIX}"), key=_changed)
+    paths = sorted(parent.glob(f"*{_SUFFIX}"), key=_changed)
     # A job's log has the worker's name as a link.
     behind_links = {path.resolve() for path in paths if path.is_symlink()}
     found = []

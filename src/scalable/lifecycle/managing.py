@@ -99,8 +99,10 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
         raise ClusterError(f"the record of cluster {record.name!r} names no manager {manager!r}")
     spec = stored_spec(directory, manager)
     known = wait_for_scheduler(directory)
-    if not known.get("address") or not known.get("log_dir"):
+    if not known.get("address"):
         raise ClusterError(f"the scheduler of cluster {record.name!r} has written no address")
+    home = directory.manager_directory(manager)
+    log_dir = known.get("log_dir") or home / "logs"
     return ManagerConfig(
         manager=manager,
         spec=spec,
@@ -108,8 +110,8 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
         cluster_name=record.name,
         address=known["address"],
         pem=directory.pem(),
-        directory=directory.manager_directory(manager),
-        log_dir=Path(known["log_dir"]),
+        directory=home,
+        log_dir=Path(log_dir),
         sys_path=record.sys_path,
         priority=described["priority"],
         limits=described["limits"],

@@ -69,7 +69,7 @@ def _start(
     log = log_path(directory, service)
     log.parent.mkdir(mode=0o700, exist_ok=True)
     note: dict[str, Any]
-    if directory.record().services == PROCESS:
+    if _is_process(directory, service, spec):
         note = _start_apart(program, log, _working_directory(directory))
     else:
         jobs = get_provider(spec.provider_name).services(spec)
@@ -78,6 +78,14 @@ def _start(
     logger.debug("service %s of cluster %s is started: %s", service, directory.id, note)
     with directory.locked():
         directory.write_services(directory.services() | {service: note})
+
+
+def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec) -> bool:
+    """Return whether a program is a process of this machine, and not a job of the provider."""
+    record = directory.record()
+    if record.remote and service != SCHEDULER:
+        return spec.provider_name != record.services or spec.options.get("manager") == "here"
+    return record.services == PROCESS
 
 
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
@@ -117,13 +125,14 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
 
     An unusable file is skipped with a warning, so that the cluster can still be ended.
     """
-    notes = _readable(ClusterDirectory.services, directory)
+    notes = _readable(lambda cluster: cluster.services(), directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
-    for manager, its in _readable(ClusterDirectory.managers, directory).items():
+    for manager, its in _readable(lambda cluster: cluster.managers(), directory).items():
         # A manager that was just started has not written its file yet.
         just_started = manager in found and is_alive(found[manager]) is not False
         if "pid" in its and not just_started:
             found[manager] = its
+    # The file alone: that of a remote cluster would need a tunnel, and names no process.
     scheduler = _readable(ClusterDirectory.scheduler, directory)
     return found | ({SCHEDULER: scheduler} if "pid" in scheduler else {})
 
@@ -139,7 +148,7 @@ def presence(directory: ClusterDirectory, service: str) -> bool | None:
         When the place of the job does not answer.
     """
     known = identities(directory).get(service)
-    note = _readable(ClusterDirectory.services, directory).get(service, {})
+    note = _readable(lambda cluster: cluster.services(), directory).get(service, {})
     place = note.get("service")
     if place is None:
         return False if known is None else is_alive(known)

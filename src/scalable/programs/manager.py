@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 from scalable.lifecycle.managing import config_of, log_to_stderr, run_manager
-from scalable.records import ClusterDirectory
+from scalable.records import opened
 
 logger = logging.getLogger("scalable.programs")
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("scalable.programs")
 def main() -> None:
     """Run the manager that the command line names."""
     log_to_stderr()
-    directory, manager = ClusterDirectory(Path(sys.argv[1])), sys.argv[2]
+    directory, manager = opened(Path(sys.argv[1])), sys.argv[2]
     try:
         sys.exit(run_manager(config_of(directory, manager)))
     except ClusterError as error:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.code import in_image
-from scalable.protocol.credentials import new_credentials, security_of
+from scalable.protocol.credentials import security_of
 from scalable.protocol.dask_seams.metadata import set_fact
 from scalable.protocol.dask_seams.scheduler import keep_logs
 from scalable.protocol.importing import Importer
@@ -41,8 +42,15 @@ DEFAULT_SPILL_AFTER_S = 300.0
 PORTS_TRIED = 200
 
 
-async def serve(directory: ClusterDirectory) -> str:
+async def serve(directory: ClusterDirectory, listening: Mapping[str, Any] | None = None) -> str:
     """Run the scheduler of a cluster until it ends.
+
+    Parameters
+    ----------
+    directory
+        Directory of the cluster.
+    listening
+        Arguments of Dask's scheduler that say where to listen; None for those of the target.
 
     Returns
     -------
@@ -50,12 +58,11 @@ async def serve(directory: ClusterDirectory) -> str:
         Reason of the end.
     """
     record = directory.record()
-    directory.write_pem(*new_credentials())
     security = security_of(directory.pem())
     dashboard = record.dashboard_address
     spec = stored_spec(directory)
     scheduler = PoolScheduler(
-        **_listening(spec),
+        **(listening or _listening(spec)),
         protocol="tls://",
         security=security,
         dashboard=bool(dashboard),

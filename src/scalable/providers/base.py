@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -37,6 +38,8 @@ __all__ = [
     "DeploymentSpec",
     "Diagnostic",
     "OptionsModel",
+    "ProgramState",
+    "RemotePlace",
     "ResourceRequest",
     "ScalePlan",
     "Traits",
@@ -205,4 +208,91 @@ class ClusterLifecycle(Protocol):
         """Return an object that starts schedulers and managers.
 
         Without ``spec`` the object can only report the states of programs.
+        """
+
+    def places(self) -> Iterable[Mapping[str, str]]:
+        """Return the places that this user reaches from here without a manifest.
+
+        Only for providers whose trait ``remote`` is true. Each place is described by texts that
+        :meth:`remote` understands. Empty where the user has no access.
+        """
+
+    def place_of(self, spec: DeploymentSpec) -> Mapping[str, str]:
+        """Return the place that a target names; ask nothing."""
+
+    def remote(self, place: Mapping[str, str]) -> RemotePlace:
+        """Return an object that finds and reaches the clusters of one place; ask nothing yet."""
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """The state of a cluster's scheduler or manager in a remote place.
+
+    Attributes
+    ----------
+    state
+        ``pending``, ``running``, ``completed`` (it ended as it should) or ``failed``.
+    reason
+        Reason why it waits or failed, or None.
+    """
+
+    state: str
+    reason: str | None = None
+
+
+class TunnelEnd(Protocol):
+    """The end of a tunnel on this machine."""
+
+    async def open(self) -> int:
+        """Listen on loopback; return the port."""
+
+    async def close(self) -> None:
+        """End all connections and stop listening."""
+
+
+class RemotePlace(Protocol):
+    """Finds and reaches the clusters in a place that shares no files with the user's machine.
+
+    The objects of the place are the truth: they keep the files of each cluster (its record, its
+    credentials, the resolved manifest), and they belong to one root object, so that deleting the
+    root ends everything. Any process with the user's access to the place can use a cluster.
+
+    Methods may be called from any thread. Each returns or raises
+    :class:`scalable.errors.ProviderError` within seconds.
+    """
+
+    def clusters(self) -> Mapping[str, Mapping[str, str]]:
+        """Return cluster id -> files (relative path -> text), for all clusters of this user.
+
+        Clusters of other users, and clusters that completed, are left out.
+        """
+
+    def programs(self, cluster_id: str) -> Mapping[str, ProgramState]:
+        """Return program -> state, for ``scheduler`` and each manager; empty without the root."""
+
+    def address(self, cluster_id: str) -> str | None:
+        """Return the address of the scheduler if this process is inside the place, else None."""
+
+    def tunnel(self, cluster_id: str) -> TunnelEnd:
+        """Return a tunnel to the scheduler; it opens again by itself when it is cut."""
+
+    def logs(self, cluster_id: str, since: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+        """Return program or worker -> new output, and a mark to pass as ``since`` the next time.
+
+        Parameters
+        ----------
+        cluster_id
+            Id of the cluster.
+        since
+            Program or worker -> mark of the last call.
+        """
+
+    def keep(self, cluster_id: str, seconds: float | None) -> None:
+        """Set the time after which the place ends the cluster, whoever has died; None for never."""
+
+    def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
+        """Delete the root object, and return when all that it owns is gone.
+
+        Return a description of what was ended; empty if there is no such cluster. A program of the
+        cluster itself does not wait.
         """

@@ -10,7 +10,7 @@ from scalable.records.access_file import (
     write_access_file,
 )
 from scalable.records.directory import RECORD, ClusterDirectory
-from scalable.records.finding import all_directories, find, status_of, unreadable
+from scalable.records.finding import all_directories, find, opened, status_of, unreadable
 
 __all__ = [
     "RECORD",
@@ -19,6 +19,7 @@ __all__ = [
     "all_directories",
     "find",
     "find_access",
+    "opened",
     "read_access_file",
     "status_of",
     "unreadable",

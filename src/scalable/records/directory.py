@@ -17,6 +17,8 @@ from scalable import settings
 from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
 from scalable.records.locking import locked_directory
+from scalable.records.sight import sight_of
+from scalable.records.states import state_of
 from scalable.spec import ClusterRecord, names
 
 logger = logging.getLogger("scalable.records")
@@ -81,6 +83,29 @@ class ClusterDirectory:
     def parent() -> Path:
         """Return the directory that holds the directories of all clusters."""
         return settings.state_dir() / "clusters"
+
+    # State ----------------------------------------------------------------------------------------
+
+    def state(
+        self, record: ClusterRecord, status: Mapping[str, Any] | None, now: float
+    ) -> tuple[str, str | None]:
+        """Return the state of the cluster, and the reason.
+
+        Parameters
+        ----------
+        record
+            Its record.
+        status
+            Status that its scheduler gave or wrote last, or None.
+        now
+            Epoch seconds.
+        """
+        sight = sight_of(record, self.scheduler(), self.services)
+        return state_of(record, status, sight, now)
+
+    def is_over(self) -> bool:
+        """Return whether the cluster has certainly ended."""
+        return not self.path.exists()
 
     # Making, changing, removing -------------------------------------------------------------------
 
@@ -294,6 +319,14 @@ class ClusterDirectory:
     def logs_dir(self) -> Path:
         """Directory of the logs of scheduler and managers."""
         return self.path / "logs"
+
+    def worker_logs(self) -> Path | None:
+        """Return the directory of the workers' output; None until the scheduler has named it."""
+        said = self.record().log_dir or (self.scheduler() or {}).get("log_dir")
+        return None if said is None else Path(said)
+
+    def fetch_logs(self) -> None:
+        """Bring the logs up to date; those of programs that share files are so."""
 
     def token(self) -> str:
         """Return the token that opens the live page."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from scalable.errors import ClusterError, UnknownClusterError
-from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.records.directory import RECORD, ClusterDirectory
-from scalable.records.states import Sight, state_of
-from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus, names
+from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
 from scalable.spec.clusters import pools_from_dict
 
 SHORTEST_ID = 4
+#: Module with the clusters of remote places. It stands above this room, because it asks providers,
+#: and is loaded by its name when there is such a cluster or a name is not known here.
+REMOTE = "scalable.lifecycle.remote"
 
 
 def all_directories() -> tuple[list[ClusterDirectory], list[str]]:
@@ -32,14 +35,35 @@ def _read_all() -> tuple[list[ClusterDirectory], list[tuple[ClusterDirectory, st
     for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
         directory = ClusterDirectory(path.parent)
         try:
-            directory.record()
+            found.append(opened(path.parent))
         except FileNotFoundError:
             continue  # removed at this moment
         except ClusterError as error:
             errors.append((directory, str(error)))
-        else:
-            found.append(directory)
     return found, errors
+
+
+def copies() -> list[ClusterRecord]:
+    """Return the records that can be read here; no cluster is asked for anything."""
+    found = []
+    for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
+        try:
+            found.append(ClusterDirectory(path.parent).record())
+        except (FileNotFoundError, ClusterError):
+            continue
+    return found
+
+
+def opened(path: Path) -> ClusterDirectory:
+    """Return the cluster whose directory is given; what it is asked for may come from its place.
+
+    Errors are those of :meth:`ClusterDirectory.record`.
+    """
+    directory = ClusterDirectory(path)
+    if not directory.record().remote:
+        return directory
+    remote: ClusterDirectory = importlib.import_module(REMOTE).RemoteCluster(path)
+    return remote
 
 
 def find(name: str) -> ClusterDirectory:
@@ -60,6 +84,19 @@ def find(name: str) -> ClusterDirectory:
         When several clusters match (the message lists them), or when none matches and some records
         cannot be read.
     """
+    try:
+        found = _find(name)
+    except UnknownClusterError:
+        if not importlib.import_module(REMOTE).fetch_copies():
+            raise
+        return _find(name)
+    if found.is_over():  # it is remote, and was ended from elsewhere
+        found.remove()
+        return _find(name)
+    return found
+
+
+def _find(name: str) -> ClusterDirectory:
     records: list[tuple[ClusterDirectory, ClusterRecord]] = []
     directories, unread = all_directories()
     for directory in directories:
@@ -106,7 +143,7 @@ def status_of(
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer
-    state, reason = state_of(record, status, _sight(directory, record, scheduler), now)
+    state, reason = directory.state(record, status, now)
     known = status or {}
     try:
         pools = pools_from_dict(known.get("pools") or {})
@@ -138,17 +175,3 @@ def status_of(
         ends_at=known.get("ends_at"),
         idle_ends_at=known.get("idle_ends_at"),
     )
-
-
-def _sight(
-    directory: ClusterDirectory, record: ClusterRecord, scheduler: dict[str, object] | None
-) -> Sight | None:
-    identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler
-    if not identity:
-        started = directory.services().get(names.SCHEDULER, {})
-        identity = started if "pid" in started else None
-    if not identity:
-        # No scheduler was started; only a restart of the machine proves that none will be.
-        return Sight(alive=None, another=True) if rebooted(record.creator) else None
-    another = rebooted(identity) or number_taken(identity)
-    return Sight(is_alive(identity), another)

@@ -22,7 +22,7 @@ STATES = (
 
 
 _TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage", "services")
-_MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations")
+_MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations", "place")
 _LIMITS = ("max_workers", "idle_timeout_s", "time_to_live_s", "manager_grace_s", "spill_after_s")
 _Kind = type | tuple[type, ...]
 _NUMBER = (int, float)
@@ -95,6 +95,11 @@ class ClusterRecord:
         Kind of its scheduler and managers: ``process``, or the name of the provider that runs them.
     dashboard_address
         Address of the live page; None without a live page.
+    remote
+        Whether the scheduler runs in a place that shares no files with this machine. The place
+        keeps the files of the cluster, and the files here are a copy.
+    place
+        Where a remote cluster is, as its provider describes it.
     """
 
     id: str
@@ -130,6 +135,8 @@ class ClusterRecord:
     sys_path: tuple[str, ...] = ()
     services: str = "process"
     dashboard_address: str | None = None
+    remote: bool = False
+    place: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""

@@ -38,6 +38,9 @@ class Traits:
         involved, and schedulers listen on loopback.
     shares_files
         Whether workers see the file system of the user's machine.
+    remote
+        Whether the place keeps the files of a cluster, and runs its scheduler and managers: the
+        provider has the methods ``places`` and ``remote``.
     asks_first
         Whether ``scalable up`` asks for a confirmation, because starting workers takes a place in a
         queue or costs money.
@@ -60,6 +63,7 @@ class Traits:
 
     on_this_machine: bool = False
     shares_files: bool = False
+    remote: bool = False
     asks_first: bool = True
     counts_startup: bool = True
     starting: Starting = field(default_factory=Starting)

@@ -15,11 +15,11 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
+from scalable.providers.kubernetes import kubeconfig
 from scalable.providers.kubernetes.permissions import RULES, Rule, role
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -34,7 +34,6 @@ TRANSIENT = (429, 500, 502, 503, 504)
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-_DEFAULT_FILE = Path("~/.kube/config").expanduser()
 _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
 
 
@@ -371,11 +370,11 @@ async def _open(context: str | None) -> Any:
         ) from error
     configuration = client.Configuration()
     try:
-        if _inside(context):
+        if context is None and kubeconfig.inside():
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             # The library reads the variable only once, when it is imported.
-            file = os.environ.get("KUBECONFIG") or str(_DEFAULT_FILE)
+            file = os.environ.get("KUBECONFIG") or str(kubeconfig.DEFAULT_FILE)
             await config.load_kube_config(
                 config_file=file, context=context, client_configuration=configuration
             )
@@ -385,9 +384,3 @@ async def _open(context: str | None) -> Any:
             hint="set KUBECONFIG, or name a context of it by the target's context",
         ) from error
     return client.ApiClient(configuration)
-
-
-def _inside(context: str | None) -> bool:
-    """Return whether this process runs in a pod, and no kubeconfig is named."""
-    named = os.environ.get("KUBECONFIG") or _DEFAULT_FILE.exists()
-    return context is None and not named and "KUBERNETES_SERVICE_HOST" in os.environ

@@ -16,7 +16,6 @@ from scalable.client.attached import AttachedCluster
 from scalable.errors import ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import UnitState
-from scalable.manager.pools import Pool
 from scalable.planning import adaptive_bounds, expectations
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
@@ -28,14 +27,13 @@ from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.manager import Manager
 from scalable.providers.kubernetes.names import ROLE, SCHEDULER
 from scalable.providers.kubernetes.place import Place, watch_of
+from scalable.providers.kubernetes.pools import pool_of, shape_of, worker_config
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.traits import TRAITS
 from scalable.providers.kubernetes.tunnel import Tunnel
 from scalable.records import AccessFile
-from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.spec import DeploymentSpec
 from scalable.units import parse_duration
-from scalable.worker.config import WorkerConfig, security_fields, serialized_config
-from scalable.worker.process_worker import ProcessWorker
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -116,7 +114,8 @@ class KubernetesCluster(AttachedCluster):
             starting=dataclasses.asdict(TRAITS.starting),
             shares_files=TRAITS.shares_files,
             pools={
-                tag: {"slots": part.slots, **_shape(part)} for tag, part in spec.components.items()
+                tag: {"slots": part.slots, **shape_of(part)}
+                for tag, part in spec.components.items()
             },
         )
 
@@ -146,11 +145,13 @@ class KubernetesCluster(AttachedCluster):
         components = self._spec.components.values()
         await asyncio.gather(
             *(
-                self._place.add_workers(c.name, self._worker_config(c, scheduler))
+                self._place.add_workers(
+                    c.name, worker_config(c, scheduler, self.security, self._frame.manager)
+                )
                 for c in components
             )
         )
-        pools = [self._pool(component) for component in components]
+        pools = [pool_of(component, self._launcher, self._spec) for component in components]
         await self._manager.start(
             self._address, self.security, pools, lambda: self._place.scheduler_pod(start_s)
         )
@@ -178,33 +179,6 @@ class KubernetesCluster(AttachedCluster):
             "adaptive_maximum": bounds.maximum,
             "expectations": expectations(spec),
         }
-
-    def _worker_config(self, component: ComponentSpec, scheduler: str) -> WorkerConfig:
-        return WorkerConfig(
-            scheduler=scheduler,
-            name="",
-            nthreads=component.slots,
-            resources={component.name: component.slots},
-            memory_limit=component.memory_bytes or 0,
-            host="",
-            hand_over=True,
-            security=security_fields(self.security),
-            manager=self._frame.manager,
-            dask_config=serialized_config(),
-            shares_files=TRAITS.shares_files,
-        )
-
-    def _pool(self, component: ComponentSpec) -> Pool:
-        tasks = self._spec.tasks.values()
-        lengths = [t.duration_s or 0.0 for t in tasks if t.component == component.name]
-        return Pool(
-            component.name,
-            self._launcher,
-            {"cls": ProcessWorker, "options": {}},
-            component.slots,
-            task_s=max(lengths, default=0.0),
-            shape=_shape(component),
-        )
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -253,10 +227,6 @@ class KubernetesCluster(AttachedCluster):
             if self.scheduler_comm is not None:
                 ending.push_async_callback(self.scheduler_comm.close_rpc)
             ending.push_async_callback(self._manager.close)
-
-
-def _shape(component: ComponentSpec) -> dict[str, Any]:
-    return {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
 
 
 def _pem() -> dict[str, str]:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 LONGEST = 63
 #: Prefix of our labels and annotations.
 PREFIX = "scalable/"
-CLUSTER, MANAGER, ROLE, TAG, UNIT = (
-    f"{PREFIX}{word}" for word in ("cluster", "manager", "role", "tag", "unit")
+CLUSTER, MANAGER, OWNER, ROLE, TAG, UNIT = (
+    f"{PREFIX}{word}" for word in ("cluster", "manager", "owner", "role", "tag", "unit")
 )
-SCHEDULER, WORKER = "scheduler", "worker"
+#: Roles of objects.
+SCHEDULER, WORKER, MANAGING = "scheduler", "worker", "manager"
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -46,9 +47,9 @@ def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
     cluster
         Id of the cluster.
     role
-        ``scheduler`` or ``worker``.
+        ``scheduler``, ``manager`` or ``worker``.
     more
-        Further labels by the last part of their name: ``tag``, ``unit``, ``manager``.
+        Further labels by the last part of their name: ``tag``, ``unit``, ``manager``, ``owner``.
     """
     return {
         "app.kubernetes.io/name": "scalable",

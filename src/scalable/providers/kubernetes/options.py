@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -58,6 +58,16 @@ class KubernetesOptions(ProviderOptions):
     priority_class: Argument | None = Field(default=None, description="Priority class of the pods.")
     pod_template: Text | None = Field(
         default=None, description="YAML file of a pod that all pods are merged with."
+    )
+    manager: Literal["here", "there"] | None = Field(
+        default=None,
+        description="Where the manager of a detached cluster runs: `there` in a pod (default), or "
+        "`here` in a process of this machine.",
+    )
+    manager_service_account: Argument | None = Field(
+        default=None,
+        description="Service account of the managers' pods; by default one is made for each "
+        "cluster, with a Role and a RoleBinding.",
     )
     context: Argument | None = Field(
         default=None, description="Context of the kubeconfig; by default the current one."

@@ -35,6 +35,25 @@ RULES = (
 )
 
 
+#: Permissions that a user needs for detached clusters.
+DETACHED_RULES = (
+    Rule("batch", "jobs", ("create", "delete", "get", "list", "patch")),
+    Rule("", "secrets", ("create", "get", "list")),
+    *RULES[2:],
+    # For the manager's own account; not needed if the target names one.
+    Rule("", "serviceaccounts", ("create",)),
+    Rule("rbac.authorization.k8s.io", "roles", ("create",)),
+    Rule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
+)
+#: Permissions of a manager that runs in a pod.
+MANAGER_RULES = (
+    Rule("", "pods", ("create", "delete", "get", "list", "watch")),
+    Rule("", "pods/log", ("get",)),
+    # It lets its cluster live as long as asked, and removes it when it has ended by itself.
+    Rule("batch", "jobs", ("delete", "list", "patch")),
+)
+
+
 def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:
     """Return the Role, as YAML, that grants permissions in a namespace.
 

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from scalable.containers import ADVICE
@@ -16,7 +15,7 @@ from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.forms import Form, kind_of
-from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, WORKER, selector
+from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.worker.config import WorkerConfig
@@ -87,16 +86,14 @@ class Place:
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
         """Create the Secret with the credentials and the configuration of a tag's workers."""
-        files = {render.CONFIG: json.dumps(asdict(config))}
-        name = render.worker_secret_name(self.frame, tag)
-        await self._add(render.secret(self.frame, name, WORKER, files))
+        await self._add(render.worker_secret(self.frame, tag, config))
 
     async def limit_life(self, seconds: float | None) -> None:
         """Set the deadline of the root object to the cluster's time to live; None for no limit."""
         deadline = None if seconds is None else int(seconds + render.MARGIN_S)
         body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
         await self._api.request(
-            "PATCH", self._jobs, self.frame.name, body=body, content=MERGE_PATCH
+            "PATCH", self._jobs, self.frame.root, body=body, content=MERGE_PATCH
         )
 
     async def scheduler_pod(self, timeout_s: float) -> Mapping[str, Any]:
@@ -145,7 +142,7 @@ class Place:
     async def _refusal(self) -> str | None:
         """Return why the Job's controller could not create the scheduler's pod, if it says so."""
         try:
-            job = await self._api.request("GET", self._jobs, self.frame.name)
+            job = await self._api.request("GET", self._jobs, self.frame.root)
         except KubernetesError as error:
             logger.debug("the root object cannot be read: %s", error)
             return None
@@ -173,7 +170,7 @@ class Place:
         ProviderError
             When the API server does not answer, or pods are left after 90 s.
         """
-        there = await self._api.delete(self._jobs, self.frame.name, propagationPolicy="Foreground")
+        there = await self._api.delete(self._jobs, self.frame.root, propagationPolicy="Foreground")
         deadline = time.monotonic() + REMOVAL_TIMEOUT_S
         while there:
             there = await self._is_left()
@@ -191,7 +188,7 @@ class Place:
         if self._watch.pods:
             return True
         try:
-            await self._api.request("GET", self._jobs, self.frame.name)
+            await self._api.request("GET", self._jobs, self.frame.root)
         except KubernetesError as error:
             if error.status != NOT_FOUND:
                 raise

@@ -9,15 +9,20 @@ from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.kubernetes.traits import TRAITS
 
 if TYPE_CHECKING:
+    from scalable.manager.pools import Pool
+    from scalable.manager.site import ManagerSite
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.kubernetes.cluster import KubernetesCluster
+    from scalable.providers.kubernetes.remote import KubernetesPlace
+    from scalable.providers.kubernetes.services import KubernetesServices
 
 
 class KubernetesProvider:
-    """Provider whose scheduler and workers are pods; the manager runs in the user's process.
+    """Provider whose scheduler and workers are pods.
 
-    Its clusters end with the process that made them. Detached clusters, and clusters through the
-    Dask Kubernetes operator, are not available yet.
+    The manager of a session runs in the user's process, and the cluster ends with that process. The
+    manager of a detached cluster is a pod, too. Clusters through the Dask Kubernetes operator are
+    not available yet.
     """
 
     name = "kubernetes"
@@ -90,3 +95,49 @@ class KubernetesProvider:
         """Delete the cluster's root object, and wait until everything that it owns is gone."""
         if cluster is not None:
             cluster.close()
+
+    # Detached clusters ----------------------------------------------------------------------------
+
+    def places(self) -> list[dict[str, str]]:
+        """Return the place that the kubeconfig, or the pod of this process, leads to."""
+        from scalable.providers.kubernetes.kubeconfig import current_place
+
+        place = current_place()
+        return [] if place is None else [place]
+
+    def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Return the place that a target names: ``context`` and ``namespace``."""
+        from scalable.providers.kubernetes.services import place_of
+
+        return place_of(spec.options)
+
+    def remote(self, place: Mapping[str, str]) -> KubernetesPlace:
+        """Return an object that finds and reaches the user's clusters in a namespace."""
+        from scalable.providers.kubernetes.remote import KubernetesPlace
+
+        return KubernetesPlace(place)
+
+    def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
+        """Return the pools whose pods a manager starts."""
+        from scalable.providers.kubernetes.pools import pools
+
+        return pools(spec, site)
+
+    def services(self, spec: DeploymentSpec | None = None) -> KubernetesServices:
+        """Return an object that starts the scheduler and the managers as Jobs."""
+        from scalable.providers.kubernetes.services import KubernetesServices
+
+        return KubernetesServices(spec)
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """Delete the root object of a recorded cluster, and wait until the rest is gone.
+
+        Without a record here nothing is known of the cluster, and nothing is deleted.
+        """
+        from scalable.records import ClusterDirectory
+
+        try:
+            record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
+        except FileNotFoundError:
+            return []
+        return self.remote(record.place).delete(cluster_id) if record.remote else []

@@ -7,10 +7,11 @@ scheduler ends, or the deadline of the Job passes, Kubernetes removes the Job an
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.mounts import parse_mount, volumes
@@ -28,6 +29,9 @@ from scalable.providers.kubernetes.template import merge
 from scalable.settings import ALLOW_VERSION_MISMATCH, IMAGE
 from scalable.spec import ComponentSpec
 
+if TYPE_CHECKING:
+    from scalable.worker.config import WorkerConfig
+
 #: Name of our container in each pod.
 CONTAINER = "scalable"
 #: Directory of the credentials and the configuration in each pod.
@@ -35,8 +39,12 @@ DIRECTORY = "/etc/scalable"
 CONFIG = "config.json"
 PORT = 8786
 GPU = "nvidia.com/gpu"
-#: Seconds until Kubernetes removes a Job that has ended, with all objects that it owns.
+#: Directory of the program's own files in the pods of schedulers and managers.
+STATE = "/run/scalable"
+#: Seconds until Kubernetes removes a Job that has ended, with all objects that it owns; of a
+#: detached cluster it stays longer, so that a failure is seen and its log can be read.
 KEPT_S = 30
+FAILED_KEPT_S = 3600
 #: Seconds from SIGTERM until a worker is killed: more than it takes to hand over its results.
 GRACE_S = 45
 #: Seconds beyond the time to start, and beyond the time to live, until the root object's deadline.
@@ -45,6 +53,8 @@ MARGIN_S = 120
 PROGRAM = ("python3", "-m", "scalable.programs.first_process")
 #: Module of the scheduler's program.
 SCHEDULER_PROGRAM = "scalable.programs.remote_scheduler"
+#: Module of the scheduler's and the managers' programs of a detached cluster.
+DETACHED_PROGRAM = "scalable.programs.remote"
 #: Variable with the address of a pod, which its program listens on.
 HOST_VARIABLE = "SCALABLE_HOST"
 
@@ -67,6 +77,11 @@ class Frame:
         The user's pod template; empty without one.
     root_uid
         ``uid`` of the root object, which the API server chooses; empty before it exists.
+    root_name
+        Name of the root object of a detached cluster, made of its name and its owner, so that there
+        is one of them; empty for a session, whose root object is named after its id.
+    owner
+        Name of the user in Kubernetes who has made a detached cluster; empty for a session.
     """
 
     cluster_id: str
@@ -74,11 +89,23 @@ class Frame:
     options: Mapping[str, Any]
     template: Mapping[str, Any] = field(default_factory=dict)
     root_uid: str = ""
+    root_name: str = ""
+    owner: str = ""
 
     @property
     def name(self) -> str:
-        """Name of the root object, and beginning of the names of the others."""
+        """Name of the Service, and beginning of the names of other objects."""
         return object_name("scalable", self.cluster_id)
+
+    @property
+    def root(self) -> str:
+        """Name of the root object."""
+        return self.root_name or self.name
+
+    @property
+    def detached(self) -> bool:
+        """Whether the cluster outlives its creator."""
+        return bool(self.root_name)
 
     @property
     def namespace(self) -> str:
@@ -91,7 +118,7 @@ class Frame:
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "name": self.name,
+            "name": self.root,
             "uid": self.root_uid,
         }
         return {
@@ -117,30 +144,74 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
     deadline_s
         Seconds until Kubernetes ends the cluster.
     """
-    marks = labels(frame.cluster_id, SCHEDULER)
-    secret = scheduler_secret_name(frame)
+    marks = labels(frame.cluster_id, SCHEDULER, **_owned(frame))
+    own = {"namespace": frame.namespace, "name": frame.root, "labels": marks}
+    if frame.detached:
+        program = [DETACHED_PROGRAM, SCHEDULER, *program_options(frame)]
+    else:
+        program = [SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"]
+    job = service_job(frame, own, program, scheduler_secret_name(frame))
+    spec = job["spec"]
+    spec["backoffLimit"] = 0
+    spec["activeDeadlineSeconds"] = deadline_s
+    spec["ttlSecondsAfterFinished"] = FAILED_KEPT_S if frame.detached else KEPT_S
+    container = spec["template"]["spec"]["containers"][0]
+    container["ports"] = [{"name": "dask", "containerPort": PORT, "protocol": "TCP"}]
+    return job
+
+
+def program_options(frame: Frame) -> list[str]:
+    """Return the options of the scheduler's and the managers' programs."""
+    address = service_address(frame.cluster_id, frame.namespace)
+    return ["--files", DIRECTORY, "--state", STATE, "--address", address]
+
+
+def service_address(cluster_id: str, namespace: str) -> str:
+    """Return the address of a scheduler, by the name of its Service."""
+    return f"tls://{object_name('scalable', cluster_id)}.{namespace}.svc:{PORT}"
+
+
+def service_job(
+    frame: Frame, metadata: Object, program: list[str], secret: str, account: str | None = None
+) -> Object:
+    """Return the Job of a scheduler or manager.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    metadata
+        Metadata of the Job; its pods have the same labels.
+    program
+        Module of the program, and its arguments.
+    secret
+        Name of the Secret with its files.
+    account
+        Service account whose token the program needs; None if it needs none.
+    """
     container: Object = {
         "name": CONTAINER,
         "image": image_of(frame, None),
-        "command": [*PROGRAM, SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"],
+        "command": [*PROGRAM, *program],
         "env": _environment(frame, None, _scheduler_variables(frame)),
-        "ports": [{"name": "dask", "containerPort": PORT, "protocol": "TCP"}],
-        "volumeMounts": [{"name": "credentials", "mountPath": DIRECTORY, "readOnly": True}],
+        "volumeMounts": [
+            {"name": "credentials", "mountPath": DIRECTORY, "readOnly": True},
+            {"name": "state", "mountPath": STATE},
+        ],
     }
-    resources = _resources(frame, None)
-    if resources:
+    if resources := _resources(frame, None):
         container["resources"] = resources
-    pod = _pod(frame, {"labels": marks}, container, [_secret_volume(secret)])
+    found: list[Object] = [_secret_volume(secret), {"name": "state", "emptyDir": {}}]
+    pod = _pod(frame, {"labels": metadata["labels"]}, container, found)
+    if account is not None:
+        pod["spec"] |= {"serviceAccountName": account, "automountServiceAccountToken": True}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": frame.name, "namespace": frame.namespace, "labels": marks},
+        "metadata": metadata,
         "spec": {
-            "backoffLimit": 0,
             "completions": 1,
             "parallelism": 1,
-            "activeDeadlineSeconds": deadline_s,
-            "ttlSecondsAfterFinished": KEPT_S,
             "template": {"metadata": pod["metadata"], "spec": pod["spec"]},
         },
     }
@@ -176,7 +247,7 @@ def secret(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Obje
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": frame.metadata(name, role),
+        "metadata": frame.metadata(name, role, **_owned(frame)),
         "type": "Opaque",
         "data": coded,
     }
@@ -205,7 +276,7 @@ def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
         Name of the worker.
     """
     tag = component.name
-    name = object_name("scalable", unit)
+    name = object_name("scalable", frame.cluster_id.partition("-")[0], unit)
     metadata = frame.metadata(name, WORKER, tag=tag, unit=unit, manager=frame.manager)
     metadata["annotations"] = {TAG: tag, UNIT: unit}
     asked = {**frame.options["mounts"], **component.mounts}
@@ -250,6 +321,17 @@ def image_of(frame: Frame, component: ComponentSpec | None) -> str:
     return str(image).removeprefix("docker://")
 
 
+def worker_secret(frame: Frame, tag: str, config: WorkerConfig) -> Object:
+    """Return the Secret with the credentials and the configuration of a tag's workers."""
+    text = json.dumps(dataclasses.asdict(config))
+    return secret(frame, worker_secret_name(frame, tag), WORKER, {CONFIG: text})
+
+
+def _owned(frame: Frame) -> dict[str, str]:
+    """Return the label by which the owner of a detached cluster finds its objects."""
+    return {"owner": frame.owner} if frame.detached else {}
+
+
 def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str, Any]]) -> Object:
     options = frame.options
     account = options["service_account"]
@@ -286,8 +368,10 @@ def _scheduler_variables(frame: Frame) -> dict[str, str]:
 def _environment(
     frame: Frame, component: ComponentSpec | None, own: Mapping[str, str]
 ) -> list[Object]:
-    # Errors about what an image lacks name it.
-    written = {**frame.options["env"], **own, IMAGE: image_of(frame, component)}
+    # What calls print is seen at once, and not when a buffer is full. Errors about what an image
+    # lacks name the image.
+    written = {"PYTHONUNBUFFERED": "1", **frame.options["env"], **own}
+    written[IMAGE] = image_of(frame, component)
     entries: list[Object] = [{"name": name, "value": text} for name, text in written.items()]
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [{"name": HOST_VARIABLE, "valueFrom": address}, *entries]

@@ -2,5 +2,9 @@
 
 from scalable.spec import Starting, Traits
 
-# The manager of a cluster may run in a pod too.
-TRAITS = Traits(starting=Starting(startup_s=30.0), image_extras=("kubernetes",))
+TRAITS = Traits(
+    remote=True,
+    starting=Starting(startup_s=30.0),
+    # The manager of a cluster may run in a pod too.
+    image_extras=("kubernetes",),
+)

@@ -1,0 +1,259 @@
+"""Clusters in remote places, which share no files with this machine.
+
+The objects of the place are the truth. The directory of such a cluster here is a copy, which any
+process with access to the place can make: of the record, which says where the cluster is, and of
+the credentials. Status is asked of the scheduler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ClusterError, ProviderError
+from scalable.files import private_directory
+from scalable.protocol.addresses import LOOPBACK
+from scalable.providers.base import ProgramState, RemotePlace
+from scalable.providers.registry import get_provider, provider_names, provider_traits
+from scalable.records import ClusterDirectory
+from scalable.records.finding import copies
+from scalable.records.packing import record_in, unpack
+from scalable.spec import ClusterRecord, names
+
+logger = logging.getLogger("scalable.lifecycle")
+
+#: Seconds in which all places together answer.
+PLACES_TIMEOUT_S = 8.0
+#: Seconds in which a scheduler answers.
+STATUS_TIMEOUT_S = 5.0
+#: Seconds for which answers of a place and of a scheduler are taken for the present ones.
+FRESH_S = 0.3
+
+
+class RemoteCluster(ClusterDirectory):
+    """A cluster in a remote place, and the private copy of its files here."""
+
+    _said: Mapping[str, Any] | None = None
+    _said_at = -1e9
+    _programs: Mapping[str, ProgramState] | None = None
+    _programs_at = -1e9
+
+    def place(self) -> RemotePlace:
+        """Return the place of the cluster."""
+        record = self.record()
+        found: RemotePlace = get_provider(record.provider).remote(record.place)
+        return found
+
+    def programs(self) -> Mapping[str, ProgramState]:
+        """Return program -> state, as the place tells it; an answer counts for a moment.
+
+        Raises
+        ------
+        ProviderError
+            When the place does not answer.
+        """
+        if self._programs is None or time.monotonic() - self._programs_at > FRESH_S:
+            self._programs = self.place().programs(self.id)
+            self._programs_at = time.monotonic()
+        return self._programs
+
+    def scheduler(self) -> dict[str, Any] | None:
+        """Return the address of the scheduler; the first time, open a tunnel to it.
+
+        None while the scheduler's program does not run, or the place does not answer.
+        """
+        try:
+            scheduler = self.programs().get(names.SCHEDULER)
+            if scheduler is None or scheduler.state != "running":
+                return None
+            return {"address": self._address(), "dashboard": None, "run": None, "log_dir": None}
+        except ProviderError as error:
+            logger.debug("the scheduler of %s cannot be reached: %s", self.id, error)
+            return None
+
+    def _address(self) -> str:
+        place = self.place()
+        address = place.address(self.id)
+        if address is None:
+            from scalable.lifecycle.tunnels import tunnels
+
+            address = f"tls://{LOOPBACK}:{tunnels.port(self.id, place)}"
+        return address
+
+    def status(self) -> dict[str, Any] | None:
+        """Return the status that the scheduler gives now; the last one if it does not answer."""
+        if time.monotonic() - self._said_at > FRESH_S:
+            known = self.scheduler()
+            if known is not None:
+                self._ask(known["address"])
+        return None if self._said is None else dict(self._said)
+
+    def _ask(self, address: str) -> None:
+        from scalable.lifecycle.control import ask_at
+        from scalable.protocol.handlers import SchedulerCalls
+
+        try:
+            self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
+        except (OSError, TimeoutError, ValueError) as error:
+            logger.debug("the scheduler of %s gives no status: %s", self.id, error)
+        self._said_at = time.monotonic()
+
+    def state(
+        self,
+        record: ClusterRecord,
+        status: Mapping[str, Any] | None,
+        now: float,  # noqa: ARG002 - the scheduler has just been asked
+    ) -> tuple[str, str | None]:
+        """Return the state of the cluster, and the reason; see :class:`ClusterDirectory`."""
+        try:
+            scheduler = self.programs().get(names.SCHEDULER)
+        except ProviderError as error:
+            return "unreachable", f"its place does not answer: {error.message}"
+        if record.stage == "deleting":
+            return "deleting", None
+        if scheduler is None or scheduler.state in ("completed", "failed"):
+            return "failed", (scheduler and scheduler.reason) or "its scheduler is gone"
+        if scheduler.state == "pending":
+            return "starting", scheduler.reason or "its scheduler has not started yet"
+        if status is None:
+            return "starting", "its scheduler does not answer yet"
+        return str(status.get("state")), status.get("reason")
+
+    def is_over(self) -> bool:
+        """Return whether the place says that the cluster has ended as it should, or is gone."""
+        if not self.path.exists():
+            return True
+        try:
+            scheduler = self.programs().get(names.SCHEDULER)
+        except ProviderError:
+            return False
+        if scheduler is None:
+            # Its creator writes the files here before it creates the first object there.
+            return self.record().stage != "creating"
+        return scheduler.state == "completed"
+
+    def set_stage(self, stage: str) -> None:
+        """Set the stage in the record; once all objects are there, they live as long as asked."""
+        super().set_stage(stage)
+        if stage == "made":
+            self.place().keep(self.id, self.record().time_to_live_s)
+
+    def services(self) -> dict[str, dict[str, Any]]:
+        """Return program -> its process or job; who has not started it knows that it is a job."""
+        record = self.record()
+        jobs = {name: {"service": record.services} for name in (names.SCHEDULER, *record.managers)}
+        return jobs | super().services()
+
+    # Logs -----------------------------------------------------------------------------------------
+
+    def worker_logs(self) -> Path:
+        """Return the directory of the copies of workers' output."""
+        return self.path / "worker-logs"
+
+    def fetch_logs(self) -> None:
+        """Append what programs and workers have written since the last call to the copies here."""
+        marks = private_directory(self.path / "log-marks")
+        programs = {names.SCHEDULER, *(f"manager-{name}" for name in self.record().managers)}
+        known = {path.name: path.read_text() for path in marks.iterdir()}
+        for name, (text, mark) in self.place().logs(self.id, known).items():
+            names.FILE_NAME.require(name)
+            parent = self.logs_dir if name in programs else self.worker_logs()
+            log = private_directory(parent) / f"{name}.log"
+            log.touch(mode=0o600)
+            with log.open("a") as file:
+                file.write(text)
+            (marks / name).write_text(mark)
+
+
+# Copies -------------------------------------------------------------------------------------------
+
+
+def fetch_copies() -> list[str]:
+    """Copy the files of all clusters in all places that this user reaches.
+
+    Copies of clusters that a place does not have any more are removed.
+
+    Returns
+    -------
+    list of str
+        Ids of the clusters that were not known here.
+    """
+    return ask_places()[0]
+
+
+def ask_places() -> tuple[list[str], list[str]]:
+    """Do as :func:`fetch_copies`; return also an error for each place that did not answer."""
+    asked = list(_places())
+    new: list[str] = []
+    errors: list[str] = []
+    if not asked:
+        return new, errors
+    pool = ThreadPoolExecutor(len(asked), thread_name_prefix="scalable-place")
+    deadline = time.monotonic() + PLACES_TIMEOUT_S
+    answers = [pool.submit(get_provider(name).remote(place).clusters) for name, place in asked]
+    pool.shutdown(wait=False)
+    for (name, place), answer in zip(asked, answers, strict=True):
+        try:
+            found = answer.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            errors.append(f"{_shown(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
+        except ProviderError as error:
+            errors.append(f"{_shown(name, place)}: {error.message}")
+        else:
+            new += _copied(name, place, found)
+    return new, errors
+
+
+def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield provider and place: those of clusters that are known here, and those without any."""
+    told = [(record.provider, dict(record.place)) for record in _remote_records().values()]
+    for name in provider_names():
+        try:
+            if provider_traits(name).remote:
+                told += [(name, dict(place)) for place in get_provider(name).places()]
+        except ProviderError as error:
+            logger.debug("the places of provider %s are not known: %s", name, error)
+    for index, each in enumerate(told):
+        if each not in told[:index]:
+            yield each
+
+
+def _remote_records() -> dict[str, ClusterRecord]:
+    return {record.id: record for record in copies() if record.remote}
+
+
+def _shown(provider: str, place: Mapping[str, str]) -> str:
+    return f"{provider} ({', '.join(f'{key} {value}' for key, value in place.items() if value)})"
+
+
+def _copied(
+    provider: str, place: Mapping[str, str], found: Mapping[str, Mapping[str, str]]
+) -> list[str]:
+    known = _remote_records()
+    for cluster_id, record in known.items():
+        same = (record.provider, dict(record.place)) == (provider, dict(place))
+        if same and cluster_id not in found and record.stage != "creating":
+            cluster = RemoteCluster(ClusterDirectory.parent() / cluster_id)
+            if cluster.is_over():
+                logger.debug("cluster %s is not in its place any more: its copy goes", cluster_id)
+                cluster.remove()
+    new = []
+    for cluster_id, files in found.items():
+        if cluster_id in known:
+            continue
+        try:
+            record = dataclasses.replace(
+                record_in(files), remote=True, place=dict(place), stage="made"
+            )
+            unpack(files, record)
+        except ClusterError as error:
+            logger.warning("cluster %s in %s: %s", cluster_id, _shown(provider, place), error)
+            continue
+        logger.debug("cluster %s was found in %s", cluster_id, _shown(provider, place))
+        new.append(cluster_id)
+    return new

@@ -1,0 +1,142 @@
+"""The scheduler or a manager of a remote cluster: ``python -m scalable.programs.remote PROGRAM``.
+
+``PROGRAM`` is ``scheduler``, or ``manager`` and its id. The place shows the files of the cluster in
+one directory, and gives the program another one for its own files. From these the program makes
+the same private directory that clusters on a shared file system have, and runs as it does there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from scalable import settings
+from scalable.errors import ClusterError, ProviderError
+from scalable.providers.registry import get_provider
+from scalable.records import ClusterDirectory
+from scalable.records.packing import path_of, record_in, unpack
+from scalable.spec import ClusterRecord, names
+from scalable.worker.config import HOST_VARIABLE
+
+logger = logging.getLogger("scalable.programs")
+
+#: Seconds in which a scheduler ends after it has told its managers to end.
+END_TIMEOUT_S = 60.0
+POLL_S = 1.0
+
+
+def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
+    """Make the private directory of the cluster; return it, and the record as its creator wrote it.
+
+    Parameters
+    ----------
+    files
+        Directory with the cluster's files.
+    state
+        Directory for the program's own files.
+    """
+    texts = {
+        path_of(path.name): path.read_text(encoding="utf-8")
+        for path in files.iterdir()
+        if path.is_file() and not path.name.startswith(".")
+    }
+    record = record_in(texts)
+    os.environ["XDG_STATE_HOME"] = str(state)
+    inner = dataclasses.replace(
+        record,
+        remote=False,
+        services="process",
+        stage="made",
+        workflow_dir=None,
+        working_dir=str(Path.cwd()),
+        runs_dir=str(state / "runs"),
+        log_dir=None,
+        sys_path=(),
+    )
+    return unpack(texts, inner), record
+
+
+def run_scheduler(directory: ClusterDirectory, port: int) -> None:
+    """Run the scheduler until it ends; the place removes what is left."""
+    from scalable.programs.scheduler import serve
+    from scalable.protocol.code import in_image
+    from scalable.protocol.importing import Importer
+
+    # The scheduler unpickles objects of the workflow's modules too.
+    Importer(in_image("the scheduler")).install()
+    host = os.environ.get(HOST_VARIABLE) or None
+    reason = asyncio.run(serve(directory, {"host": host, "port": port}))
+    logger.info("ended: %s", reason)
+
+
+def run_manager(
+    directory: ClusterDirectory, record: ClusterRecord, manager: str, address: str
+) -> int:
+    """Run a manager until it leaves; return the exit code.
+
+    A manager whose scheduler has ended is not started again. If the cluster has ended as it should,
+    the manager, which is the last to go, removes it.
+    """
+    from scalable.lifecycle import managing
+
+    logs = directory.logs_dir
+    logs.mkdir(mode=0o700, exist_ok=True)
+    directory.write_scheduler({"address": address, "log_dir": str(logs)})
+    place = get_provider(record.provider).remote(record.place)
+    code = 0
+    try:
+        # Its creator may have died before it could do this.
+        place.keep(record.id, record.time_to_live_s)
+        code = managing.run_manager(managing.config_of(directory, manager))
+    except (ClusterError, ProviderError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - a traceback adds nothing
+        code = error.exit_code
+    deadline = time.monotonic() + END_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            scheduler = place.programs(record.id).get(names.SCHEDULER)
+            if scheduler is None or scheduler.state == "failed":
+                return 0
+            if scheduler.state == "completed":
+                place.delete(record.id, wait=False)
+                return 0
+        except ProviderError as error:
+            logger.warning("the state of the scheduler is not known: %s", error)
+            if not error.transient:
+                return code  # its rights were removed with the cluster
+        if code:
+            return code
+        time.sleep(POLL_S)
+    return code
+
+
+def main() -> None:
+    """Run the program that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", choices=("scheduler", "manager"))
+    parser.add_argument("id", nargs="?", default="")
+    parser.add_argument("--files", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--address", required=True, help="address of the scheduler")
+    given = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    directory, record = unpacked(given.files, given.state)
+    logger.debug("state in %s; record of %s", settings.state_dir(), json.dumps(record.name))
+    if given.program == "scheduler":
+        run_scheduler(directory, int(given.address.rpartition(":")[2]))
+        return
+    sys.exit(run_manager(directory, record, given.id, given.address))
+
+
+if __name__ == "__main__":
+    main()

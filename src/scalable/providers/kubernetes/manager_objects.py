@@ -1,0 +1,85 @@
+"""The objects of a manager that runs beside its scheduler, as they are sent. No I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scalable.providers.kubernetes.names import (
+    MANAGER,
+    MANAGING,
+    ROLE,
+    label_value,
+    object_name,
+)
+from scalable.providers.kubernetes.permissions import MANAGER_RULES
+from scalable.providers.kubernetes.render import (
+    DETACHED_PROGRAM,
+    Frame,
+    Object,
+    program_options,
+    service_job,
+)
+
+RBAC = "rbac.authorization.k8s.io/v1"
+#: Number of times that Kubernetes starts a manager again; the next one takes over the workers.
+RESTARTS = 6
+
+
+def manager_name(frame: Frame) -> str:
+    """Return the name of the objects of the frame's manager."""
+    return object_name(frame.name, MANAGING, frame.manager)
+
+
+def marks(frame: Frame) -> dict[str, str]:
+    """Return the labels that all objects of the frame's manager have beside the cluster's."""
+    return {ROLE: MANAGING, MANAGER: label_value(frame.manager)}
+
+
+def _metadata(frame: Frame) -> Object:
+    return frame.metadata(manager_name(frame), MANAGING, manager=frame.manager, owner=frame.owner)
+
+
+def manager_job(frame: Frame, nonce: str) -> Object:
+    """Return the Job whose pod is the manager.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    nonce
+        Text that distinguishes the Job from earlier ones of the manager.
+    """
+    metadata = _metadata(frame)
+    metadata["name"] = object_name(manager_name(frame), nonce)
+    account = frame.options["manager_service_account"] or manager_name(frame)
+    program = [DETACHED_PROGRAM, MANAGING, frame.manager, *program_options(frame)]
+    job = service_job(frame, metadata, program, manager_name(frame), account)
+    job["spec"]["backoffLimit"] = RESTARTS
+    return job
+
+
+def account_objects(frame: Frame) -> list[Object]:
+    """Return the service account of a manager, the role and the binding that it needs.
+
+    Empty if the target names an account for managers.
+    """
+    if frame.options["manager_service_account"] is not None:
+        return []
+    name = manager_name(frame)
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
+        for rule in MANAGER_RULES
+    ]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": frame.namespace}
+    reference = {"apiGroup": RBAC.partition("/")[0], "kind": "Role", "name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(frame)},
+        {"apiVersion": RBAC, "kind": "Role", "metadata": _metadata(frame), "rules": rules},
+        {
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": _metadata(frame),
+            "subjects": [subject],
+            "roleRef": reference,
+        },
+    ]

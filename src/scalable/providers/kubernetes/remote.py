@@ -1,0 +1,324 @@
+"""The clusters of one namespace, found and reached by whoever has access to it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
+from scalable.providers.base import ProgramState
+from scalable.providers.kubernetes import kubeconfig
+from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.blocking import ask
+from scalable.providers.kubernetes.names import (
+    CLUSTER,
+    MANAGER,
+    MANAGING,
+    OWNER,
+    ROLE,
+    SCHEDULER,
+    UNIT,
+    label_value,
+    selector,
+)
+from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S
+from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, PORT, service_address, to_body
+from scalable.providers.kubernetes.tunnel import Tunnel
+from scalable.records.packing import path_of
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+ANSWER_TIMEOUT_S = 8.0
+LOGS_TIMEOUT_S = 60.0
+POLL_S = 0.5
+REVIEWS = "authentication.k8s.io/v1"
+MOST_LOG_BYTES = 2**20
+
+Thing = Mapping[str, Any]
+
+
+class KubernetesPlace:
+    """The clusters of one user in one namespace.
+
+    Parameters
+    ----------
+    place
+        ``context`` of the kubeconfig, empty for the current one or that of the pod; ``namespace``;
+        ``owner``, the name of the user in Kubernetes, empty to ask for it.
+    """
+
+    def __init__(self, place: Mapping[str, str]) -> None:
+        self._context = place.get("context", "")
+        self._namespace = place["namespace"]
+        self._owner = place.get("owner", "")
+        self._jobs = Resource("jobs", self._namespace, BATCH)
+        self._pods = Resource("pods", self._namespace)
+
+    def clusters(self) -> dict[str, dict[str, str]]:
+        """Return cluster id -> files, for all clusters of the user that have not completed."""
+        return ask(self._context, self._clusters, ANSWER_TIMEOUT_S)
+
+    async def _clusters(self, api: Api) -> dict[str, dict[str, str]]:
+        own = {OWNER: await self.owner_label(api)}
+        jobs, secrets = await asyncio.gather(
+            self._list(api, self._jobs, {ROLE: SCHEDULER, **own}),
+            self._list(api, Resource("secrets", self._namespace), own),
+        )
+        living = {label(job, CLUSTER) for job in jobs if not _completed(job) and not _going(job)}
+        found: dict[str, dict[str, str]] = {}
+        for secret in secrets:
+            program = label(secret, ROLE) in (SCHEDULER, MANAGING)
+            if program and label(secret, CLUSTER) in living:
+                texts = {
+                    path_of(key): base64.b64decode(text).decode()
+                    for key, text in (secret.get("data") or {}).items()
+                }
+                found.setdefault(label(secret, CLUSTER), {}).update(texts)
+        return found
+
+    async def owner_label(self, api: Api) -> str:
+        """Return the label of the user's clusters."""
+        self._owner = self._owner or await owner(api, self._context)
+        return label_value(self._owner)
+
+    async def _list(self, api: Api, resource: Resource, marks: Mapping[str, str]) -> list[Thing]:
+        answer = await api.request("GET", resource, query={"labelSelector": selector(marks)})
+        return list(answer.get("items") or ())
+
+    async def _root(self, api: Api, cluster_id: str) -> Thing | None:
+        marks = {CLUSTER: cluster_id, ROLE: SCHEDULER, OWNER: await self.owner_label(api)}
+        jobs = await self._list(api, self._jobs, marks)
+        return jobs[0] if jobs else None
+
+    # State ----------------------------------------------------------------------------------------
+
+    def programs(self, cluster_id: str) -> dict[str, ProgramState]:
+        """Return program -> state, for the scheduler and each manager of a cluster."""
+        return ask(self._context, lambda api: self._programs(api, cluster_id), ANSWER_TIMEOUT_S)
+
+    async def _programs(self, api: Api, cluster_id: str) -> dict[str, ProgramState]:
+        jobs, pods = await asyncio.gather(
+            self._list(api, self._jobs, {CLUSTER: cluster_id}),
+            self._list(api, self._pods, {CLUSTER: cluster_id}),
+        )
+        found: dict[str, ProgramState] = {}
+        for job in sorted(jobs, key=_made_at):
+            if label(job, ROLE) in (SCHEDULER, MANAGING) and not _going(job):
+                found[_program(job)] = _state(job, [pod for pod in pods if _of(pod, job)])
+        return found if SCHEDULER in found else {}
+
+    # Access ---------------------------------------------------------------------------------------
+
+    def address(self, cluster_id: str) -> str | None:
+        """Return the address of the scheduler's Service inside the place, else None."""
+        if self._context or not kubeconfig.inside():
+            return None
+        return service_address(cluster_id, self._namespace)
+
+    def tunnel(self, cluster_id: str) -> SchedulerTunnel:
+        """Return a tunnel to the scheduler of a cluster."""
+        return SchedulerTunnel(self, self._context, self._namespace, cluster_id)
+
+    async def scheduler_pod(self, api: Api, cluster_id: str) -> str:
+        """Return the name of the scheduler's pod.
+
+        Raises
+        ------
+        ProviderError
+            When it does not run.
+        """
+        for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
+            if observation(pod).state is UnitState.RUNNING and not _going(pod):
+                return str(pod["metadata"]["name"])
+        raise ProviderError(f"the scheduler's pod of cluster {cluster_id} does not run")
+
+    def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """Return program or worker -> new output and a mark, for all pods that exist."""
+        return ask(self._context, lambda api: self._logs(api, cluster_id, since), LOGS_TIMEOUT_S)
+
+    async def _logs(
+        self, api: Api, cluster_id: str, since: Mapping[str, str]
+    ) -> dict[str, tuple[str, str]]:
+        pods = await self._list(api, self._pods, {CLUSTER: cluster_id})
+        names = [_log_name(pod) for pod in sorted(pods, key=_made_at)]
+        read = (
+            self._log(api, pod, since.get(name, ""))
+            for name, pod in zip(names, sorted(pods, key=_made_at), strict=True)
+        )
+        found: dict[str, tuple[str, str]] = {}
+        for name, (text, mark) in zip(names, await asyncio.gather(*read), strict=True):
+            if mark:
+                found[name] = (found.get(name, ("", ""))[0] + text, mark)
+        return found
+
+    async def _log(self, api: Api, pod: Thing, mark: str) -> tuple[str, str]:
+        query = {"container": CONTAINER, "timestamps": "true", "limitBytes": str(MOST_LOG_BYTES)}
+        if mark:
+            query["sinceTime"] = mark
+        name = pod["metadata"]["name"]
+        try:
+            text = str(await api.request("GET", self._pods, name, "log", query=query))
+        except KubernetesError as error:
+            if error.status in (400, NOT_FOUND):  # it has not started, or is gone
+                return "", ""
+            raise
+        # The server knows seconds only: lines of the same second come twice.
+        lines = (line.partition(" ") for line in text.splitlines(keepends=True))
+        new = [(moment, rest) for moment, _, rest in lines if moment > mark]
+        return "".join(rest for _, rest in new), new[-1][0] if new else ""
+
+    # Changes --------------------------------------------------------------------------------------
+
+    def keep(self, cluster_id: str, seconds: float | None) -> None:
+        """Set the deadline of the root object; None for no limit."""
+        deadline = None if seconds is None else int(seconds + MARGIN_S)
+        body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
+
+        async def patch(api: Api) -> None:
+            root = await self._root(api, cluster_id)
+            if root is not None:
+                name = root["metadata"]["name"]
+                await api.request("PATCH", self._jobs, name, body=body, content=MERGE_PATCH)
+
+        ask(self._context, patch, ANSWER_TIMEOUT_S * 2)
+
+    def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
+        """Delete the root object of a cluster; ``wait`` until Kubernetes has removed the rest."""
+        return ask(
+            self._context,
+            lambda api: self._delete(api, cluster_id, wait=wait),
+            REMOVAL_TIMEOUT_S + POLL_S,
+        )
+
+    async def _delete(self, api: Api, cluster_id: str, *, wait: bool) -> list[str]:
+        root = await self._root(api, cluster_id)
+        if root is None:
+            return []
+        name = root["metadata"]["name"]
+        await api.delete(self._jobs, name, propagationPolicy="Foreground")
+        deadline = time.monotonic() + REMOVAL_TIMEOUT_S - POLL_S
+        while wait and (left := await self._left(api, cluster_id)):
+            if time.monotonic() > deadline:
+                raise ProviderError(
+                    f"job {name} was deleted, and {', '.join(left)} have not ended after "
+                    f"{REMOVAL_TIMEOUT_S:g} s",
+                    hint=f"kubectl --namespace {self._namespace} get job,pod "
+                    f"--selector {CLUSTER}={cluster_id}",
+                )
+            await asyncio.sleep(POLL_S)
+        return [f"job {name} in namespace {self._namespace}, with all that it owns"]
+
+    async def _left(self, api: Api, cluster_id: str) -> list[str]:
+        found = await asyncio.gather(
+            *(self._list(api, kind, {CLUSTER: cluster_id}) for kind in (self._jobs, self._pods))
+        )
+        return [thing["metadata"]["name"] for things in found for thing in things]
+
+
+class SchedulerTunnel:
+    """A tunnel to the scheduler of one cluster, whose pod is looked up when it is opened."""
+
+    def __init__(
+        self, place: KubernetesPlace, context: str, namespace: str, cluster_id: str
+    ) -> None:
+        self._place, self._namespace, self._cluster_id = place, namespace, cluster_id
+        self._api = Api(context or None)
+        self._tunnel: Tunnel | None = None
+
+    async def open(self) -> int:
+        """Listen on loopback; return the port."""
+        pod = await self._place.scheduler_pod(self._api, self._cluster_id)
+        self._tunnel = Tunnel(self._api, self._namespace, pod, PORT)
+        return await self._tunnel.open()
+
+    async def close(self) -> None:
+        """End all connections and stop listening."""
+        if self._tunnel is not None:
+            await self._tunnel.close()
+        await self._api.close()
+
+
+async def owner(api: Api, context: str) -> str:
+    """Return the name of the present user in Kubernetes.
+
+    Servers before version 1.28 do not tell; then it is the name in the kubeconfig.
+    """
+    body = to_body({"apiVersion": REVIEWS, "kind": "SelfSubjectReview"})
+    try:
+        said = await api.request("POST", Resource("selfsubjectreviews", "", REVIEWS), body=body)
+    except KubernetesError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return kubeconfig.user_of(context or kubeconfig.current_context())
+    return str(said["status"]["userInfo"]["username"])
+
+
+def label(thing: Thing, key: str) -> str:
+    """Return the value of a label; empty without it."""
+    return str((thing["metadata"].get("labels") or {}).get(key, ""))
+
+
+def _program(thing: Thing) -> str:
+    return SCHEDULER if label(thing, ROLE) == SCHEDULER else label(thing, MANAGER)
+
+
+def _of(pod: Thing, job: Thing) -> bool:
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+
+
+def _made_at(thing: Thing) -> str:
+    return str(thing["metadata"].get("creationTimestamp"))
+
+
+def _going(thing: Thing) -> bool:
+    return "deletionTimestamp" in thing["metadata"]
+
+
+def _condition(job: Thing, kind: str) -> Thing | None:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if (c["type"], c["status"]) == (kind, "True")), None)
+
+
+def has_ended(job: Thing) -> bool:
+    """Return whether a Job has completed or failed, or is being deleted."""
+    return _completed(job) or _condition(job, "Failed") is not None or _going(job)
+
+
+def _completed(job: Thing) -> bool:
+    return _condition(job, "Complete") is not None
+
+
+def _state(job: Thing, pods: list[Thing]) -> ProgramState:
+    if _completed(job):
+        return ProgramState("completed")
+    latest = max(pods, key=_made_at, default=None)
+    seen = None if latest is None else observation(latest)
+    failed = _condition(job, "Failed")
+    if failed is not None:
+        why = seen.reason if seen is not None and seen.state is UnitState.ENDED else None
+        return ProgramState("failed", why or f"{failed.get('reason')}: {failed.get('message')}")
+    if seen is None or seen.state is UnitState.PENDING:
+        return ProgramState("pending", None if seen is None else seen.reason)
+    if seen.state is UnitState.ENDED:
+        succeeded = (latest or {}).get("status", {}).get("phase") == "Succeeded"
+        last = label(job, ROLE) == SCHEDULER  # a manager is started again
+        state = "completed" if succeeded else "failed" if last else "pending"
+        return ProgramState(state, seen.reason)
+    return ProgramState("running")
+
+
+def _log_name(pod: Thing) -> str:
+    role = label(pod, ROLE)
+    if role == SCHEDULER:
+        return SCHEDULER
+    if role == MANAGING:
+        return f"manager-{label(pod, MANAGER)}"
+    return str((pod["metadata"].get("annotations") or {}).get(UNIT) or pod["metadata"]["name"])

@@ -1,0 +1,183 @@
+"""The scheduler and managers of a detached cluster, as Jobs of Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import NameTakenError
+from scalable.files import write_private
+from scalable.protocol.credentials import security_of
+from scalable.providers.kubernetes import kubeconfig, manager_objects, render
+from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.blocking import ask
+from scalable.providers.kubernetes.drafts import read_template
+from scalable.providers.kubernetes.forms import form_of, kind_of
+from scalable.providers.kubernetes.names import (
+    CLUSTER,
+    MANAGING,
+    SCHEDULER,
+    object_name,
+    selector,
+)
+from scalable.providers.kubernetes.place import BATCH
+from scalable.providers.kubernetes.pools import facts_of, stored_frame, worker_secrets
+from scalable.providers.kubernetes.remote import (
+    KubernetesPlace,
+    has_ended,
+    label,
+    owner,
+)
+from scalable.records import ClusterDirectory
+from scalable.records.directory import RECORD
+from scalable.records.packing import PLACE, key_of, packed
+from scalable.spec import ClusterRecord, DeploymentSpec
+from scalable.units import parse_duration
+
+logger = logging.getLogger("scalable.providers.kubernetes")
+
+START_TIMEOUT_S = 60.0
+REMOVAL_POLL_S = 0.5
+
+
+def place_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the place that the options of a target name."""
+    context = options["context"] or kubeconfig.current_context()
+    return {"context": context, "namespace": str(options["namespace"])}
+
+
+class KubernetesServices:
+    """Starts the scheduler and managers of detached clusters as Jobs, and tells their states.
+
+    Parameters
+    ----------
+    spec
+        Deployment spec of the program's target; None if nothing is started.
+    """
+
+    def __init__(self, spec: DeploymentSpec | None) -> None:
+        self._spec = spec
+
+    def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and Kubernetes keeps the output
+        """Create the objects of the scheduler or of a manager.
+
+        Parameters
+        ----------
+        directory, service
+            Directory of the cluster here; ``scheduler``, or the id of a manager.
+        program, log
+            Not used.
+
+        Raises
+        ------
+        ProviderError
+            When Kubernetes refuses an object.
+        NameTakenError
+            When the user has another cluster of that name in the namespace.
+        """
+        cluster = ClusterDirectory(directory)
+        place = cluster.record().place
+        start = self._start_scheduler if service == SCHEDULER else self._start_manager
+        ask(place["context"], lambda api: start(api, cluster, service), START_TIMEOUT_S)
+
+    def state(self, cluster_id: str) -> dict[str, str]:
+        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
+        try:
+            record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
+        except FileNotFoundError:
+            return {}
+        found = KubernetesPlace(record.place).programs(cluster_id)
+        return {
+            name: its.state for name, its in found.items() if its.state in ("pending", "running")
+        }
+
+    # Scheduler ------------------------------------------------------------------------------------
+
+    async def _start_scheduler(self, api: Api, cluster: ClusterDirectory, _service: str) -> None:
+        assert self._spec is not None
+        record, spec = cluster.record(), self._spec
+        name = await owner(api, record.place["context"])
+        frame = render.Frame(
+            cluster_id=record.id,
+            manager="",
+            options=spec.options,
+            template=read_template(spec),
+            root_name=object_name("scalable", name, record.name),
+            owner=name,
+        )
+        deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
+        form = form_of(spec.options)
+        made = await _make_root(api, form.root(frame, deadline), record)
+        frame = dataclasses.replace(frame, root_uid=made["metadata"]["uid"])
+        write_private(cluster.path / PLACE, json.dumps(facts_of(frame)))
+        for thing in (_secret(frame, SCHEDULER, cluster), *form.scheduler(frame)):
+            await _add(api, thing)
+        logger.debug("cluster %s: job %s in %s", record.id, frame.root, frame.namespace)
+
+    # Managers -------------------------------------------------------------------------------------
+
+    async def _start_manager(self, api: Api, cluster: ClusterDirectory, manager: str) -> None:
+        assert self._spec is not None
+        frame = stored_frame(cluster, manager, self._spec.options)
+        jobs = Resource("jobs", frame.namespace, BATCH)
+        earlier = {CLUSTER: frame.cluster_id, **manager_objects.marks(frame)}
+        found = await api.request("GET", jobs, query={"labelSelector": selector(earlier)})
+        for job in found["items"]:
+            await api.delete(jobs, job["metadata"]["name"], propagationPolicy="Background")
+        for thing in (
+            *manager_objects.account_objects(frame),
+            _secret(frame, MANAGING, cluster),
+            *worker_secrets(frame, self._spec, security_of(cluster.pem())),
+            manager_objects.manager_job(frame, secrets.token_hex(3)),
+        ):
+            await _add(api, thing)
+        logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)
+
+
+async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> Any:
+    """Create the root object; one of that name that has ended makes room."""
+    resource = _resource(root)
+    name = root["metadata"]["name"]
+    while True:
+        made = await api.create(resource, render.to_body(root))
+        if label(made, CLUSTER) == record.id:
+            return made
+        if not has_ended(made):
+            raise NameTakenError(
+                f"a cluster {record.name!r} exists already in namespace {resource.namespace!r}: "
+                f"job {name}",
+                hint=f"choose another name, or end it: scalable down {record.name}",
+            )
+        logger.debug("job %s of an ended cluster is deleted", name)
+        await api.delete(resource, name, propagationPolicy="Foreground")
+        await asyncio.sleep(REMOVAL_POLL_S)
+
+
+async def _add(api: Api, thing: render.Object) -> None:
+    await api.create(_resource(thing), render.to_body(thing))
+
+
+def _resource(thing: render.Object) -> Resource:
+    kind = kind_of(thing)
+    return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
+
+
+def _secret(frame: render.Frame, role: str, cluster: ClusterDirectory) -> render.Object:
+    """Return the Secret with the files of the scheduler or of a manager."""
+    managing = role == MANAGING
+    files = packed(cluster, frame.manager if managing else None)
+    # In the pod the place is told as the pod sees it.
+    inner = dataclasses.replace(
+        cluster.record(),
+        place={"context": "", "namespace": frame.namespace, "owner": frame.owner},
+    )
+    files[RECORD] = json.dumps(inner.to_dict())
+    name = manager_objects.manager_name(frame) if managing else render.scheduler_secret_name(frame)
+    keys = {key_of(path): text for path, text in files.items()}
+    return render.secret(frame, name, role, keys)

@@ -1,0 +1,101 @@
+"""The files of a cluster as texts, for places that keep them in objects of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from scalable.errors import ClusterError
+from scalable.files import private_directory, read_private, write_private
+from scalable.records.directory import MANIFEST, PLAN, RECORD, SPEC, TOKEN, ClusterDirectory
+from scalable.spec import ClusterRecord, names
+
+#: File in which a provider keeps what it needs to know about the objects of a remote cluster.
+PLACE = "place.json"
+#: Files that the creator of a cluster writes, apart from those of its managers.
+_FILES = (RECORD, PLACE, MANIFEST, SPEC, PLAN, TOKEN, "tls/ca.pem", "tls/cert.pem", "tls/key.pem")
+#: Directory of the files of managers.
+_MANAGERS = "managers"
+
+
+#: Stands for the slashes of a path in a key, where a place allows no slash.
+_SLASH = ".."
+
+
+def key_of(path: str) -> str:
+    """Return a relative path as a key of letters, digits, ``-``, ``_`` and dots."""
+    return path.replace("/", _SLASH)
+
+
+def path_of(key: str) -> str:
+    """Return the relative path that :func:`key_of` made a key of."""
+    return key.replace(_SLASH, "/")
+
+
+def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
+    """Return relative path -> text of the files that a cluster's scheduler or manager needs.
+
+    Parameters
+    ----------
+    directory
+        Directory of the cluster.
+    manager
+        Id of the manager; None for the scheduler.
+    """
+    paths = [directory.path / name for name in _FILES]
+    if manager is not None:
+        paths += sorted(p for p in directory.manager_directory(manager).iterdir() if p.is_file())
+    return {
+        str(path.relative_to(directory.path)): read_private(path)
+        for path in paths
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+def unpack(files: Mapping[str, str], record: ClusterRecord) -> ClusterDirectory:
+    """Write the files of a cluster into its directory here; its record comes last.
+
+    Parameters
+    ----------
+    files
+        Relative path -> text.
+    record
+        The record to write; it takes the place of that in ``files``.
+
+    Raises
+    ------
+    ClusterError
+        When a path leads out of the directory.
+    """
+    private_directory(ClusterDirectory.parent())
+    made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))
+    inner = {_inner(name): text for name, text in files.items() if name != RECORD}
+    private_directory(made.path)
+    for name, text in inner.items():
+        private_directory((made.path / name).parent)
+        write_private(made.path / name, text)
+    made.write_record(record)
+    return made
+
+
+def record_in(files: Mapping[str, str]) -> ClusterRecord:
+    """Return the record among the files of a cluster.
+
+    Raises
+    ------
+    ClusterError
+        When there is none, or it cannot be used.
+    """
+    try:
+        return ClusterRecord.from_dict(json.loads(files[RECORD]))
+    except (KeyError, ValueError, RecursionError) as error:
+        raise ClusterError(f"not the record of a cluster: {error}") from error
+
+
+def _inner(name: str) -> Path:
+    path = PurePosixPath(name)
+    known = name in _FILES or (len(path.parts) == 3 and path.parts[0] == _MANAGERS)
+    if not known or any(not names.FILE_NAME.accepts(part) for part in path.parts):
+        raise ClusterError(f"{name!r:.80} is no file of a cluster")
+    return Path(path)

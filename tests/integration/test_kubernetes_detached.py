@@ -1,0 +1,325 @@
+"""Detached clusters on Kubernetes: used from any machine that has access to the place."""
+
+import asyncio
+import base64
+import importlib
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+from verbs import program, read
+
+import scalable
+from scalable import ScalableSession
+from scalable.client.attached import AttachedCluster
+from scalable.errors import UnknownClusterError
+from scalable.lifecycle.remote import RemoteCluster
+from scalable.providers.kubernetes.api import Api, Resource
+from scalable.records import ClusterDirectory, find
+
+pytest.importorskip("kubernetes_asyncio")
+
+MANIFEST = """
+version: 1
+project: {name: harvest}
+targets:
+  k: {provider: kubernetes, image: "site/scalable:1"}
+components:
+  crops: {cpus: 1, memory: 500M, workers: 2}
+  statistics: {cpus: 1, memory: 400M, workers: 1}
+"""
+WORK = """
+import os
+import time
+
+
+def where(_):
+    print("said by a call")
+    return os.uname().nodename
+
+
+def after(seconds, value):
+    time.sleep(seconds)
+    return value
+"""
+NAME = "harvest-k"
+KINDS = {
+    "jobs": "batch/v1",
+    "pods": "",
+    "secrets": "",
+    "services": "",
+    "serviceaccounts": "",
+    "roles": "rbac.authorization.k8s.io/v1",
+    "rolebindings": "rbac.authorization.k8s.io/v1",
+}
+
+
+@pytest.fixture(scope="module")
+def place(kubernetes_bed, tmp_path_factory):
+    """A directory with the manifest, and the kubeconfig of a user."""
+    directory = tmp_path_factory.mktemp("detached")
+    (directory / "scalable.yaml").write_text(MANIFEST)
+    (directory / "work.py").write_text(WORK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.syspath_prepend(directory)
+        patch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig()))
+        patch.setenv("XDG_STATE_HOME", str(directory / "creator"))
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def work(place):
+    """The module of the workflow, whose files are not in the pods."""
+    return importlib.import_module("work")
+
+
+@pytest.fixture(scope="module")
+def cluster(place):
+    """A cluster that a process started which has ended."""
+    done = up(place, NAME)
+    assert done.returncode == 0, done.stderr
+    yield NAME
+    program("down", NAME, "--yes")
+
+
+@pytest.fixture
+def elsewhere(cluster, tmp_path, monkeypatch):
+    """Another machine: nothing is known there but the kubeconfig."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def asked(bed, function):
+    """Ask the API server something as its administrator."""
+
+    async def ask():
+        api = Api(None)
+        try:
+            return await function(api)
+        finally:
+            await api.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(bed.kubeconfig("admin")))
+        return asyncio.run(ask())
+
+
+def objects(bed):
+    """Kind and name of each object that belongs to a cluster."""
+
+    async def look(api):
+        found = set()
+        for plural, group in KINDS.items():
+            answer = await api.request("GET", Resource(plural, "default", group))
+            found |= {
+                (plural, thing["metadata"]["name"])
+                for thing in answer["items"]
+                if "scalable/cluster" in (thing["metadata"].get("labels") or {})
+            }
+        return found
+
+    return asked(bed, look)
+
+
+def pods(bed, role):
+    """Names of the pods with a role."""
+    return sorted(name for kind, name in objects(bed) if kind == "pods" and role in name)
+
+
+def up(place, name):
+    """Start a cluster, and return when its workers run."""
+    manifest = str(place / "scalable.yaml")
+    return program("up", manifest, "--target", "k", "--name", name, "--yes")
+
+
+# From another machine -----------------------------------------------------------------------------
+
+
+def test_a_cluster_is_listed_and_shown_where_nothing_is_known_of_it(elsewhere):
+    (row,) = read("list")["clusters"]
+    assert (row["name"], row["provider"], row["state"]) == (NAME, "kubernetes", "running")
+    status = read("status", NAME)
+    assert {tag: pool["running"] for tag, pool in status["pools"].items()} == {
+        "crops": 2,
+        "statistics": 1,
+    }
+    assert [manager["state"] for manager in status["managers"]] == ["attached"]
+
+
+def test_a_client_connects_by_the_name_and_its_code_is_carried(elsewhere, work):
+    with scalable.connect(NAME) as client:
+        names = client.gather(client.map(work.where, range(4), tag="crops"))
+        assert all("-crops-" in name for name in names)
+    with AttachedCluster.from_name(f"kubernetes/{NAME}") as found:
+        assert found.pools["crops"].running == 2
+
+
+def test_the_copy_of_the_credentials_is_the_users_alone(elsewhere):
+    read("list")
+    directory = find(NAME)
+    assert isinstance(directory, RemoteCluster)
+    for path in [*directory.path.rglob("*"), directory.path]:
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_logs_are_read_from_the_pods_and_each_line_once(elsewhere, work):
+    with scalable.connect(NAME) as client:
+        assert client.submit(work.where, 0, tag="statistics").result()
+    first = program("logs", NAME, "--pool", "statistics").stdout
+    again = program("logs", NAME, "--pool", "statistics").stdout
+    assert first.count("said by a call") == again.count("said by a call") == 1
+    for name in ("scheduler", "manager-k"):
+        assert "is attached" in program("logs", NAME, "--worker", name).stdout
+
+
+def test_pools_are_scaled_from_another_machine(elsewhere, eventually):
+    for count in (1, 2):
+        assert program("scale", NAME, f"crops={count}").returncode == 0
+        eventually(lambda n=count: read("status", NAME)["pools"]["crops"]["running"] == n)
+
+
+def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
+    elsewhere, kubernetes_bed, work, eventually
+):
+    before = pods(kubernetes_bed, "-crops-")
+    with scalable.connect(NAME) as client:
+        call = client.submit(work.after, 3, "done", tag="crops")
+        for name in pods(kubernetes_bed, "-manager-"):
+            kubernetes_bed.kill(name)
+        assert call.result(timeout=60) == "done"
+
+    def attached():
+        return [m["state"] for m in read("status", NAME)["managers"]] == ["attached"]
+
+    eventually(attached)
+    assert pods(kubernetes_bed, "-crops-") == before
+
+
+def test_resume_starts_no_manager_that_runs(elsewhere):
+    assert (
+        "all managers are running"
+        in program("resume", NAME).stderr + program("resume", NAME).stdout
+    )
+
+
+def test_a_second_cluster_of_the_name_is_refused(elsewhere, place, kubernetes_bed):
+    """Two machines know nothing of each other: the place decides."""
+    before = objects(kubernetes_bed)
+    session = ScalableSession.from_yaml(place / "scalable.yaml", target="k")
+    client = session.start(detach=True, name=NAME)
+    try:
+        assert session.cluster.id == read("list")["clusters"][0]["id"]
+    finally:
+        client.close()
+        session.close()
+    assert {kind for kind, _ in objects(kubernetes_bed) - before} <= {"pods"}
+
+
+def test_another_user_of_the_namespace_neither_sees_nor_ends_it(
+    elsewhere, kubernetes_bed, monkeypatch
+):
+    before = objects(kubernetes_bed)
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("bob")))
+    assert read("list")["clusters"] == []
+    with pytest.raises(UnknownClusterError):
+        find(NAME)
+    program("down", NAME, "--yes")
+    assert objects(kubernetes_bed) == before
+
+
+def test_credentials_are_in_secrets_alone(cluster, kubernetes_bed):
+    key = next(
+        line for line in find(NAME).pem()["tls_client_key"].splitlines() if "-----" not in line
+    )
+
+    async def bodies(api):
+        texts = {}
+        for plural, group in KINDS.items():
+            answer = await api.request("GET", Resource(plural, "default", group))
+            texts[plural] = json.dumps(answer)
+        return texts
+
+    found = asked(kubernetes_bed, bodies)
+    secret = json.loads(found.pop("secrets"))
+    held = [
+        base64.b64decode(text).decode()
+        for item in secret["items"]
+        for text in (item.get("data") or {}).values()
+    ]
+    assert any(key in text for text in held)
+    assert not any(key in text for text in found.values())
+
+
+# Ends ---------------------------------------------------------------------------------------------
+
+
+def test_down_from_another_machine_leaves_nothing_anywhere(
+    kubernetes_bed, place, tmp_path, monkeypatch, eventually
+):
+    assert up(place, "short").returncode == 0
+    mine = {name for _, name in objects(kubernetes_bed)}
+    there = find("short").id
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    done = program("down", "short", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert any(there[:8] in name for name in mine)
+    assert not any(there[:8] in name for _, name in objects(kubernetes_bed))
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "creator"))
+    assert "short" not in [row["name"] for row in read("list")["clusters"]]
+    assert not (ClusterDirectory.parent() / there).exists()
+
+
+def test_a_killed_scheduler_is_told_and_its_workers_go(kubernetes_bed, place, eventually):
+    assert up(place, "doomed").returncode == 0
+    mark = find("doomed").id[:8]
+    (scheduler,) = [n for n in pods(kubernetes_bed, "doomed") if "manager" not in n]
+    kubernetes_bed.kill(scheduler)
+    eventually(lambda: read("status", "doomed")["state"] == "failed", timeout=60)
+    eventually(
+        lambda: not [n for n in pods(kubernetes_bed, mark) if "-crops-" in n or "-stat" in n],
+        timeout=120,
+    )
+    assert program("down", "doomed", "--yes").returncode == 0
+    assert not [name for _, name in objects(kubernetes_bed) if mark in name or "doomed" in name]
+
+
+@pytest.mark.parametrize("step", ["jobs", "serviceaccounts"])
+def test_a_creator_that_dies_leaves_a_whole_cluster_or_none(
+    step, kubernetes_bed, place, tmp_path, eventually
+):
+    """The root object ends by its deadline until everything else is there."""
+    code = f"""
+import os
+from scalable.providers.kubernetes.api import Api
+create = Api.create
+async def dying(self, resource, body):
+    made = await create(self, resource, body)
+    if resource.name == {step!r}:
+        os.kill(os.getpid(), 9)
+    return made
+Api.create = dying
+from scalable.cli.main import main
+main(["up", "--target", "k", "--name", "torn", "--yes"])
+"""
+    manifest = (place / "scalable.yaml").read_text()
+    (tmp_path / "scalable.yaml").write_text(manifest.replace("image:", "start_timeout: 1s, image:"))
+    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=False, timeout=120,
+        capture_output=True,
+    )  # fmt: skip
+    assert ended.returncode == -9, ended.stderr
+
+    async def root(api):
+        jobs = await api.request("GET", Resource("jobs", "default", "batch/v1"))
+        (job,) = [j for j in jobs["items"] if "torn" in j["metadata"]["name"]]
+        return job["spec"]["activeDeadlineSeconds"]
+
+    assert asked(kubernetes_bed, root) == 121
+    assert program("down", "torn", "--yes", env=environment).returncode == 0
+    assert not [name for _, name in objects(kubernetes_bed) if "torn" in name]
