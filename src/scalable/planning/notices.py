@@ -33,11 +33,13 @@ def _mounts(spec: DeploymentSpec) -> list[Diagnostic]:
     found = []
     for tag, component in spec.components.items():
         path = ("components", tag, "mounts")
-        if component.mounts and component.image is None:
+        if component.mounts and component.image is None and spec.options.get("image") is None:
             text = "the mounts have no effect: the component has no image"
             hint = "add an image, or remove the mounts"
             found.append(Diagnostic("W_NOT_APPLIED", path, text, hint, severity="warning"))
-        faults = [f"host path {p!r}" for p in component.mounts if not p.startswith("/")]
+        # Sources such as pvc://claim are for the provider to judge.
+        hosts = [source for source in component.mounts if "://" not in source]
+        faults = [f"host path {p!r}" for p in hosts if not p.startswith("/")]
         inside = component.mounts.values()
         faults += [f"container path {p!r}" for p in inside if not p.startswith("/")]
         found += [

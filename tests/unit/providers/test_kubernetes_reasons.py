@@ -38,6 +38,7 @@ def unscheduled(message):
         ("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.", "too few gpus"),
         ("0/1 nodes are available: 1 Insufficient example.com/fpga.", "too few example.com/fpga"),
         ("1 node(s) had untolerated taint {spot: true}.", "taint 'spot: true' is not tolerated"),
+        ("1 node(s) had untolerated taint(s) {a: b}.", "taint 'a: b' is not tolerated"),
         ("1 node(s) didn't match Pod's node affinity/selector.", "labels of node_selector"),
         ("something new", "no node takes it"),
     ],

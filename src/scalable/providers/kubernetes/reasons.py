@@ -153,7 +153,7 @@ def _lacking(message: str) -> list[str]:
     """Return what the scheduler's sentence says is missing, in our words."""
     resources = re.findall(r"Insufficient ([\w./-]+\w)", message)
     found = [_RESOURCES.get(resource, f"too few {resource}") for resource in resources]
-    taints = re.findall(r"untolerated taint \{([^}]*)\}", message)
+    taints = re.findall(r"untolerated taint(?:\(s\))? \{([^}]*)\}", message)
     found += [f"taint {taint.strip(': ')!r} is not tolerated" for taint in taints]
     if "node affinity" in message or "node selector" in message:
         found.append("no node has the labels of node_selector")
