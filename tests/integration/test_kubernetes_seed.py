@@ -32,10 +32,16 @@ def run_demeter_scenario(seconds):
     return os.uname().nodename
 
 
-def test_the_target_of_the_documentation_grows_with_its_calls_and_shrinks_without(
-    kubernetes_bed, tmp_path, monkeypatch, eventually
-):
+@pytest.fixture(scope="module")
+def namespace(kubernetes_bed):
+    """The namespace that the target names."""
     kubernetes_bed.add_namespace("scalable")
+
+
+@pytest.mark.parametrize("calls", [12, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_target_of_the_documentation_grows_with_its_calls_and_shrinks_without(
+    kubernetes_bed, namespace, tmp_path, monkeypatch, eventually, calls
+):
     monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("admin")))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scalable.yaml").write_text(MANIFEST)
@@ -45,7 +51,7 @@ def test_the_target_of_the_documentation_grows_with_its_calls_and_shrinks_withou
     assert "count=4" in str(plan.scale_plan)
     client = session.start(plan)
     try:
-        scenarios = [1.0] * 40
+        scenarios = [1.0] * calls
         futures = [client.submit(run_demeter_scenario, s, tag="demeter") for s in scenarios]
         wanted = eventually(lambda: (n := session.cluster.pools["demeter"].wanted) > 4 and n)
         assert wanted <= 16
