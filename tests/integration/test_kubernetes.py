@@ -236,16 +236,6 @@ def test_workers_go_on_while_the_api_server_is_away(
     assert session.client.submit(work.where, tag="crops", pure=False).result(timeout=60) in names
 
 
-def test_calls_go_on_through_a_new_tunnel_after_it_was_cut(
-    session, workers, work, kubernetes_bed, eventually
-):
-    assert kubernetes_bed.cut_tunnels()
-    eventually(lambda: _answers(session))
-    eventually(lambda: session.client.status == "running")
-    assert session.client.submit(work.where, tag="crops", pure=False).result(timeout=60)
-    assert session.cluster.tunnel.fault is None
-
-
 def _answers(session):
     try:
         return bool(session.cluster.pools)

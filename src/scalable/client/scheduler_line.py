@@ -338,10 +338,14 @@ class SchedulerLine:
     def _is_near(self) -> bool | None:
         """Return True if the workers can be reached directly, or None to let Dask decide.
 
-        Direct connections are certain only if the scheduler listens on the loopback address.
+        Direct connections are certain only if the scheduler listens on the loopback address. A
+        tunnel to a scheduler elsewhere begins there too, but is not the scheduler's own address.
         """
         address = getattr(self._client.scheduler, "address", "")
-        return True if "://127." in address else None
+        if "://127." not in address:
+            return None
+        # The client is in its event loop: this asks nobody.
+        return True if self._client.scheduler_info().get("address") == address else None
 
     def _send(self, message: dict[str, Any]) -> None:
         send_to_scheduler(self._client, message)

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from distributed.comm.addressing import get_address_host_port
+
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import security_of
 from scalable.protocol.importing import Importer
@@ -27,6 +29,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.lifetime import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.scheduler.stream_relay import StreamRelay
 from scalable.worker.config import HOST_VARIABLE
 
 logger = logging.getLogger("scalable.programs")
@@ -40,9 +43,10 @@ async def serve(config: Mapping[str, Any]) -> str:
     Parameters
     ----------
     config
-        ``port``; ``security``, keyword of ``distributed.Security`` -> PEM text; ``limits``, fields
-        of :class:`Limits`; ``abandoned_after_s``; ``adaptive``, tag -> minimum and maximum;
-        ``adaptive_maximum``; ``expectations``.
+        ``port``; ``relay_port``, where tunnels end; ``reconnect_within_s``, seconds for which a
+        lost tunnel is waited for; ``security``, keyword of ``distributed.Security`` -> PEM text;
+        ``limits``, fields of :class:`Limits`; ``abandoned_after_s``; ``adaptive``, tag -> minimum
+        and maximum; ``adaptive_maximum``; ``expectations``.
     """
     scheduler = PoolScheduler(
         host=os.environ.get(HOST_VARIABLE) or None,
@@ -81,9 +85,16 @@ async def serve(config: Mapping[str, Any]) -> str:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
     watching = asyncio.create_task(end_if_abandoned(controller, config["abandoned_after_s"], close))
+    relay = StreamRelay(
+        get_address_host_port(scheduler.address),
+        port=config["relay_port"],
+        kept_s=config["reconnect_within_s"],
+    )
+    relay.start()
     logger.info("listening at %s", scheduler.address)
     await scheduler.finished()
     watching.cancel()
+    await asyncio.to_thread(relay.close)
     return controller.ending or "its scheduler was closed"
 
 

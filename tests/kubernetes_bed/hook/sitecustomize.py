@@ -10,6 +10,7 @@ import socket
 
 ADDRESS = os.environ.get("KUBERNETES_BED_ADDRESS")
 WILDCARDS = {"", "0.0.0.0", "::"}
+LOCALHOST = {"127.0.0.1", "localhost"}
 
 
 def install():
@@ -17,8 +18,11 @@ def install():
     bind, connect, getaddrinfo = socket.socket.bind, socket.socket.connect, socket.getaddrinfo
 
     def bind_to_pod(self, address):
-        if self.family == socket.AF_INET and address[0] in WILDCARDS:
-            address = (ADDRESS, *address[1:])
+        """Bind; a fixed port of localhost is the pod's own, and port-forwards lead there."""
+        if self.family == socket.AF_INET:
+            own = address[0] in LOCALHOST and address[1] != 0
+            if own or address[0] in WILDCARDS:
+                address = (ADDRESS, *address[1:])
         return bind(self, address)
 
     def connect_from_pod(self, address):

@@ -81,6 +81,7 @@ DEFAULTS = {
         "mounts": {},
         "start_timeout": "10m",
         "abandoned_after": "5m",
+        "reconnect_within": "2m",
         "operator": False,
         "env": {},
         "tolerations": [],

@@ -291,7 +291,7 @@ class Api:
         return headers
 
     async def websocket(self, path: str, query: Mapping[str, str], protocol: str) -> Any:
-        """Open a WebSocket; errors are aiohttp's."""
+        """Open a WebSocket; errors are aiohttp's. Signs of life are its user's."""
         client = await self.client()
         host = client.configuration.host
         return await client.rest_client.pool_manager.ws_connect(
@@ -300,7 +300,6 @@ class Api:
             headers=await self.headers(),
             protocols=(protocol,),
             max_msg_size=0,
-            heartbeat=20.0,
         )
 
 

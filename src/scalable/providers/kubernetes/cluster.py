@@ -13,6 +13,7 @@ from typing import Any
 from distributed.core import Status
 
 from scalable.client.attached import AttachedCluster
+from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import UnitState
@@ -30,7 +31,7 @@ from scalable.providers.kubernetes.place import Place, watch_of
 from scalable.providers.kubernetes.pools import pool_of, shape_of, worker_config
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.traits import TRAITS
-from scalable.providers.kubernetes.tunnel import Tunnel
+from scalable.providers.kubernetes.tunnel import tunnel_to
 from scalable.records import AccessFile
 from scalable.spec import DeploymentSpec
 from scalable.units import parse_duration
@@ -66,7 +67,7 @@ class KubernetesCluster(AttachedCluster):
     def __init__(
         self, spec: DeploymentSpec, template: Mapping[str, Any], *, asynchronous: bool = False
     ) -> None:
-        self.tunnel: Tunnel | None = None
+        self.tunnel: BackgroundTunnel | None = None
         cluster_id = secrets.token_hex(5)
         self._frame = render.Frame(cluster_id, spec.target_name, spec.options, template)
         for component in (None, *spec.components.values()):
@@ -140,8 +141,14 @@ class KubernetesCluster(AttachedCluster):
         pod = await self._place.scheduler_pod(start_s)
         scheduler = f"tls://{pod['status']['podIP']}:{render.PORT}"
         logger.debug("cluster %s: scheduler at %s", self.name, scheduler)
-        self.tunnel = Tunnel(self._api, self._frame.namespace, pod["metadata"]["name"], render.PORT)
-        self._address = f"tls://{LOOPBACK}:{await self.tunnel.open()}"
+        self.tunnel = tunnel_to(
+            options["context"],
+            self._frame.namespace,
+            pod["metadata"]["name"],
+            render.RELAY_PORT,
+            kept_s=parse_duration(options["reconnect_within"]),
+        )
+        self._address = f"tls://{LOOPBACK}:{self.tunnel.open()}"
         components = self._spec.components.values()
         await asyncio.gather(
             *(
@@ -172,6 +179,8 @@ class KubernetesCluster(AttachedCluster):
         }
         return {
             "port": render.PORT,
+            "relay_port": render.RELAY_PORT,
+            "reconnect_within_s": parse_duration(spec.options["reconnect_within"]),
             "security": dict(self._pem),
             "limits": limits,
             "abandoned_after_s": parse_duration(spec.options["abandoned_after"]),
@@ -202,6 +211,8 @@ class KubernetesCluster(AttachedCluster):
         if self.status is Status.running and seen.state is UnitState.ENDED:
             logger.error("cluster %s has ended: its scheduler's pod: %s", self.name, seen.reason)
             self.status = Status.failed
+            if self.tunnel is not None:
+                self.tunnel.abandon(f"the scheduler's pod has ended: {seen.reason}")
 
     # End ------------------------------------------------------------------------------------------
 
@@ -223,7 +234,7 @@ class KubernetesCluster(AttachedCluster):
             if self._made:
                 ending.push_async_callback(self._place.remove)
             if self.tunnel is not None:
-                ending.push_async_callback(self.tunnel.close)
+                ending.push_async_callback(asyncio.to_thread, self.tunnel.close)
             if self.scheduler_comm is not None:
                 ending.push_async_callback(self.scheduler_comm.close_rpc)
             ending.push_async_callback(self._manager.close)

@@ -84,6 +84,10 @@ class KubernetesOptions(ProviderOptions):
         description="Accept an image with another release of distributed than this machine's; "
         "the difference is only warned of.",
     )
+    reconnect_within: Duration = Field(
+        default="2m",
+        description="Time for which calls wait for a client whose connection was cut.",
+    )
     operator: bool = Field(
         default=False,
         description="Run the cluster through the Dask Kubernetes operator; not available yet.",

@@ -1,7 +1,8 @@
-"""A tunnel from a port of this machine to a port of a pod: `kubectl port-forward` without kubectl.
+"""Carriers of a tunnel to a port of a pod: what `kubectl port-forward` does, without kubectl.
 
-Each connection gets a WebSocket of its own, so that connections fail and are opened again one by
-one, and none waits for another.
+Each carrier is a WebSocket of its own to ``pods/portforward``, in the protocol of channels that
+kubelets have understood since Kubernetes 1.7. Newer kubectl sends SPDY through a WebSocket instead
+(``SPDY/3.1+portforward.k8s.io``); API servers that offer this pass on the channels as before.
 """
 
 from __future__ import annotations
@@ -9,22 +10,85 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
 from scalable.errors import ProviderError
-from scalable.protocol.addresses import LOOPBACK
-from scalable.providers.kubernetes.api import Api, Resource, refusal
+from scalable.protocol.streams import KEPT_S, Buffer
+from scalable.providers.kubernetes.api import NOT_FOUND, Api, Resource, refusal
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
-CHUNK = 2**18
+#: Seconds for the end of a WebSocket, which a lost network does not answer.
+CLOSE_S = 0.5
+_DATA_CHANNEL = bytes((DATA,))
+#: Length of the first message of each channel, which names the port.
+_PORT_LENGTH = struct.calcsize("<H")
 
 
-class Tunnel:
-    """Server on loopback whose connections end in a pod.
+class WebSocketCarrier:
+    """A carrier of a stream through the API server.
+
+    Parameters
+    ----------
+    connection
+        aiohttp's WebSocket.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._begun: set[int] = set()
+
+    async def send(self, pieces: Sequence[Buffer]) -> None:
+        """Send bytes, given in pieces."""
+        import aiohttp
+
+        try:
+            await self._connection.send_bytes(b"".join((_DATA_CHANNEL, *pieces)))
+        except (aiohttp.ClientError, RuntimeError) as error:  # aiohttp's, of a closed connection
+            raise ConnectionError(str(error)) from error
+
+    async def receive(self) -> Buffer:
+        """Return the next bytes."""
+        import aiohttp
+
+        while True:
+            message = await self._connection.receive()
+            if message.type is aiohttp.WSMsgType.ERROR:
+                raise ConnectionError(str(message.data))
+            if message.type is not aiohttp.WSMsgType.BINARY:
+                if self._connection.closed:
+                    return b""
+                continue
+            data = memoryview(message.data)
+            if not data:
+                continue
+            channel, data = data[0], data[1:]
+            if channel not in self._begun:
+                self._begun.add(channel)
+                data = data[_PORT_LENGTH:]
+            if channel == ERROR and data:
+                words = bytes(data).decode(errors="replace").strip()
+                refused = "refused" in words.lower()
+                raise (ConnectionRefusedError if refused else ConnectionError)(words)
+            if channel == DATA and data:
+                return data
+
+    async def close(self) -> None:
+        """Close the WebSocket, without waiting long for the API server's answer."""
+        import aiohttp
+
+        with suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._connection.close()
+
+
+class PodDial:
+    """Opens carriers to a port of a pod.
 
     Parameters
     ----------
@@ -32,121 +96,54 @@ class Tunnel:
         Connection to the API server.
     namespace, pod, port
         Pod, and the port in it.
-
-    Attributes
-    ----------
-    opened, refused
-        Numbers of connections that were opened and that the API server refused.
-    fault
-        Why the last connection failed; None after one that carried data.
     """
 
     def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
-        self.opened = self.refused = 0
-        self.fault: str | None = None
-        self._answers = False
         self._api = api
         self._path = Resource("pods", namespace).path(pod, "portforward")
-        self._port = port
-        self._server: asyncio.Server | None = None
-        self._lines: set[asyncio.Task[None]] = set()
+        self._query = {"ports": str(port)}
 
-    async def open(self) -> int:
-        """Listen on a free port of loopback; return the port."""
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, 0)
-        return int(self._server.sockets[0].getsockname()[1])
+    async def __call__(self) -> WebSocketCarrier:
+        """Open a carrier.
 
-    async def close(self) -> None:
-        """End the server and all connections."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        for line in list(self._lines):
-            line.cancel()
-        if self._lines:
-            await asyncio.wait(self._lines)
-
-    def cut(self) -> int:
-        """End all connections, as a lost network would; return how many there were."""
-        lines = list(self._lines)
-        for line in lines:
-            line.cancel()
-        return len(lines)
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._lines.add(task)
-        try:
-            await self._carry(reader, writer)
-        except asyncio.CancelledError:
-            pass  # this task belongs to the connection alone
-        finally:
-            self._lines.discard(task)
-            writer.close()
-
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        Raises
+        ------
+        OSError, ProviderError
+            When the API server does not answer, or refuses.
+        TunnelClosedError
+            When there is no such pod.
+        """
         import aiohttp
 
         try:
-            socket = await self._api.websocket(self._path, {"ports": str(self._port)}, PROTOCOL)
-        except (aiohttp.ClientError, OSError, TimeoutError, ProviderError) as error:
-            self._failed(_words(error))
-            return
-        self.opened += 1
-        sending = asyncio.create_task(_send(reader, socket))
-        receiving = asyncio.create_task(self._receive(socket, writer))
-        try:
-            await asyncio.wait((sending, receiving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, receiving):
-                task.cancel()
-            await asyncio.gather(sending, receiving, return_exceptions=True)
-            with suppress(aiohttp.ClientError, OSError):
-                await socket.close()
-
-    async def _receive(self, socket: Any, writer: asyncio.StreamWriter) -> None:
-        import aiohttp
-
-        begun: set[int] = set()
-        async for message in socket:
-            if message.type is not aiohttp.WSMsgType.BINARY or not message.data:
-                continue
-            channel, data = message.data[0], message.data[1:]
-            if channel not in begun:
-                # The first message of each channel names the port.
-                begun.add(channel)
-                data = data[struct.calcsize("<H") :]
-            if not data:
-                continue
-            if channel == ERROR:
-                self._failed(data.decode(errors="replace").strip())
-                return
-            if channel == DATA:
-                self._answered()
-                writer.write(data)
-                await writer.drain()
-
-    def _failed(self, words: str) -> None:
-        self.refused += 1
-        # Before the first answer the scheduler's program is still starting.
-        if self.fault is None and self._answers:
-            logger.warning("the tunnel to the scheduler is interrupted: %s", words)
-        self.fault = words
-
-    def _answered(self) -> None:
-        if self.fault is not None and self._answers:
-            logger.info("the tunnel to the scheduler is open again")
-        self._answers, self.fault = True, None
+            connection = await self._api.websocket(self._path, self._query, PROTOCOL)
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == NOT_FOUND:
+                raise TunnelClosedError("the scheduler's pod is gone") from error
+            raise refusal(error.status, error.message) from error
+        except (aiohttp.ClientError, ProviderError) as error:
+            raise ConnectionError(str(error) or type(error).__name__) from error
+        return WebSocketCarrier(connection)
 
 
-async def _send(reader: asyncio.StreamReader, socket: Any) -> None:
-    while data := await reader.read(CHUNK):
-        await socket.send_bytes(bytes((DATA,)) + data)
+def tunnel_to(
+    context: str | None, namespace: str, pod: str, port: int, *, kept_s: float = KEPT_S
+) -> BackgroundTunnel:
+    """Return a tunnel to the relay of a scheduler's pod.
 
+    Parameters
+    ----------
+    context
+        Context of the kubeconfig; None for the current one.
+    namespace, pod, port
+        Pod of the scheduler, and the port of its relay.
+    kept_s
+        Seconds without the API server after which connections are closed.
+    """
 
-def _words(error: BaseException) -> str:
-    status = getattr(error, "status", None)
-    if isinstance(status, int) and status >= 400:
-        return refusal(status, str(getattr(error, "message", ""))).message
-    return str(error) or type(error).__name__
+    def make() -> Tunnel:
+        # A connection of its own: it belongs to the event loop of the tunnels.
+        api = Api(context)
+        return Tunnel(PodDial(api, namespace, pod, port), hang_up=api.close, kept_s=kept_s)
+
+    return BackgroundTunnel(make)

@@ -1,0 +1,384 @@
+"""The near ends of resumable streams: a port of this machine that leads to a scheduler elsewhere.
+
+A connection to the port becomes a stream (:mod:`scalable.protocol.streams`) to the relay beside the
+scheduler (:mod:`scalable.scheduler.stream_relay`). Its carriers are the place's business: a *dial*
+function opens one, for example through the API server of a Kubernetes cluster. A lost carrier is
+replaced, and the two connections at the ends of the stream notice nothing but the pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from scalable.errors import ClusterError, ScalableError
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.stream_ends import Carrier, StreamEnd, receive_exactly
+from scalable.protocol.streams import (
+    ANSWER_LENGTH,
+    KEPT_S,
+    WINDOW,
+    Answer,
+    Buffer,
+    Hello,
+    Refusal,
+    Stream,
+    StreamError,
+    new_stream_id,
+)
+
+logger = logging.getLogger("scalable.client")
+
+_Result = TypeVar("_Result")
+
+#: Function that opens a carrier. It raises OSError or a ScalableError when it cannot do so now,
+#: ConnectionRefusedError when the relay does not listen, and :class:`TunnelClosedError` when no
+#: further attempt can succeed.
+Dial = Callable[[], Awaitable[Carrier]]
+
+#: Seconds before the second attempt; each further pause is longer by the factor.
+FIRST_PAUSE_S, PAUSE_FACTOR, LONGEST_PAUSE_S = 0.1, 1.5, 3.0
+#: Seconds for the first attempts to open a carrier, and for later ones.
+DIAL_TIMEOUTS_S = (5.0, 5.0, 10.0, 20.0)
+#: Seconds without a listening relay after which a scheduler that has run counts as gone.
+REFUSED_S = 15.0
+#: Seconds in which the end of a connection is noticed, and after which streams may be cut.
+CLOSED_S, CLOSE_TIMEOUT_S = 0.1, 1.0
+OPEN_TIMEOUT_S = 10.0
+
+
+class TunnelClosedError(ClusterError):
+    """No tunnel to the scheduler can be opened any more."""
+
+
+@dataclass(eq=False)
+class _Line:
+    """A stream of a tunnel."""
+
+    name: bytes
+    end: StreamEnd
+    fresh: bool = True
+    carrier: Carrier | None = None
+
+
+class Tunnel:
+    """Server on loopback whose connections lead to the relay of a scheduler.
+
+    Parameters
+    ----------
+    dial
+        Function that opens a carrier to the relay.
+    subject
+        Name of the cluster, for messages.
+    hang_up
+        Coroutine function to call at the end, which frees what ``dial`` uses.
+    kept_s
+        Seconds after which streams that cannot be carried are given up, before the relay has said
+        how long it keeps them.
+    window
+        Bytes kept for each stream in each direction.
+
+    Attributes
+    ----------
+    opened, resumed
+        Numbers of streams that were opened, and of carriers that have replaced a lost one.
+    fault
+        Why there is no carrier; None while there is one, and before the first attempt has failed.
+    """
+
+    def __init__(
+        self,
+        dial: Dial,
+        subject: str = "the scheduler",
+        *,
+        hang_up: Callable[[], Awaitable[None]] | None = None,
+        kept_s: float = KEPT_S,
+        window: int = WINDOW,
+    ) -> None:
+        self.opened = self.resumed = 0
+        self.fault: str | None = None
+        self._dial, self._hang_up = dial, hang_up
+        self._subject = subject
+        self._kept_s, self._window = kept_s, window
+        self._answers = False
+        self._failures = 0
+        self._cut_at = self._refused_at = 0.0
+        self._gone: str | None = None
+        self._probing = asyncio.Lock()
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._lines: dict[_Line, asyncio.Task[None]] = {}
+
+    async def open(self) -> int:
+        """Listen on a free port of loopback; return the port. No carrier is opened yet."""
+        self._listening = socket.create_server((LOOPBACK, 0), backlog=128)
+        self._listening.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(self._listening))
+        return int(self._listening.getsockname()[1])
+
+    async def close(self) -> None:
+        """End the server and all streams; the relay is told if it can be reached."""
+        if self._accepting is not None and self._listening is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+            self._listening.close()
+        # Connections that have been closed end in order, the others are broken off.
+        await self._wait_for_lines(CLOSED_S)
+        self._gone = self._gone or "it was closed"
+        for line in self._lines:
+            if not line.end.stream.ended_here:
+                line.end.reset()
+        await self._wait_for_lines(CLOSE_TIMEOUT_S)
+        for task in (lines := list(self._lines.values())):
+            task.cancel()
+        await asyncio.gather(*lines, return_exceptions=True)
+        if self._hang_up is not None:
+            await self._hang_up()
+
+    async def _wait_for_lines(self, seconds: float) -> None:
+        if self._lines:
+            await asyncio.wait(self._lines.values(), timeout=seconds)
+
+    def abandon(self, reason: str) -> None:
+        """Break off all streams, and refuse others: the scheduler is gone."""
+        self._gone = self._gone or reason
+        for line, task in self._lines.items():
+            line.end.reset()
+            if line.carrier is None:
+                task.cancel()
+
+    async def cut(self) -> int:
+        """Close all carriers, as a lost network would; return how many there were."""
+        carriers = [line.carrier for line in self._lines if line.carrier is not None]
+        await asyncio.gather(*(carrier.close() for carrier in carriers))
+        return len(carriers)
+
+    # Streams --------------------------------------------------------------------------------------
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:  # too many open files, for example
+                logger.warning("a connection to %s cannot be accepted: %s", self._subject, error)
+                await asyncio.sleep(1.0)
+                continue
+            connection.setblocking(False)
+            end = StreamEnd(Stream(self._window), connection)
+            line = _Line(new_stream_id(), end)
+            task = loop.create_task(self._serve(line))
+            self._lines[line] = task
+            task.add_done_callback(partial(self._ended, line))
+
+    def _ended(self, line: _Line, _: object) -> None:
+        del self._lines[line]
+
+    async def _serve(self, line: _Line) -> None:
+        running = asyncio.create_task(line.end.run())
+        stream = line.end.stream
+        try:
+            while not stream.over:
+                carrier, first = await self._reached(line)
+                line.carrier = carrier
+                try:
+                    lost = await line.end.carry(carrier, first)
+                finally:
+                    line.carrier = None
+                    await carrier.close()
+                if lost is not None:
+                    self._interrupted(lost)
+            await running
+        except (TunnelClosedError, StreamError) as error:
+            unused = line.fresh and stream.ended_here
+            ended = stream.was_reset or (stream.ended_here and stream.ended_there)
+            if not unused and not ended:
+                logger.warning("a connection to %s is closed: %s", self._subject, error)
+        finally:
+            line.end.reset()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _reached(self, line: _Line) -> tuple[Carrier, Buffer]:
+        """Return a carrier to which a stream is attached, and bytes that came from it."""
+        try:
+            async with asyncio.timeout(self._kept_s):
+                while True:
+                    # While nothing works, one stream tries for all.
+                    async with self._probing:
+                        if self.fault is not None and (found := await self._tried(line)):
+                            return found
+                    if self.fault is None and (found := await self._tried(line)):
+                        return found
+        except TimeoutError:
+            raise TunnelClosedError(
+                f"there was no tunnel for {self._kept_s:g} s: {self.fault}"
+            ) from None
+
+    async def _tried(self, line: _Line) -> tuple[Carrier, Buffer] | None:
+        """Make an attempt; if it fails, wait until the next, and return None."""
+        if self._gone is not None:
+            raise TunnelClosedError(self._gone)
+        if line.fresh and line.end.stream.ended_here:
+            raise TunnelClosedError("it was closed before it was open")
+        try:
+            found = await self._attempt(line)
+        except TunnelClosedError:
+            raise
+        except (OSError, ScalableError) as error:
+            now = time.monotonic()
+            refused = isinstance(error, ConnectionRefusedError)
+            self._refused_at = (self._refused_at or now) if refused else 0.0
+            if self._answers and refused and now - self._refused_at > REFUSED_S:
+                raise TunnelClosedError(f"the scheduler has ended: {error}") from error
+            self._failures += 1
+            self._interrupted(str(error) or "no answer in time")
+            await asyncio.sleep(pause_s(self._failures))
+            return None
+        self._works()
+        if line.fresh:
+            self.opened += 1
+        else:
+            self.resumed += 1
+        line.fresh = False
+        return found
+
+    async def _attempt(self, line: _Line) -> tuple[Carrier, Buffer]:
+        stream = line.end.stream
+        patience = DIAL_TIMEOUTS_S[min(self._failures, len(DIAL_TIMEOUTS_S) - 1)]
+        async with asyncio.timeout(patience):
+            carrier = await self._dial()
+            try:
+                hello = Hello(line.name, line.fresh, *stream.greeting())
+                await carrier.send([hello.encoded()])
+                data, first = await receive_exactly(carrier, ANSWER_LENGTH)
+                answer = Answer.decoded(data)
+                _accept_answer(answer)
+                stream.attach(answer.received, answer.limit)
+            except BaseException:
+                await carrier.close()
+                raise
+        self._kept_s = float(answer.kept_s)
+        return carrier, first
+
+    # State ----------------------------------------------------------------------------------------
+
+    def _interrupted(self, words: str) -> None:
+        # Before the first answer the scheduler's program is still starting.
+        if self.fault is None:
+            self._cut_at = time.monotonic()
+            if self._answers:
+                logger.warning("the tunnel to %s is interrupted: %s", self._subject, words)
+        self.fault = words
+
+    def _works(self) -> None:
+        if self.fault is not None and self._answers:
+            spent = time.monotonic() - self._cut_at
+            logger.info("the tunnel to %s is open again after %.1f s", self._subject, spent)
+        self._answers, self.fault = True, None
+        self._failures, self._refused_at = 0, 0.0
+
+
+def _accept_answer(answer: Answer) -> None:
+    if answer.refusal is Refusal.NO_TARGET:
+        raise ConnectionRefusedError(answer.refusal.words)
+    if answer.refusal is not Refusal.NONE:
+        raise TunnelClosedError(answer.refusal.words)
+
+
+def pause_s(failures: int) -> float:
+    """Return a random pause in seconds after so many failures; its bound grows up to 3 s."""
+    bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * PAUSE_FACTOR ** (failures - 1))
+    return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class BackgroundTunnel:
+    """A tunnel that is served by a background thread, for callers without an event loop.
+
+    All such tunnels of a process share one thread, which does not keep the interpreter from ending.
+
+    Parameters
+    ----------
+    make
+        Function that makes the tunnel; it runs in the thread's event loop.
+    """
+
+    def __init__(self, make: Callable[[], Tunnel]) -> None:
+        self._make = make
+        self._tunnel: Tunnel | None = None
+        self._port = 0
+
+    def open(self) -> int:
+        """Listen on a free port of loopback; return the port. A second call returns the same."""
+        if self._tunnel is None:
+            self._port = _in_background(self._opened(), OPEN_TIMEOUT_S)
+        return self._port
+
+    async def _opened(self) -> int:
+        self._tunnel = self._make()
+        return await self._tunnel.open()
+
+    def close(self) -> None:
+        """End the tunnel; what its connections have sent is handed on before."""
+        tunnel, self._tunnel = self._tunnel, None
+        if tunnel is not None:
+            with suppress(TimeoutError):
+                _in_background(tunnel.close(), OPEN_TIMEOUT_S)
+
+    def abandon(self, reason: str) -> None:
+        """Break off all connections, and refuse others: the scheduler is gone."""
+        if (tunnel := self._tunnel) is not None:
+            _background_loop().call_soon_threadsafe(tunnel.abandon, reason)
+
+    def cut(self) -> int:
+        """Close all carriers, as a lost network would; return how many there were."""
+        tunnel = self._tunnel
+        return 0 if tunnel is None else _in_background(tunnel.cut(), OPEN_TIMEOUT_S)
+
+    @property
+    def fault(self) -> str | None:
+        """Reason for which the tunnel does not work; None if it does, or is not open."""
+        return None if self._tunnel is None else self._tunnel.fault
+
+    @property
+    def resumed(self) -> int:
+        """Number of carriers that have replaced a lost one."""
+        return 0 if self._tunnel is None else self._tunnel.resumed
+
+
+class _Background:
+    """The thread of all tunnels of this process, and its event loop."""
+
+    lock = threading.Lock()
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    with _Background.lock:
+        if _Background.loop is None:
+            loop = _Background.loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="scalable tunnels", daemon=True).start()
+        return _Background.loop
+
+
+def _in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
+    return asyncio.run_coroutine_threadsafe(part, _background_loop()).result(timeout_s)
+
+
+def _forget_background() -> None:
+    """Start anew in a forked process, which has no such thread."""
+    _Background.lock, _Background.loop = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_background)

@@ -1,0 +1,382 @@
+"""Byte streams that outlive the connections which carry them. No I/O and no clock.
+
+A stream has two ends: the *near* end beside a client, and the *far* end beside the scheduler. It is
+carried by one connection at a time, its *carrier*, which may break at any byte. Each end keeps
+the bytes that the other has not confirmed; on the next carrier both ends say how much they have
+received, and sending goes on from there. So each byte arrives once, in its order.
+
+On a carrier, the near end sends a *hello* and the far end an *answer*; frames follow in both
+directions. The position of data in the stream follows from the hello or the answer. An end may send
+as far as the other allows, which bounds the memory of both. The end of the bytes counts as one more
+byte, so that it is confirmed like them. The far end says goodbye before it forgets a stream; a near
+end that missed this asks, and is told that the stream is unknown.
+
+The dialling side keeps the 128 random bits that identify a stream to itself: who knows them may
+continue the stream. They are no substitute for the encryption of what the stream carries.
+"""
+
+from __future__ import annotations
+
+import enum
+import secrets
+import struct
+from collections import deque
+from dataclasses import dataclass
+
+#: Bytes that one end may have sent and the other not delivered.
+WINDOW = 8 * 2**20
+#: Seconds after which a stream without a carrier is given up.
+KEPT_S = 120.0
+#: Bytes that are taken for one sending.
+TAKEN = 2**20
+ID_LENGTH = 16
+
+_MAGIC = b"scs1"
+_HELLO = struct.Struct(f">4sB{ID_LENGTH}sQQ")
+_ANSWER = struct.Struct(">BQQI")
+HELLO_LENGTH, ANSWER_LENGTH = _HELLO.size, _ANSWER.size
+
+_DATA, _ACK, _FIN, _RESET, _ALIVE, _GOODBYE = range(1, 7)
+_DATA_HEADER, _ACK_FRAME = struct.Struct(">BI"), struct.Struct(">BQQ")
+_LENGTHS = {_DATA: _DATA_HEADER.size, _ACK: _ACK_FRAME.size}
+_LENGTHS |= dict.fromkeys((_FIN, _RESET, _ALIVE, _GOODBYE), 1)
+
+Buffer = bytes | memoryview
+
+
+class StreamError(Exception):
+    """The other end does not keep to the protocol."""
+
+
+class Refusal(enum.IntEnum):
+    """Reason for which the far end does not continue or open a stream."""
+
+    NONE = 0
+    UNKNOWN = 1
+    FULL = 2
+    NO_TARGET = 3
+
+    @property
+    def words(self) -> str:
+        """The reason as text."""
+        return {
+            Refusal.NONE: "",
+            Refusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
+            Refusal.FULL: "too many streams are open there",
+            Refusal.NO_TARGET: "the scheduler does not listen",
+        }[self]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first bytes that the near end sends on a carrier.
+
+    Attributes
+    ----------
+    stream
+        Id of the stream.
+    fresh
+        Whether the far end has never answered for this stream, and may open it.
+    received
+        Bytes of the stream that the near end has received.
+    limit
+        Bytes of the stream up to which the far end may send.
+    """
+
+    stream: bytes
+    fresh: bool
+    received: int
+    limit: int
+
+    def encoded(self) -> bytes:
+        """Return the bytes to send."""
+        return _HELLO.pack(_MAGIC, self.fresh, self.stream, self.received, self.limit)
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Hello:
+        """Return the hello that bytes of the length ``HELLO_LENGTH`` hold."""
+        magic, fresh, stream, received, limit = _HELLO.unpack(data)
+        if magic != _MAGIC or fresh not in (0, 1):
+            raise StreamError("no hello of a stream in this version")
+        return cls(stream, bool(fresh), received, limit)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The first bytes that the far end sends on a carrier.
+
+    Attributes
+    ----------
+    refusal
+        Reason of a refusal.
+    received, limit
+        As in :class:`Hello`, of the far end.
+    kept_s
+        Seconds for which the far end keeps a stream without a carrier.
+    """
+
+    refusal: Refusal
+    received: int = 0
+    limit: int = 0
+    kept_s: int = 0
+
+    def encoded(self) -> bytes:
+        """Return the bytes to send."""
+        return _ANSWER.pack(self.refusal, self.received, self.limit, self.kept_s)
+
+    @classmethod
+    def decoded(cls, data: bytes) -> Answer:
+        """Return the answer that bytes of the length ``ANSWER_LENGTH`` hold."""
+        refusal, *numbers = _ANSWER.unpack(data)
+        try:
+            return cls(Refusal(refusal), *numbers)
+        except ValueError as error:
+            raise StreamError("no answer of a stream in this version") from error
+
+
+def new_stream_id() -> bytes:
+    """Return a random id, which nobody can guess."""
+    return secrets.token_bytes(ID_LENGTH)
+
+
+class Stream:
+    """One end of a stream.
+
+    Parameters
+    ----------
+    window
+        Bytes that the other end may send beyond those that were delivered here, and that this end
+        keeps for the other.
+    far
+        Whether this is the far end.
+
+    Attributes
+    ----------
+    written
+        Bytes that were given to this end.
+    confirmed
+        Bytes of them that the other end has received.
+    received
+        Bytes that have come from the other end.
+    ended_here, ended_there
+        Whether no more bytes follow from this end, from the other end.
+    was_reset
+        Whether one of the ends has broken the stream off.
+    over
+        Whether the far end has said goodbye, or one end was told that the other broke off.
+    """
+
+    def __init__(self, window: int = WINDOW, *, far: bool = False) -> None:
+        self.written = self.confirmed = self.received = 0
+        self.ended_here = self.ended_there = self.was_reset = self.over = False
+        self._far = far
+        self._window = window
+        self._unsent: deque[Buffer] = deque()
+        self._unconfirmed: deque[Buffer] = deque()
+        # Offset of the first byte in _unconfirmed, or in _unsent if that is empty.
+        self._kept_from = 0
+        self._sent = self._sent_ever = 0
+        self._limit = 0
+        self._end_sent = self._end_confirmed = False
+        self._resets = self._reset_sent = False
+        self._delivered = 0
+        self._told = (0, window)
+        self._header = bytearray()
+        self._data_left = 0
+
+    # Bytes to the other end -----------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Number of bytes that may be written now; negative if more were."""
+        return self._window - (self.written - self.confirmed)
+
+    def write(self, data: Buffer) -> None:
+        """Keep bytes for the other end."""
+        assert not self.ended_here
+        if data and not self.was_reset:
+            self.written += len(data)
+            self._unsent.append(data)
+
+    def end(self) -> None:
+        """Let the other end know, after all bytes, that no more follow."""
+        self.ended_here = True
+
+    def reset(self) -> None:
+        """Break the stream off, and let the other end know."""
+        if not self.was_reset:
+            self._forget()
+            self._resets = True
+
+    @property
+    def _done(self) -> bool:
+        """Whether nothing is left to send, to confirm or to receive."""
+        complete = self.ended_there and self._end_confirmed
+        return complete and self._told[0] == self._position
+
+    # Carriers -------------------------------------------------------------------------------------
+
+    def greeting(self) -> tuple[int, int]:
+        """Return what a hello or an answer says: bytes received, and the limit for the other."""
+        self._told = (self._position, self._delivered + self._window)
+        return self._told
+
+    def attach(self, received: int, limit: int) -> None:
+        """Go on with a new carrier, on which the other end has said these numbers.
+
+        Raises
+        ------
+        StreamError
+            When the other end has received what was not sent, or lacks what it has confirmed.
+        """
+        end = self.written + 1 if self._end_sent else self._sent_ever
+        if not self.confirmed <= received <= end:
+            raise StreamError(
+                f"the other end has {received} bytes, and should have {self.confirmed} to {end}"
+            )
+        self._unsent.extendleft(reversed(self._unconfirmed))
+        self._unconfirmed.clear()
+        self._header.clear()
+        self._data_left = 0
+        self._reset_sent = False
+        self._confirm(received)
+        self._end_sent = self._end_confirmed
+        surplus = self.confirmed - self._kept_from
+        while surplus > 0:
+            chunk = self._unsent.popleft()
+            if len(chunk) > surplus:
+                self._unsent.appendleft(memoryview(chunk)[surplus:])
+            surplus -= len(chunk)
+        self._kept_from = self._sent = self.confirmed
+        self._limit = max(self._limit, limit)
+
+    def take(self, *, idle: bool = False) -> list[Buffer]:
+        """Return what to send on the carrier now, as pieces of bytes; empty for nothing.
+
+        Parameters
+        ----------
+        idle
+            Whether something has to be sent so that the other end knows the carrier works.
+        """
+        if self.was_reset:
+            return self._last(idle=idle)
+        frames: list[Buffer] = []
+        left = min(TAKEN, self._limit - self._sent)
+        while self._unsent and left > 0:
+            chunk = self._unsent.popleft()
+            if len(chunk) > left:
+                whole = memoryview(chunk)
+                chunk = whole[:left]
+                self._unsent.appendleft(whole[left:])
+            frames += (_DATA_HEADER.pack(_DATA, len(chunk)), chunk)
+            self._unconfirmed.append(chunk)
+            self._sent += len(chunk)
+            left -= len(chunk)
+        self._sent_ever = max(self._sent_ever, self._sent)
+        if self.ended_here and not self._unsent and not self._end_sent:
+            frames.append(bytes((_FIN,)))
+            self._end_sent = True
+        if frames or idle or self.owes_confirmation:
+            before = self._told
+            if self.greeting() != before:
+                frames.insert(0, _ACK_FRAME.pack(_ACK, *self._told))
+        if self._far and self._done:
+            self.over = True
+            frames.append(bytes((_GOODBYE,)))
+        if idle and not frames:
+            frames.append(bytes((_ALIVE,)))
+        return frames
+
+    def _last(self, *, idle: bool) -> list[Buffer]:
+        """Return what is left to send of a stream that was broken off."""
+        kind = _ALIVE if idle else 0
+        if self._resets and not self._reset_sent:
+            self._reset_sent = True
+            self.over = self._far
+            kind = _RESET
+        elif self._far and not self.over:
+            self.over = True
+            kind = _GOODBYE
+        return [bytes((kind,))] if kind else []
+
+    @property
+    def owes_confirmation(self) -> bool:
+        """Whether the other end should soon learn what has arrived here."""
+        received, limit = self._told
+        least = self._window // 16
+        more = max(self._position - received, self._delivered + self._window - limit)
+        return more >= least or (self.ended_there and self._position != received)
+
+    # Bytes from the other end ---------------------------------------------------------------------
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """Take bytes from the carrier; return the bytes of the stream in them, in pieces.
+
+        Raises
+        ------
+        StreamError
+            When these are no frames, or more data than the other end may send.
+        """
+        view, pieces = memoryview(data), []
+        while view:
+            if self._data_left:
+                piece, view = view[: self._data_left], view[self._data_left :]
+                self._data_left -= len(piece)
+                self.received += len(piece)
+                if self.received > self._told[1] or self.ended_there:
+                    raise StreamError("the other end has sent more than it may")
+                if not self.was_reset:
+                    pieces.append(piece)
+                continue
+            length = _LENGTHS.get(self._header[0] if self._header else view[0])
+            if length is None:
+                raise StreamError("the other end has sent no frame")
+            missing = length - len(self._header)
+            self._header += view[:missing]
+            view = view[missing:]
+            if len(self._header) == length:
+                self._framed(bytes(self._header))
+                self._header.clear()
+        return pieces
+
+    def delivered(self, count: int) -> None:
+        """Note that so many of the received bytes were handed on, so that others may follow."""
+        self._delivered += count
+
+    def _framed(self, frame: bytes) -> None:
+        kind = frame[0]
+        if kind == _DATA:
+            self._data_left = _DATA_HEADER.unpack(frame)[1]
+        elif kind == _ACK:
+            _, received, limit = _ACK_FRAME.unpack(frame)
+            if received > (self.written + 1 if self._end_sent else self._sent):
+                raise StreamError("the other end confirms what was not sent")
+            if not self.was_reset:
+                self._confirm(received)
+                self._limit = max(self._limit, limit)
+        elif kind == _FIN:
+            self.ended_there = True
+        elif kind == _RESET:
+            self._forget()
+            self.over = self.over or not self._far
+        elif kind == _GOODBYE:
+            if self._far or not (self.was_reset or self._done):
+                raise StreamError("the other end says goodbye too early")
+            self.over = True
+
+    def _confirm(self, received: int) -> None:
+        if self._end_sent and received == self.written + 1:
+            self._end_confirmed = True
+        self.confirmed = max(self.confirmed, min(received, self.written))
+        chunks = self._unconfirmed
+        while chunks and self._kept_from + len(chunks[0]) <= self.confirmed:
+            self._kept_from += len(chunks.popleft())
+
+    @property
+    def _position(self) -> int:
+        return self.received + self.ended_there
+
+    def _forget(self) -> None:
+        self.was_reset = True
+        self._unsent.clear()
+        self._unconfirmed.clear()

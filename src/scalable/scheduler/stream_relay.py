@@ -1,0 +1,267 @@
+"""The far ends of resumable streams: a server beside the scheduler that leads to its port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.stream_ends import (
+    Carrier,
+    SocketCarrier,
+    StreamEnd,
+    receive_exactly,
+)
+from scalable.protocol.streams import (
+    HELLO_LENGTH,
+    KEPT_S,
+    WINDOW,
+    Answer,
+    Buffer,
+    Hello,
+    Refusal,
+    Stream,
+    StreamError,
+)
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Number of streams at a time.
+MOST_STREAMS = 512
+#: Number of connections at a time that have not said hello.
+MOST_GREETINGS = 64
+#: Seconds within which a connection has to say hello, and a new stream to carry its first byte.
+GREETING_S, FIRST_BYTE_S = 10.0, 30.0
+SWEEP_S = 0.5
+#: Seconds that streams may take to end, in order or broken off.
+CLOSE_TIMEOUT_S = 1.0
+
+
+@dataclass(eq=False)
+class _Kept:
+    """A stream, and the use of it."""
+
+    end: StreamEnd
+    runs: asyncio.Task[None]
+    began: float
+    carrying: asyncio.Task[str | None] | None = None
+    carrier: Carrier | None = None
+    #: Time at which the stream lost its carrier; None while it has one.
+    alone_since: float | None = None
+
+
+class StreamRelay:
+    """Server whose connections carry streams to the scheduler.
+
+    It runs in a thread of its own: the scheduler's event loop is not loaded with the bytes, and
+    signs of life are sent while that loop is busy. Without the id of a stream nobody can continue
+    it, and the streams are encrypted between the client and the scheduler.
+
+    Parameters
+    ----------
+    target
+        Host and port of the scheduler.
+    host, port
+        Address to listen on; port 0 for any free one. By default only this machine or pod can reach
+        it, as those who forward a port do.
+    kept_s
+        Seconds for which a stream without a carrier is kept.
+    window
+        Bytes kept for each stream in each direction.
+
+    Attributes
+    ----------
+    port
+        Port on which the server listens, after :meth:`start`.
+    """
+
+    def __init__(
+        self,
+        target: tuple[str, int],
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        kept_s: float = KEPT_S,
+        window: int = WINDOW,
+    ) -> None:
+        self.port = port
+        self._target, self._host = target, host
+        self._kept_s, self._window = kept_s, window
+        self._streams: dict[bytes, _Kept] = {}
+        self._visits: set[asyncio.Task[None]] = set()
+        self._runs: set[asyncio.Task[None]] = set()
+        self._loop: Any = None
+        self._listening: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def streams(self) -> int:
+        """Number of streams that are open or kept."""
+        return len(self._streams)
+
+    def start(self) -> None:
+        """Listen, and serve in a thread.
+
+        Raises
+        ------
+        OSError
+            When the port is taken.
+        """
+        self._listening = socket.create_server((self._host, self.port), backlog=128)
+        self._listening.setblocking(False)
+        self.port = self._listening.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scalable streams", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, and all streams: those that the scheduler has closed in order."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join(2 * CLOSE_TIMEOUT_S + 1.0)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        serving = [self._loop.create_task(part) for part in (self._serve(), self._sweep())]
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._finish())
+        finally:
+            tasks = [*serving, *self._visits, *self._runs]
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            assert self._listening is not None
+            self._listening.close()
+            self._loop.close()
+
+    async def _finish(self) -> None:
+        """Let the near ends know that their streams have ended."""
+        if self._runs:
+            await asyncio.wait(self._runs, timeout=CLOSE_TIMEOUT_S)
+        for kept in self._streams.values():
+            kept.end.reset()
+        carrying = [kept.carrying for kept in self._streams.values() if kept.carrying is not None]
+        if carrying:
+            await asyncio.wait(carrying, timeout=CLOSE_TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        assert self._listening is not None
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(self._listening)
+            except OSError as error:  # too many open files, for example
+                logger.warning("a connection of a tunnel could not be accepted: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            carried = sum(each.carrier is not None for each in self._streams.values())
+            if len(self._visits) - carried >= MOST_GREETINGS:
+                connection.close()
+                continue
+            visit = self._loop.create_task(self._visited(connection))
+            self._visits.add(visit)
+            visit.add_done_callback(self._visits.discard)
+
+    async def _visited(self, connection: socket.socket) -> None:
+        carrier = SocketCarrier(connection)
+        try:
+            async with asyncio.timeout(GREETING_S):
+                data, more = await receive_exactly(carrier, HELLO_LENGTH)
+                hello = Hello.decoded(data)
+                kept = await self._stream_of(hello)
+                if isinstance(kept, Refusal):
+                    logger.debug("a stream is refused: %s", kept.words)
+                    await carrier.send([Answer(kept).encoded()])
+                    return
+            await self._carry(kept, hello, carrier, more)
+        except (OSError, StreamError) as error:
+            logger.debug("a connection of a tunnel ends: %s", error or type(error).__name__)
+        finally:
+            await carrier.close()
+
+    async def _stream_of(self, hello: Hello) -> _Kept | Refusal:
+        """Return the stream that a hello names, or open it."""
+        kept = self._streams.get(hello.stream)
+        if kept is not None:
+            return kept
+        if not hello.fresh:
+            return Refusal.UNKNOWN
+        if len(self._streams) >= MOST_STREAMS:
+            logger.warning("a stream is refused: %d are open", MOST_STREAMS)
+            return Refusal.FULL
+        connection = socket.socket(_family(self._target[0]))
+        connection.setblocking(False)
+        try:
+            await self._loop.sock_connect(connection, self._target)
+        except BaseException as error:
+            connection.close()
+            if not isinstance(error, OSError):
+                raise
+            return Refusal.NO_TARGET
+        if hello.stream in self._streams:  # opened meanwhile, for the same near end
+            connection.close()
+            return self._streams[hello.stream]
+        end = StreamEnd(Stream(self._window, far=True), connection)
+        kept = _Kept(end, self._loop.create_task(end.run()), time.monotonic())
+        self._runs.add(kept.runs)
+        kept.runs.add_done_callback(self._runs.discard)
+        self._streams[hello.stream] = kept
+        return kept
+
+    async def _carry(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> None:
+        """Let a stream use a carrier, instead of one that it may still have."""
+        before, old = kept.carrying, kept.carrier
+        kept.carrier, kept.alone_since = carrier, None
+        if before is not None and old is not None:
+            before.cancel()
+            await asyncio.wait([before])
+            await old.close()
+        if kept.carrier is not carrier:  # a still newer one has come
+            return
+        use = self._loop.create_task(self._use(kept, hello, carrier, first))
+        kept.carrying = use
+        try:
+            await asyncio.wait([use])
+            if not use.cancelled():
+                logger.debug("a stream has lost its carrier: %s", use.result())
+        except StreamError:
+            kept.end.reset()
+            raise
+        finally:
+            use.cancel()
+            if kept.carrier is carrier:
+                kept.carrying = kept.carrier = None
+                kept.alone_since = time.monotonic()
+                if kept.end.stream.over:
+                    self._streams.pop(hello.stream, None)
+
+    async def _use(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> str | None:
+        received, limit = kept.end.stream.greeting()
+        kept.end.stream.attach(hello.received, hello.limit)
+        answer = Answer(Refusal.NONE, received, limit, round(self._kept_s))
+        await carrier.send([answer.encoded()])
+        return await kept.end.carry(carrier, first)
+
+    async def _sweep(self) -> None:
+        """Give up streams that nobody continues, or that carry nothing."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = time.monotonic()
+            for name, kept in list(self._streams.items()):
+                alone = kept.alone_since is not None and now - kept.alone_since > self._kept_s
+                mute = kept.end.stream.received == 0 and now - kept.began > FIRST_BYTE_S
+                if alone or mute:
+                    if alone:
+                        logger.info("a tunnel was cut for %g s: its client has left", self._kept_s)
+                    del self._streams[name]
+                    kept.end.reset()
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
