@@ -164,11 +164,11 @@ from distributed import Client
 from cut_work import until_ended
 from scalable import ScalableClient
 from scalable.protocol.credentials import security_of
-from scalable.providers.kubernetes import render
+from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes.tunnel import tunnel_to
 
 pod, pem = json.loads(sys.stdin.readline())
-port = tunnel_to(None, "default", pod, render.RELAY_PORT).open()
+port = tunnel_to(None, "default", pod, RELAY_PORT).open()
 client = ScalableClient(f"tls://127.0.0.1:{port}", security=security_of(pem))
 calls = [client.submit(until_ended, tag="crops", pure=False) for _ in range(2)]
 while not any(client.processing().values()):

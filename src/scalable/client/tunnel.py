@@ -321,7 +321,7 @@ class BackgroundTunnel:
     def open(self) -> int:
         """Listen on a free port of loopback; return the port. A second call returns the same."""
         if self._tunnel is None:
-            self._port = _in_background(self._opened(), OPEN_TIMEOUT_S)
+            self._port = in_background(self._opened(), OPEN_TIMEOUT_S)
         return self._port
 
     async def _opened(self) -> int:
@@ -333,7 +333,7 @@ class BackgroundTunnel:
         tunnel, self._tunnel = self._tunnel, None
         if tunnel is not None:
             with suppress(TimeoutError):
-                _in_background(tunnel.close(), OPEN_TIMEOUT_S)
+                in_background(tunnel.close(), OPEN_TIMEOUT_S)
 
     def abandon(self, reason: str) -> None:
         """Break off all connections, and refuse others: the scheduler is gone."""
@@ -343,7 +343,7 @@ class BackgroundTunnel:
     def cut(self) -> int:
         """Close all carriers, as a lost network would; return how many there were."""
         tunnel = self._tunnel
-        return 0 if tunnel is None else _in_background(tunnel.cut(), OPEN_TIMEOUT_S)
+        return 0 if tunnel is None else in_background(tunnel.cut(), OPEN_TIMEOUT_S)
 
     @property
     def fault(self) -> str | None:
@@ -371,7 +371,14 @@ def _background_loop() -> asyncio.AbstractEventLoop:
         return _Background.loop
 
 
-def _in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
+def in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
+    """Run a coroutine in the thread of all tunnels, and return its result.
+
+    Raises
+    ------
+    TimeoutError
+        When it takes longer than so many seconds.
+    """
     return asyncio.run_coroutine_threadsafe(part, _background_loop()).result(timeout_s)
 
 

@@ -65,14 +65,19 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 def run_scheduler(directory: ClusterDirectory, port: int) -> None:
     """Run the scheduler until it ends; the place removes what is left."""
+    from scalable.lifecycle.stored_specs import stored_spec
     from scalable.programs.scheduler import serve
     from scalable.protocol.code import in_image
     from scalable.protocol.importing import Importer
+    from scalable.protocol.streams import RELAY_PORT
+    from scalable.units import parse_duration
 
     # The scheduler unpickles objects of the workflow's modules too.
     Importer(in_image("the scheduler")).install()
     host = os.environ.get(HOST_VARIABLE) or None
-    reason = asyncio.run(serve(directory, {"host": host, "port": port}))
+    kept = stored_spec(directory).options.get("reconnect_within")
+    relaying = {"port": RELAY_PORT} | ({"kept_s": parse_duration(kept)} if kept else {})
+    reason = asyncio.run(serve(directory, {"host": host, "port": port}, relaying))
     logger.info("ended: %s", reason)
 
 

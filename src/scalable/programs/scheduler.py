@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from distributed.comm.addressing import get_address_host_port
+
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
@@ -32,6 +34,7 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.lifetime import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.scheduler.stream_relay import StreamRelay
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
@@ -42,7 +45,11 @@ DEFAULT_SPILL_AFTER_S = 300.0
 PORTS_TRIED = 200
 
 
-async def serve(directory: ClusterDirectory, listening: Mapping[str, Any] | None = None) -> str:
+async def serve(
+    directory: ClusterDirectory,
+    listening: Mapping[str, Any] | None = None,
+    relaying: Mapping[str, Any] | None = None,
+) -> str:
     """Run the scheduler of a cluster until it ends.
 
     Parameters
@@ -51,6 +58,8 @@ async def serve(directory: ClusterDirectory, listening: Mapping[str, Any] | None
         Directory of the cluster.
     listening
         Arguments of Dask's scheduler that say where to listen; None for those of the target.
+    relaying
+        Arguments of the relay at which tunnels end; None for no relay.
 
     Returns
     -------
@@ -70,6 +79,10 @@ async def serve(directory: ClusterDirectory, listening: Mapping[str, Any] | None
         http_token=directory.token(),
     )
     await scheduler
+    relay = None
+    if relaying is not None:
+        relay = StreamRelay(get_address_host_port(scheduler.address), **relaying)
+        relay.start()
     keep_logs(scheduler, logging.getLogger("scalable"))
     run = _open_run(directory, record)
     demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
@@ -105,6 +118,8 @@ async def serve(directory: ClusterDirectory, listening: Mapping[str, Any] | None
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
     await scheduler.finished()
+    if relay is not None:
+        await asyncio.to_thread(relay.close)
     wiring.stop_status()
     wiring.stop_recorder()
     if run is not None:

@@ -23,6 +23,9 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 
+#: Port beside a scheduler in a remote place at which tunnels end. It listens on loopback: only its
+#: own machine or pod, and those who forward a port of it, can reach it.
+RELAY_PORT = 8788
 #: Bytes that one end may have sent and the other not delivered.
 WINDOW = 8 * 2**20
 #: Seconds after which a stream without a carrier is given up.

@@ -21,6 +21,7 @@ from scalable.planning import adaptive_bounds, expectations
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import Attachment
+from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api
 from scalable.providers.kubernetes.forms import form_of
@@ -145,7 +146,7 @@ class KubernetesCluster(AttachedCluster):
             options["context"],
             self._frame.namespace,
             pod["metadata"]["name"],
-            render.RELAY_PORT,
+            RELAY_PORT,
             kept_s=parse_duration(options["reconnect_within"]),
         )
         self._address = f"tls://{LOOPBACK}:{self.tunnel.open()}"
@@ -179,7 +180,7 @@ class KubernetesCluster(AttachedCluster):
         }
         return {
             "port": render.PORT,
-            "relay_port": render.RELAY_PORT,
+            "relay_port": RELAY_PORT,
             "reconnect_within_s": parse_duration(spec.options["reconnect_within"]),
             "security": dict(self._pem),
             "limits": limits,

@@ -10,8 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from scalable.client.tunnel import Tunnel
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
+from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.base import ProgramState
 from scalable.providers.kubernetes import kubeconfig
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
@@ -29,8 +31,8 @@ from scalable.providers.kubernetes.names import (
 )
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S
 from scalable.providers.kubernetes.reasons import observation
-from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, PORT, service_address, to_body
-from scalable.providers.kubernetes.tunnel import Tunnel
+from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
+from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records.packing import path_of
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -235,7 +237,9 @@ class SchedulerTunnel:
     async def open(self) -> int:
         """Listen on loopback; return the port."""
         pod = await self._place.scheduler_pod(self._api, self._cluster_id)
-        self._tunnel = Tunnel(self._api, self._namespace, pod, PORT)
+        dial = PodDial(self._api, self._namespace, pod, RELAY_PORT)
+        subject = f"the scheduler of cluster {self._cluster_id}"
+        self._tunnel = Tunnel(dial, subject)
         return await self._tunnel.open()
 
     async def close(self) -> None:

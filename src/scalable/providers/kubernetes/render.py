@@ -38,8 +38,6 @@ CONTAINER = "scalable"
 DIRECTORY = "/etc/scalable"
 CONFIG = "config.json"
 PORT = 8786
-#: Port of the scheduler's pod at which tunnels end; only the pod itself and port-forwards reach it.
-RELAY_PORT = 8788
 GPU = "nvidia.com/gpu"
 #: Directory of the program's own files in the pods of schedulers and managers.
 STATE = "/run/scalable"
