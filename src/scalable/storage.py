@@ -215,7 +215,14 @@ class Storage:
         top = self.path().strip("/")
         self.fs.invalidate_cache()
         found: Iterable[str] = self.fs.ls(self.path(path), detail=False)
-        return sorted(name.strip("/").removeprefix(top).strip("/") for name in found)
+        # Some stores keep an empty object in place of a directory, and list it in there.
+        names = {name.strip("/"): name.endswith("/") for name in found}
+        own = self.path(path).strip("/")
+        return sorted(
+            name.removeprefix(top).strip("/")
+            for name, stands_in in names.items()
+            if not (stands_in and name == own)
+        )
 
     def _opened(self) -> tuple[Any, str]:
         from fsspec.core import url_to_fs

@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from scalable import ScalableSession
+from scalable import ScalableSession, current_storage
 from scalable.cli.commands.plan import command as plan_command
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import drafts
@@ -20,7 +20,7 @@ pytest.importorskip("kubernetes_asyncio")
 
 MANIFEST = """
 version: 1
-project: {name: harvest}
+project: {name: harvest, default_storage: s3://bucket/harvest}
 targets:
   k:
     provider: kubernetes
@@ -286,6 +286,7 @@ def test_an_image_without_python_or_this_package_is_named(kubernetes_bed, tmp_pa
     assert "the Python of image 'bare/image:1' does not have the package scalable" in error.message
 
 
+@pytest.mark.slow
 def test_a_pool_whose_image_has_no_package_says_so(kubernetes_bed, place, tmp_path, eventually):
     kubernetes_bed.content("bare/*", packages=False)
     text = MANIFEST.replace("workers: 1}", "workers: 1, image: bare/image:2}")
@@ -325,6 +326,11 @@ def test_an_empty_adaptive_pool_grows_when_a_call_comes(
         session.cluster.order({"crops": 0}, source="plan")
         eventually(lambda: session.cluster.pools["crops"].wanted == 0)
         assert client.submit(work.after, 0, 1, tag="crops").result(timeout=120) == 1
+
+
+def test_calls_know_the_storage_of_the_session(session):
+    root = session.client.submit(lambda: current_storage().root, tag="statistics")
+    assert root.result(timeout=120) == session.storage.root == "s3://bucket/harvest"
 
 
 # Ends ---------------------------------------------------------------------------------------------

@@ -97,9 +97,7 @@ class Project(Record):
         default=None,
         description="Place of results: a directory, or a URL file:, s3://, gs:// or memory://.",
     )
-    local_cache: Text | None = Field(
-        default=None, description="Directory for results that can be reused."
-    )
+    local_cache: Text | None = Field(default=None, description="No effect in this version.")
 
 
 class Component(Record):
