@@ -23,7 +23,7 @@ ALONE := { echo "again, one after the other: the tests that failed beside others
 # Files that git does not know, and those that it ignores; caches may be new.
 FILES := git status --porcelain --ignored 2>/dev/null | grep -vE '__pycache__/$$| \.cache/$$' || true
 
-test: system-packages $(VENV)/.dev
+test: system-packages $(VENV)/.operator
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -35,7 +35,7 @@ test: system-packages $(VENV)/.dev
 
 .PHONY: test-slow test-matrix format docs-options system-packages clean
 # Long cases, and many more examples of each property.
-test-slow: system-packages $(VENV)/.dev
+test-slow: system-packages $(VENV)/.operator
 	$(PYTEST) -m slow
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) --hypothesis-profile=thorough tests/property tests/unit
 
@@ -93,4 +93,15 @@ $(VENV)/.examples: $(VENV)/.created pyproject.toml
 $(VENV)/.dev: $(VENV)/.examples pyproject.toml
 	@echo "installing the development tools into $(VENV) ..."
 	@$(BIN)/pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+# The Dask operator, which the tests run: in an environment of its own that also has the packages of
+# the development environment. There, other tests would meet its plug-ins for the discovery of clusters.
+OPERATOR := $(VENV)/operator/bin/python
+PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+$(VENV)/.operator: $(VENV)/.dev pyproject.toml
+	@echo "installing the Dask operator into $(VENV)/operator ..."
+	@$(BIN)/python -m venv --clear --without-pip $(VENV)/operator
+	@$(BIN)/python $(PACKAGES) >"$$($(OPERATOR) $(PACKAGES))/development.pth"
+	@$(BIN)/pip --python $(OPERATOR) install --quiet --disable-pip-version-check --group operator
 	@touch $@

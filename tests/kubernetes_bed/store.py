@@ -103,7 +103,8 @@ class Store:
         if not metadata.get("name"):
             if not metadata.get("generateName"):
                 raise ApiError(422, f"{kind.kind}: metadata.name or generateName is required")
-            metadata["name"] = metadata["generateName"] + "".join(choices(LETTERS, k=5))
+            base = metadata["generateName"][:58]  # names of pods are host names too
+            metadata["name"] = base + "".join(choices(LETTERS, k=5))
         space = namespace if kind.namespaced else ""
         key = space, metadata["name"]
         if key in self.of(kind):

@@ -62,6 +62,7 @@ class Handler(StrEnum):
     LACKS_FILES = "scalable_lacks_files"
     TAKE_FILES = "scalable_take_files"
     # Called by workers
+    BEGIN = "scalable_begin"
     BUNDLE_BEGUN = "scalable_bundle_begun"
     CODE_TABLE = "scalable_code_table"
     SOURCES = "scalable_sources"
@@ -345,6 +346,10 @@ class SchedulerCalls:
         await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
 
     # For workers --------------------------------------------------------------------------------
+
+    async def begin(self, worker: str) -> bool:
+        """Announce that a worker begins; return False if one of the same name has begun before."""
+        return bool(await self._call(Handler.BEGIN, worker=worker))
 
     async def bundle_begun(self, key: str, client: str) -> None:
         """Tell a client that a worker is about to start one of its bundles."""

@@ -142,6 +142,7 @@ class Controller(SchedulerPlugin):
                 Handler.ALLOW_WORK: departures.allow_work,
                 Handler.EXCUSE_LOSSES: departures.excuse_losses,
                 Handler.GIVE_UP: departures.give_up,
+                Handler.BEGIN: departures.begin,
                 Handler.POOLS: self._pools_remotely,
                 Handler.STATUS: self.status,
                 Handler.SCALE: self.scale,

@@ -27,6 +27,8 @@ REMEMBERED_LOSSES = 1000
 #: Largest number of remembered worker names for :meth:`Departures.withhold_work`; beyond it the
 #: oldest names are dropped.
 MOST_WITHHELD = 10_000
+#: Largest number of remembered worker names for :meth:`Departures.begin`.
+MOST_BEGUN = 100_000
 
 
 class Departures:
@@ -47,6 +49,7 @@ class Departures:
         self._lost_with: dict[str, tuple[Any, ...]] = {}
         self._excused: dict[str, None] = {}  # a set in order of insertion
         self._withheld: dict[str, None] = {}  # a set in order of insertion
+        self._begun: dict[str, None] = {}
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
         ignore_worker_status(scheduler, self._ignores)
@@ -123,6 +126,19 @@ class Departures:
         """Undo :meth:`withhold_work` for these names."""
         for name in workers:
             self._withheld.pop(name, None)
+
+    def begin(self, worker: str) -> bool:
+        """Return whether a worker of this name may begin: none has announced itself before.
+
+        Where others than a manager may start a worker's program again, it asks before it connects.
+        """
+        if worker in self._begun:
+            logger.warning("worker %s was started a second time: it is refused", worker)
+            return False
+        self._begun[worker] = None
+        while len(self._begun) > MOST_BEGUN:
+            del self._begun[next(iter(self._begun))]
+        return True
 
     def resume(self, workers: Iterable[str]) -> list[str]:
         """Let draining workers accept work again, unless they are about to retire.

@@ -62,6 +62,8 @@ class WorkerConfig:
     clear_away
         Directory that the worker removes when its scheduler is gone; empty for none. Only for
         clusters whose files nothing else removes.
+    once
+        Whether others than the manager may start the program again, which the worker then refuses.
     dask_config
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     shares_files
@@ -83,6 +85,7 @@ class WorkerConfig:
     hand_over: bool = False
     manager: str = ""
     clear_away: str = ""
+    once: bool = False
     dask_config: str = ""
     shares_files: bool = True
 

@@ -26,7 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from distributed.comm.core import connect
+from distributed.core import rpc
 
+from scalable.protocol import exit_codes
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
 from scalable.worker.serving import Ending, serve
@@ -49,6 +52,29 @@ async def scheduler_answers(config: WorkerConfig, timeout_s: float) -> bool:
     return True
 
 
+async def refuse_second_start(config: WorkerConfig) -> None:
+    """End this process if a worker of the same name has begun before.
+
+    A container that is started again, or the replacement of a lost pod, would otherwise be a second
+    worker under a name whose loss its manager has noticed or will notice.
+
+    Raises
+    ------
+    SystemExit
+        If a worker of this name has begun before.
+    """
+    security = config.credentials()
+    arguments = {} if security is None else security.get_connection_args("worker")
+    scheduler = rpc(config.scheduler, timeout=FIRST_ANSWER_TIMEOUT_S, connection_args=arguments)
+    try:
+        may_begin = await SchedulerCalls(scheduler).begin(config.name)
+    finally:
+        await scheduler.close_rpc()
+    if not may_begin:
+        sys.stderr.write(f"worker {config.name} has begun before: its manager replaces it\n")
+        sys.exit(exit_codes.BEGAN_BEFORE)
+
+
 async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
     """Run the worker, and remove its cluster's files if the scheduler has ended.
 
@@ -59,6 +85,8 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
     """
     ending = Ending.CLOSED
     if await scheduler_answers(config, FIRST_ANSWER_TIMEOUT_S):
+        if config.once:
+            await refuse_second_start(config)
         ending = await serve(config)
         if ending is Ending.TOLD or not config.clear_away:
             return ending

@@ -34,6 +34,7 @@ ARGUMENTS = {
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),
     Handler.CODE_TABLE: (("id",), {}),
     Handler.SOURCES: ((["digest"],), {}),
+    Handler.BEGIN: (("a-1",), {}),
     Handler.OUT_OF_MEMORY: (("address", ["key"], 2, 1), {}),
     Handler.GIVE_UP: (("address", "key"), {}),
     Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),

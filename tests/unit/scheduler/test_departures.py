@@ -100,3 +100,11 @@ def test_the_next_worker_at_the_same_address_is_not_dismissed(departures, monkey
     leave(departures, "a-1")
     connect(departures, "a-1", monkeypatch)
     assert departures.dismissed(["a-1"]) == {}
+
+
+def test_a_worker_begins_once_under_its_name(departures, monkeypatch):
+    assert departures.begin("w0")
+    assert not departures.begin("w0")
+    monkeypatch.setattr("scalable.scheduler.departures.MOST_BEGUN", 2)
+    assert all(departures.begin(f"w{number}") for number in range(1, 4))
+    assert len(departures._begun) == 2

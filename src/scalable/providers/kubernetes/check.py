@@ -41,7 +41,8 @@ async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
         found = [*await look.version(), *await look.namespace()]
         if found:
             return found
-        parts = await asyncio.gather(look.permissions(), look.quotas(), look.nodes(), look.claims())
+        asked = (look.kinds(), look.permissions(), look.quotas(), look.nodes(), look.claims())
+        parts = await asyncio.gather(*asked)
         return [diagnostic for part in parts for diagnostic in part]
     finally:
         await api.close()
@@ -95,6 +96,23 @@ class _Look:
             if error.status != FORBIDDEN:  # many users may not read namespaces
                 raise
         return []
+
+    async def kinds(self) -> list[Diagnostic]:
+        """Look whether the cluster knows the kinds of objects that are no part of Kubernetes."""
+        found = []
+        for group in {kind.group for kind in self._form.custom_kinds}:
+            wanted = {kind.plural for kind in self._form.custom_kinds if kind.group == group}
+            try:
+                known = await self._api.request_path("GET", f"/apis/{group}")
+            except KubernetesError as error:
+                if error.status != NOT_FOUND:
+                    raise
+                known = {}
+            missing = wanted - {kind["name"] for kind in known.get("resources", ())}
+            if missing:
+                message = f"the cluster does not know {', '.join(sorted(missing))} of {group}"
+                found.append(self._bad("operator", message, self._form.installation))
+        return found
 
     async def permissions(self) -> list[Diagnostic]:
         """Ask for every verb that is needed."""

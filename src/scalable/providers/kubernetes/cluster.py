@@ -151,13 +151,14 @@ class KubernetesCluster(AttachedCluster):
         )
         self._address = f"tls://{LOOPBACK}:{self.tunnel.open()}"
         components = self._spec.components.values()
-        await asyncio.gather(
-            *(
-                self._place.add_workers(
-                    c.name, worker_config(c, scheduler, self.security, self._frame.manager)
-                )
-                for c in components
+        configs = {
+            c.name: worker_config(
+                c, scheduler, self.security, self._frame.manager, once=self._form.starts_again
             )
+            for c in components
+        }
+        await asyncio.gather(
+            *(self._place.add_workers(tag, config) for tag, config in configs.items())
         )
         pools = [pool_of(component, self._launcher, self._spec) for component in components]
         await self._manager.start(

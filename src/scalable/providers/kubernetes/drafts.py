@@ -87,10 +87,6 @@ def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
         message = f"{who} cannot start: no image is named"
         hint = "add image:, an image with Python and scalable"
         found.append(Diagnostic("E_MISSING_KEY", (*target, "image"), message, hint, "warning"))
-    if spec.options["operator"]:
-        message = "the Dask Kubernetes operator is not used in this version: no cluster can start"
-        hint = "leave operator out: scalable then makes the pods itself"
-        found.append(Diagnostic("E_BAD_OPTION", (*target, "operator"), message, hint, "warning"))
     return found
 
 

@@ -12,7 +12,7 @@ from scalable.containers import ADVICE
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
-from scalable.providers.kubernetes.forms import Form, PodForm
+from scalable.providers.kubernetes.form import Form, PodForm
 from scalable.providers.kubernetes.names import TAG, UNIT
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
@@ -152,7 +152,7 @@ class PodLauncher:
     def _observation(self, name: str) -> Observation:
         pod = self._last.get(name)
         if pod is None:
-            return Observation(UnitState.PENDING, "requested")
+            return Observation(UnitState.PENDING, self._form.unmade)
         return observation(pod, gone=name in self._gone)
 
     def look_soon(self) -> None:
@@ -224,6 +224,8 @@ class PodLauncher:
             return ""
         pod = str(first["metadata"]["name"])
         query = {"container": CONTAINER, "tailLines": LOG_LINES, "limitBytes": LOG_BYTES}
+        if self._form.starts_again and observation(first).state is UnitState.ENDED:
+            query["previous"] = "true"
         try:
             text = str(await self._api.request("GET", self._pods, pod, "log", query=query))
             fault = fault_in_output(first, text)

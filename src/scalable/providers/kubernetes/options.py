@@ -90,5 +90,5 @@ class KubernetesOptions(ProviderOptions):
     )
     operator: bool = Field(
         default=False,
-        description="Run the cluster through the Dask Kubernetes operator; not available yet.",
+        description="Run the cluster through the Dask Kubernetes operator, where it is installed.",
     )

@@ -33,6 +33,15 @@ RULES = (
     # A WebSocket begins with GET; newer versions check both verbs.
     Rule("", "pods/portforward", ("create", "get")),
 )
+#: For clusters through the Dask operator, which makes the pods and the Service.
+OPERATOR_RULES = (
+    Rule("batch", "jobs", ("create", "delete", "get", "patch")),
+    Rule("", "secrets", ("create",)),
+    Rule("kubernetes.dask.org", "daskclusters", ("create", "get")),
+    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get")),
+    Rule("", "pods", ("get", "list", "watch")),
+    *RULES[-2:],
+)
 
 
 #: Permissions that a user needs for detached clusters.

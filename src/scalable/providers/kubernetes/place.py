@@ -14,7 +14,7 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
-from scalable.providers.kubernetes.forms import Form, kind_of
+from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.watch import PodWatch
@@ -25,7 +25,7 @@ logger = logging.getLogger("scalable.providers.kubernetes")
 #: Seconds that the objects of a cluster may take to go.
 REMOVAL_TIMEOUT_S = 90.0
 POLL_S = 1.0
-BATCH = "batch/v1"
+BATCH = JOBS.group
 
 
 class Place:
@@ -53,7 +53,7 @@ class Place:
         self._api = api
         self._watch = watch
         self._form = form
-        self._jobs = Resource("jobs", frame.namespace, BATCH)
+        self._jobs = Resource(JOBS.plural, frame.namespace, JOBS.group)
         self._asked_at = time.monotonic()
 
     async def create(self, frame_of: Any, config: Mapping[str, Any], start_s: float) -> None:
@@ -82,7 +82,13 @@ class Place:
     async def _add(self, thing: render.Object) -> None:
         kind = kind_of(thing)
         resource = Resource(kind.plural, self.frame.namespace, kind.group)
-        await self._api.create(resource, render.to_body(thing))
+        try:
+            await self._api.create(resource, render.to_body(thing))
+        except KubernetesError as error:
+            if error.status != NOT_FOUND or kind not in self._form.custom_kinds:
+                raise
+            message = f"the cluster does not know {kind.plural} of {kind.group}"
+            raise ProviderError(message, hint=self._form.installation) from error
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
         """Create the Secret with the credentials and the configuration of a tag's workers."""
@@ -105,7 +111,7 @@ class Place:
             When the pod has ended, or does not run in time; with the reason.
         """
         deadline = time.monotonic() + timeout_s
-        words: str | None = "the pod was not created"
+        words: str | None = self._form.unmade
         told: str | None = None
         while time.monotonic() < deadline:
             pod = self._scheduler()
@@ -187,13 +193,16 @@ class Place:
     async def _is_left(self) -> bool:
         if self._watch.pods:
             return True
-        try:
-            await self._api.request("GET", self._jobs, self.frame.root)
-        except KubernetesError as error:
-            if error.status != NOT_FOUND:
-                raise
-            return False
-        return True
+        for kind, name in self._form.awaited(self.frame):
+            resource = Resource(kind.plural, self.frame.namespace, kind.group)
+            try:
+                await self._api.request("GET", resource, name)
+            except KubernetesError as error:
+                if error.status != NOT_FOUND:
+                    raise
+            else:
+                return True
+        return False
 
 
 def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:

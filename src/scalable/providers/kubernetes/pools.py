@@ -107,7 +107,7 @@ def shape_of(component: ComponentSpec) -> dict[str, Any]:
 
 
 def worker_config(
-    component: ComponentSpec, scheduler: str, security: Any, manager: str
+    component: ComponentSpec, scheduler: str, security: Any, manager: str, *, once: bool = False
 ) -> WorkerConfig:
     """Return the configuration that the workers of a component share.
 
@@ -119,6 +119,8 @@ def worker_config(
         Address and credentials of the scheduler.
     manager
         Id of the manager.
+    once
+        Whether Kubernetes may start the program again, which a worker then refuses.
     """
     return WorkerConfig(
         scheduler=scheduler,
@@ -130,6 +132,7 @@ def worker_config(
         hand_over=True,
         security=security_fields(security),
         manager=manager,
+        once=once,
         dask_config=serialized_config(),
         shares_files=TRAITS.shares_files,
     )

@@ -22,7 +22,7 @@ class KubernetesProvider:
 
     The manager of a session runs in the user's process, and the cluster ends with that process. The
     manager of a detached cluster is a pod, too. Clusters through the Dask Kubernetes operator are
-    not available yet.
+    sessions.
     """
 
     name = "kubernetes"
@@ -40,8 +40,8 @@ class KubernetesProvider:
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare the request with the live cluster; nothing is started.
 
-        Asked are the version, the namespace, the user's permissions, quotas, nodes and volume
-        claims.
+        Asked are the version, the namespace, the user's permissions, quotas, nodes, volume
+        claims, and with ``operator: true`` the operator's kinds of objects.
 
         Raises
         ------
@@ -71,17 +71,10 @@ class KubernetesProvider:
 
         Raises
         ------
-        NotImplementedError
-            When the target asks for the Dask Kubernetes operator.
         ProviderError
             When Kubernetes refuses an object, or the scheduler's pod does not run in time; nothing
             is left running.
         """
-        if spec.options["operator"]:
-            raise NotImplementedError(
-                f"target {spec.target_name!r}: operator: true is not available in this version; "
-                "without it, scalable makes the pods itself"
-            )
         from scalable.providers.kubernetes.cluster import KubernetesCluster
         from scalable.providers.kubernetes.drafts import read_template
 

@@ -18,7 +18,8 @@ from scalable.providers.kubernetes import kubeconfig, manager_objects, render
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.providers.kubernetes.blocking import ask
 from scalable.providers.kubernetes.drafts import read_template
-from scalable.providers.kubernetes.forms import form_of, kind_of
+from scalable.providers.kubernetes.form import kind_of
+from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     MANAGING,
@@ -47,7 +48,18 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the place that the options of a target name."""
+    """Return the place that the options of a target name for a detached cluster.
+
+    Raises
+    ------
+    NotImplementedError
+        When they ask for the Dask operator.
+    """
+    if options["operator"]:
+        raise NotImplementedError(
+            "operator: true: there are no detached clusters through the Dask operator in this "
+            "version; start a session, or leave operator out"
+        )
     context = options["context"] or kubeconfig.current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 

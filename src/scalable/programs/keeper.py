@@ -1,0 +1,112 @@
+"""The keeper of a remote cluster: ``python -m scalable.programs.keeper FILE ADDRESS``.
+
+It ends when the scheduler has ended. Where the object that owns a cluster lives as long as a
+program, and the scheduler cannot be that program, the keeper is: everything goes with it. The file,
+which only its owner can read, holds the credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from distributed import Security
+from distributed.core import rpc
+
+from scalable.protocol.credentials import security_of
+
+logger = logging.getLogger("scalable.programs")
+
+PERIOD_S = 2.0
+ANSWER_TIMEOUT_S = 10.0
+#: Seconds without an answer after which the scheduler has ended: if nothing listens, and if
+#: connections are accepted or lost on the way.
+CLOSED_S, SILENT_S = 15.0, 300.0
+
+
+async def wait_for_end(address: str, security: Security | None) -> str:
+    """Return the reason when the scheduler has ended, once it has answered.
+
+    Parameters
+    ----------
+    address
+        Address of the scheduler.
+    security
+        Credentials; None without encryption.
+    """
+    first: str | None = None
+    heard = listened = time.monotonic()
+    while True:
+        found = await _identity(address, security)
+        now = time.monotonic()
+        if found is not None:
+            if first is None:
+                logger.info("the scheduler at %s answers", address)
+            elif found != first:
+                return "another scheduler has taken its place"
+            first, heard, listened = found, now, now
+        elif first is not None:
+            if await _listens(address):
+                listened = now
+            if now - listened > CLOSED_S or now - heard > SILENT_S:
+                return f"it has not answered for {now - heard:.0f} s"
+        await asyncio.sleep(PERIOD_S)
+
+
+async def _identity(address: str, security: Security | None) -> str | None:
+    """Return the id of the scheduler; None if it does not answer."""
+    arguments = {} if security is None else security.get_connection_args("client")
+    scheduler = rpc(address, timeout=ANSWER_TIMEOUT_S, connection_args=arguments)
+    try:
+        answer = await asyncio.wait_for(scheduler.identity(), ANSWER_TIMEOUT_S)
+    except (OSError, TimeoutError):
+        return None
+    finally:
+        await scheduler.close_rpc()
+    return str(answer["id"])
+
+
+async def _listens(address: str) -> bool:
+    """Return False if connections are refused; lost ones may be the network's doing."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), PERIOD_S)
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError):
+        return True
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+async def keep(address: str, security: Security | None) -> str:
+    """Return the reason when the scheduler has ended, or this process is told to end."""
+    waiting = asyncio.ensure_future(wait_for_end(address, security))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        return "the keeper got SIGTERM"
+
+
+def main() -> None:
+    """Follow the scheduler at the address until it has ended."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    reason = asyncio.run(keep(sys.argv[2], security_of(config["security"])))
+    logger.info("the scheduler has ended: %s", reason)
+
+
+if __name__ == "__main__":
+    main()

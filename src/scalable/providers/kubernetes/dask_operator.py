@@ -1,0 +1,198 @@
+"""Clusters that the Dask Kubernetes operator makes for us. No I/O.
+
+The scheduler is that of a DaskCluster, and each unit is a DaskWorkerGroup with one replica, which
+we create and delete; so the operator never chooses which worker goes. It makes a Deployment for
+each of them, whose pods are started again by Kubernetes. Only a program's first life counts here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.manager.launcher import UnitState
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.form import JOBS, Kind, Pod
+from scalable.providers.kubernetes.names import ROLE, SCHEDULER
+from scalable.providers.kubernetes.permissions import OPERATOR_RULES, Rule
+from scalable.providers.kubernetes.reasons import observation
+from scalable.spec import ComponentSpec
+
+GROUP = "kubernetes.dask.org"
+VERSION = f"{GROUP}/v1"
+CLUSTERS, WORKER_GROUPS = Kind("daskclusters", VERSION), Kind("daskworkergroups", VERSION)
+#: The operator's labels.
+CLUSTER_NAME, COMPONENT = "dask.org/cluster-name", "dask.org/component"
+WORKER_GROUP_NAME = "dask.org/workergroup-name"
+KEEPER = "keeper"
+KEEPER_PROGRAM = "scalable.programs.keeper"
+ONCE_PROGRAM = "scalable.programs.once"
+#: Amounts that suffice for the keeper.
+KEEPER_RESOURCES = {
+    "requests": {"cpu": "50m", "memory": "300M"},
+    "limits": {"cpu": "1", "memory": "300M"},
+}
+#: Seconds from SIGTERM until the keeper, which has nothing to finish, is killed.
+KEEPER_GRACE_S = 2
+#: Directory of the scheduler's container that outlives the container, not its pod.
+RUN_DIRECTORY = "/run/scalable-once"
+INSTALL = (
+    "install the operator: helm install --repo https://helm.dask.org --create-namespace "
+    "-n dask-operator --generate-name dask-kubernetes-operator"
+)
+_REFUSAL = (
+    "raise SystemExit('scalable makes one worker group for each worker: scale with scalable')"
+)
+
+
+class OperatorForm:
+    """The scheduler is a DaskCluster's, and a unit is a DaskWorkerGroup of one replica."""
+
+    unit_kind = WORKER_GROUPS
+    deletion: Mapping[str, Any] = {"propagationPolicy": "Foreground"}
+    ends_with_pod = False
+    starts_again = True
+    unmade = "the Dask operator has not made its pod yet"
+    custom_kinds: tuple[Kind, ...] = (CLUSTERS, WORKER_GROUPS)
+    installation = INSTALL
+    rules: tuple[Rule, ...] = OPERATOR_RULES
+
+    def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
+        """Return the Job whose pod is the keeper: it ends when the scheduler has ended."""
+        job = render.root_job(frame, deadline_s)
+        template = job["spec"]["template"]
+        address = f"tls://{_service(frame)}:{render.PORT}"
+        (own,) = _ours(template["spec"])
+        own["command"] = [*render.PROGRAM, KEEPER_PROGRAM, _config(own), address]
+        own["resources"] = copy.deepcopy(KEEPER_RESOURCES)
+        own.pop("ports", None)
+        # The keeper that takes the place of an evicted one goes on.
+        job["spec"]["backoffLimit"] = 6
+        spec = {key: part for key, part in template["spec"].items() if key != "initContainers"}
+        spec |= {"containers": [own], "terminationGracePeriodSeconds": KEEPER_GRACE_S}
+        marks = {**template["metadata"]["labels"], ROLE: KEEPER}
+        template |= {"metadata": {"labels": marks}, "spec": spec}
+        return job
+
+    def scheduler(self, frame: render.Frame) -> list[render.Object]:
+        """Return the DaskCluster."""
+        template = render.root_job(frame, 0)["spec"]["template"]
+        spec = _started_again(template["spec"])
+        (own,) = _ours(spec)
+        own["command"] = ["python3", "-m", ONCE_PROGRAM, f"{RUN_DIRECTORY}/began", *own["command"]]
+        own["volumeMounts"].append({"name": "once", "mountPath": RUN_DIRECTORY})
+        spec["volumes"].append({"name": "once", "emptyDir": {}})
+        # Workers of the default group, which exists in any case, are none of ours.
+        idle = {
+            "name": render.CONTAINER,
+            "image": own["image"],
+            "command": ["python3", "-c", _REFUSAL],
+        }
+        marks = {CLUSTER_NAME: frame.name, COMPONENT: "scheduler"}
+        # There is no port of the dashboard: the operator finds nothing by which it could retire
+        # workers. Its schema wants the name of a target port.
+        port = {
+            "name": "tcp-comm",
+            "port": render.PORT,
+            "targetPort": own["ports"][0]["name"],
+            "protocol": "TCP",
+        }
+        metadata = frame.metadata(frame.name, SCHEDULER)
+        return [
+            {
+                "apiVersion": VERSION,
+                "kind": "DaskCluster",
+                "metadata": metadata,
+                "spec": {
+                    "idleTimeout": 0,
+                    "scheduler": {
+                        "metadata": _marks(template["metadata"]),
+                        "spec": spec,
+                        "service": {"type": "ClusterIP", "selector": marks, "ports": [port]},
+                    },
+                    "worker": {"replicas": 0, "spec": {"containers": [idle]}},
+                },
+            }
+        ]
+
+    def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
+        """Return the DaskWorkerGroup of one worker."""
+        pod = render.worker_pod(frame, component, unit)
+        marks = _marks(pod["metadata"])
+        spec = _started_again(pod["spec"])
+        (own,) = _ours(spec)
+        # Otherwise the operator adds them; its address is not that of a scheduler with TLS.
+        given = {"DASK_WORKER_NAME": unit, "DASK_SCHEDULER_ADDRESS": "None"}
+        known = {entry["name"] for entry in own["env"]}
+        own["env"] += [{"name": k, "value": v} for k, v in given.items() if k not in known]
+        metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "ownerReferences")}
+        labels = {**marks["labels"], CLUSTER_NAME: frame.name, COMPONENT: "workergroup"}
+        return {
+            "apiVersion": VERSION,
+            "kind": "DaskWorkerGroup",
+            "metadata": {**metadata, **marks, "labels": labels},
+            "spec": {
+                "cluster": frame.name,
+                "worker": {"replicas": 1, "metadata": marks, "spec": spec},
+            },
+        }
+
+    def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
+        """Return kind and name of the objects whose end is awaited after the root's deletion."""
+        return [(JOBS, frame.root), (CLUSTERS, frame.name)]
+
+    def object_of(self, pod: Pod) -> str:
+        """Return the name of the pod's worker group."""
+        labels = pod["metadata"].get("labels") or {}
+        return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
+
+    def first_life(self, before: Pod | None, pod: Pod) -> Pod:
+        """Return the first pod of a group until its program ends; then it stays as it is."""
+        if before is not None:
+            another = before["metadata"].get("uid") != pod["metadata"].get("uid")
+            if another or observation(before).state is UnitState.ENDED:
+                return before
+        return _as_started_once(pod)
+
+
+def _as_started_once(pod: Pod) -> Pod:
+    """Return a pod as it would be if nothing had started its program again."""
+    status = pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return pod
+    for own in status.get("containerStatuses") or ():
+        restarts = own.get("restartCount")
+        if own.get("name") != render.CONTAINER:
+            continue
+        ended = own.get("state", {}).get("terminated")
+        if restarts:
+            ended = own.get("lastState", {}).get("terminated") or ended or {}
+        if ended is not None:
+            phase = "Failed" if ended.get("exitCode", 1) else "Succeeded"
+            once = {**own, "state": {"terminated": ended}}
+            return {**pod, "status": {**status, "phase": phase, "containerStatuses": [once]}}
+    return pod
+
+
+def _started_again(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a pod for a Deployment, which takes no other restart policy."""
+    return {**copy.deepcopy(dict(spec)), "restartPolicy": "Always"}
+
+
+def _ours(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [own for own in spec["containers"] if own["name"] == render.CONTAINER]
+
+
+def _config(container: Mapping[str, Any]) -> str:
+    """Return the path of the scheduler's configuration, the last word of its command."""
+    return str(container["command"][-1])
+
+
+def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+
+
+def _service(frame: render.Frame) -> str:
+    """Return the host name of the Service that the operator makes."""
+    return f"{frame.name}-scheduler.{frame.namespace}.svc"
