@@ -222,7 +222,9 @@ def test_each_worker_is_a_worker_group_with_the_label_of_its_component(
 ):
     crops = names(found(kubernetes_bed, "daskworkergroups", "scalable/tag=crops"))
     assert crops == sorted(of(session.cluster._launcher._names, "crops").values())
-    assert all(name.endswith(unit) for name, unit in zip(crops, sorted(of(pods, "crops"))))
+    assert all(
+        name.endswith(unit) for name, unit in zip(crops, sorted(of(pods, "crops")), strict=True)
+    )
     groups = found(kubernetes_bed, "daskworkergroups", "scalable/tag")
     assert [group["spec"]["worker"]["replicas"] for group in groups] == [1, 1, 1]
     clusters = found(kubernetes_bed, "daskclusters")
