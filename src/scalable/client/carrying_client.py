@@ -46,8 +46,10 @@ class CarryingClient(AnnotatingClient):
         self, changed: list[str] | None = None, carry: bool = False, **_: Any
     ) -> None:
         """Log that the cluster knew other versions of modules, or carry files from now on."""
-        if carry:
+        if carry and here() is None:
             self._carries = True
+            assert self.loop is not None
+            self.loop.add_callback(self._carry_own)
         if changed:
             logger.warning(
                 "the cluster had loaded another version of %s; workers load the version of this "
@@ -60,8 +62,11 @@ class CarryingClient(AnnotatingClient):
         await super().connected()
         add_stream_handlers(self, {CODE: self._hear_of_code})
         self._carries = self._carries or bool(self.scheduler_facts.get(CARRIES))
-        if not self._carries or here() is not None:
-            return
+        if self._carries and here() is None:
+            await self._carry_own()
+
+    async def _carry_own(self) -> None:
+        """Carry the files of this process's workflow; its calls have another code id then."""
         table, snapshot = await asyncio.to_thread(own_files.carried_with, own_code.table())
         self._tell(table)
         if snapshot is not None:

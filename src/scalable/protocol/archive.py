@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 #: Bytes of one message with a part of an archive. A message delays all others of its scheduler for
-#: about as long as its bytes take to be encrypted: a few milliseconds.
+#: about as long as its bytes take to be encrypted: some milliseconds. Smaller ones take the
+#: scheduler longer altogether (``benchmarks/carried_code.py``).
 PART = 1 << 20
 #: Level of zlib: the fastest, since sources become several times smaller at any level.
 _LEVEL = 1

@@ -1,13 +1,19 @@
 """Modules of a workflow are found in the version of the call, and nothing else changes."""
 
 import importlib
+import pickle
 import sys
+from pathlib import Path
 
 import pytest
+from dask._task_spec import Task
 
 from scalable.protocol import importing
+from scalable.protocol.archive import CarriedFiles, Entry, pack
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
+from scalable.protocol.dask_seams.nodes import CarriedNode
 from scalable.protocol.importing import Importer
+from scalable.protocol.trees import Trees
 
 NAME = "module_of_test_importing"
 
@@ -126,3 +132,84 @@ def test_a_file_of_another_version_is_refused_if_the_source_is_not_known(importe
     importer.use(wanted.id)
     with pytest.raises(ImportError, match=f"{NAME}.*another version.*sync_code"):
         answer()
+
+
+# Archives -----------------------------------------------------------------------------------------
+
+LAZY = f"{NAME}_lazy"
+
+
+@pytest.fixture
+def away(monkeypatch, tmp_path):
+    """An importer of a process that does not see the client's files."""
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(importing, "_here", [])
+    (tmp_path / "scratch").mkdir(mode=0o700)
+    made = Importer("here", shares_files=False, directory=tmp_path / "scratch")
+    made.install()
+    yield made
+    for name in (NAME, LAZY):
+        sys.modules.pop(name, None)
+
+
+def carried(importer, imported, lazy, base="/client", process="p"):
+    """Add a table whose archive has a module, and another one that the client has not imported."""
+    digest, size, data = pack(
+        [Entry(f"{NAME}.py", imported), Entry(f"{LAZY}.py", lazy), Entry("data", lazy)]
+    )
+    files = CarriedFiles(digest, size, ((base, "."),))
+    modules = {NAME: ModuleCode(f"{base}/{NAME}.py", digest_of(imported))}
+    made = CodeTable(process, modules, (base,), files)
+    assert CodeTable.from_message(made.to_message()) == made
+    if importer.lacks_files(made):
+        importer.trees.add(files, data)
+    importer.add(made, {})
+    return made
+
+
+def test_modules_and_those_that_only_calls_import_come_from_the_archive_of_the_call(away, tmp_path):
+    one = carried(away, b"answer = 1\n", b"answer = 10\n")
+    two = carried(away, b"answer = 1\n", b"answer = 20\n")
+    for code, expected in ((one, 10), (two, 20), (one, 10)):
+        away.use(code.id)
+        assert answer() == 1
+        assert importlib.import_module(LAZY).answer == expected
+        for name in (NAME, LAZY):
+            place = Path(sys.modules[name].__file__).parent
+            assert place.is_relative_to(tmp_path / "scratch")
+            assert (place / "data").read_text() == f"answer = {expected}\n"
+
+
+def test_equal_archives_of_two_processes_leave_modules_loaded(away):
+    one = carried(away, b"answer = []\n", b"")
+    two = carried(away, b"answer = []\n", b"", process="q")
+    away.use(one.id)
+    module = importlib.import_module(NAME)
+    away.use(two.id)
+    assert importlib.import_module(NAME) is module
+
+
+def test_a_call_cannot_run_before_its_archive_is_here(away):
+    digest, size, _ = pack([])
+    table_without = CodeTable("p", {}, (), CarriedFiles(digest, size))
+    away.add(table_without, {})
+    assert not away.knows(table_without.id)
+    assert Importer("near").lacks_files(table_without) is False
+
+
+def test_a_process_that_sees_the_clients_files_uses_them(importer, tmp_path):
+    source = b"answer = 1\n"
+    (tmp_path / f"{NAME}.py").write_bytes(source)
+    importer.trees = Trees(tmp_path)
+    code = carried(importer, source, b"", base=str(tmp_path))
+    importer.use(code.id)
+    assert importlib.import_module(NAME).__file__ == str(tmp_path / f"{NAME}.py")
+    assert not (tmp_path / "carried").exists()
+
+
+def test_a_call_whose_code_is_not_known_fails_instead_of_running_another_version(importer):
+    node = pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "unknown")))
+    with pytest.raises(ImportError, match="Call 'int' on here.*did not reach"):
+        node()
+    assert pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "")))() == 3
