@@ -1,7 +1,9 @@
 """Calls that make calls, on pools whose only slot they hold."""
 
 import concurrent.futures
+import gc
 import time
+from pathlib import Path
 
 import pytest
 from distributed import as_completed, get_client, wait
@@ -165,3 +167,47 @@ def test_a_waiting_call_is_cancelled_and_its_slot_given_back(client, function, a
         assert other.result(timeout=60) == 4
         assert pool.submit(nap, 0).result(timeout=60) == 1
     eventually(lambda: client.run(slots) == {worker: ({"a": 1}, 1) for worker in workers})
+
+
+def made_bytes(n):
+    return bytes(n)
+
+
+def until_told(directory):
+    while not Path(directory, "end").exists():
+        time.sleep(0.02)
+
+
+def leaves_results(directory, how):
+    client = get_client()
+    results = client.map(made_bytes, [1000, 2000], tag="a")
+    wait(results)
+    Path(directory, "begun").touch()
+    if how == "fails":
+        raise ValueError("the results are here")
+    client.submit(until_told, directory, tag="a").result()
+
+
+def results_of_nested_calls(dask_scheduler):
+    return [key for key in dask_scheduler.tasks if str(key).startswith("made_bytes")]
+
+
+@pytest.mark.parametrize("how", ["fails", "waits"])
+@pytest.mark.parametrize("verb", ["submit", "executor"])
+def test_results_of_nested_calls_leave_the_workers_with_a_call_that_is_cancelled_or_fails(
+    client, tmp_path, eventually, how, verb
+):
+    client.run(gc.disable)  # which would find them some time later
+    try:
+        sender = client if verb == "submit" else client.pool(tag="a")
+        tag = {"tag": "a"} if verb == "submit" else {}
+        future = sender.submit(leaves_results, str(tmp_path), how, **tag)
+        eventually((tmp_path / "begun").exists)
+        if how == "fails":
+            assert isinstance(future.exception(timeout=60), ValueError)
+        future.cancel()
+        del future
+        eventually(lambda: client.run_on_scheduler(results_of_nested_calls) == [], timeout=30)
+    finally:
+        (tmp_path / "end").touch()
+        client.run(gc.enable)

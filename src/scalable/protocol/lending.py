@@ -10,6 +10,8 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from traceback import clear_frames
 from typing import Any, Protocol
 
 from scalable.protocol.dask_seams.worker import current_call
@@ -90,9 +92,16 @@ def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any)
     func, *args, **kwargs
         Coroutine function and its arguments.
     """
+    # A traceback may keep the frame of this function, but must not keep the awaited future.
+    waited: list[Callable[[], Any]] = [partial(func, *args, **kwargs)]
+    del func, args, kwargs
 
     async def run() -> Any:
-        return await func(*args, **kwargs)
+        try:
+            return await waited[0]()
+        except asyncio.CancelledError as error:
+            clear_frames(error.__traceback__)  # they refer to each other, and to the future
+            raise
 
     future = asyncio.run_coroutine_threadsafe(run(), loop.asyncio_loop)
     try:
@@ -101,6 +110,8 @@ def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any)
     except BaseException:
         future.cancel()
         raise
+    finally:
+        waited.clear()
     return future.result()
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
+from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.messages import Pickled, arguments
@@ -146,12 +147,15 @@ class BundleRun:
             self._current = _NOBODY
         if number in self._skipped:
             self._end_skipped(number, error, time.perf_counter() - began)
+            if error is not None:
+                release_frames(error)
             value = error = None
             take_slot_back()  # for the next call
             return
         with self._adding:
             if error is not None:
                 self._fail(number, error)
+                release_frames(error)
                 error = None  # no reference cycle through the traceback
             else:
                 self._keep_or_add(number, value)

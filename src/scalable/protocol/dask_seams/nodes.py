@@ -14,6 +14,7 @@ from distributed.scheduler import TaskState
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CODE_ANNOTATION
 
@@ -67,7 +68,10 @@ class CarriedNode(GraphNode):
         node = self._loaded()
         try:
             return node(values)
-        except ModuleNotFoundError as error:
+        except BaseException as error:
+            release_frames(error)
+            if not isinstance(error, ModuleNotFoundError):
+                raise
             told = with_place(error, f"call {self.shown!r}")
             if told is error:
                 raise
