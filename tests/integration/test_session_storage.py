@@ -76,6 +76,9 @@ def test_a_detached_cluster_knows_the_storage_of_its_manifest(place):
         session = ScalableSession.attach("kept")
         assert session.storage == Storage(str(here / "results"))
         assert session.storage.ls("maps") == ["maps/one"]
+        session.record_artifact(session.storage.url("maps/one"), kind="map")
+        row = json.loads((session.run_path / "artifacts.jsonl").read_text())
+        assert (row["uri"], row["bytes"]) == (f"file://{here}/results/maps/one", 3)
         session.close()
     finally:
         assert program("down", "kept", "--yes").returncode == 0

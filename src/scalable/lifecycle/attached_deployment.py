@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 from scalable.errors import ClusterError
 from scalable.lifecycle.connecting import install_loader
 from scalable.lifecycle.ending import end
+from scalable.lifecycle.record import SessionRecord
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ScalePlan
+from scalable.telemetry import RunDirectory
 from scalable.telemetry.streams import read_rows, stream_path
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -52,6 +55,23 @@ class AttachedDeployment:
         """Directory of the cluster's run record; None without one."""
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
+
+    def artifact(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None,
+        kind: str,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Record an artifact in the cluster's run; warn if its record is not on this machine."""
+        if self._run_path is None or not self._run_path.is_dir():
+            where = self._run_path or "the record of its run"
+            logger.warning("artifact %s is not recorded: %s is not on this machine", path, where)
+            return
+        run = RunDirectory.open(self._run_path)
+        SessionRecord(run).artifact(path, name=name, kind=kind, metadata=metadata)
+        run.release()
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:

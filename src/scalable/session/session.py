@@ -400,8 +400,9 @@ class ScalableSession(Planned):
         **metadata
             Further facts about the result, as JSON values.
         """
-        if self._record is not None:
-            self._record.artifact(path, name=name, kind=kind, metadata=metadata)
+        record = self._record or self._attached
+        if record is not None:
+            record.artifact(path, name=name, kind=kind, metadata=metadata)
         elif self._deployment is None:
             raise RunError("no run is being recorded", hint="call session.start() first")
 
