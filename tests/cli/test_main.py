@@ -60,6 +60,7 @@ def test_version(invoke):
         (["connect", "one"], HEAVY),
         (["down", "one"], HEAVY),
         (["gc"], ENGINE),
+        (["image", "show"], HEAVY),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -14,6 +14,7 @@ version: 1
 
 project:
   name: {name}
+  # default_storage: results # session.storage: a directory, or s3://bucket/prefix
 
 # Places to run. Choose one with --target or SCALABLE_TARGET.
 targets:

@@ -316,7 +316,8 @@ def image_of(frame: Frame, component: ComponentSpec | None) -> str:
     if image is None:
         noun = "the scheduler" if component is None else f"component {component.name!r}"
         raise ProviderError(
-            f"{noun} has no image", hint="give image: in the target; it has Python with scalable"
+            f"{noun} has no image",
+            hint="give image: in the target; `scalable image build` makes one",
         )
     return str(image).removeprefix("docker://")
 
