@@ -267,8 +267,10 @@ class ScalableClient(CollectionClient):
         options["actors"] = graph.actors(options.get("actors"))
         with explained("get", lambda: parts_of_graph(dsk)):
             futures = super().get(graph.annotated(routes), graph.keys, sync=False, **options)
-        if not sync:
-            return futures
+        return self._results_of(futures, options) if sync else futures
+
+    def _results_of(self, futures: Any, options: Mapping[str, Any]) -> Any:
+        """Return the results of a graph's futures, which are released if this method waits."""
         gathering = {k: options[k] for k in ("direct", "asynchronous") if k in options}
         try:
             return self.gather(futures, **gathering)

@@ -33,6 +33,7 @@ from scalable.scheduler.departures import Departures
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
 from scalable.scheduler.managers import LEASE_S, Managers
+from scalable.scheduler.sharing import Sharing
 from scalable.scheduler.status import Status
 from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
@@ -46,9 +47,6 @@ CHECK_INTERVAL_S = 1.0
 END_TIMEOUT_S = 30.0
 #: Seconds for messages to leave before the scheduler breaks its connections to clients.
 TELL_S = 0.02
-#: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
-#: are the wanted counts divided among the managers.
-GATHER_S = 10.0
 
 
 class Controller(SchedulerPlugin):
@@ -112,8 +110,7 @@ class Controller(SchedulerPlugin):
             scheduler, self.demand, self.managers, self.counts, self.lifetime, expected=expected
         )
         self._close_with = close_with
-        self._expected = expected
-        self._gather_by: float | None = None
+        self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
         self._end_by = 0.0
         self._lost: set[str] = set()
         self._waiting = WaitingCalls(scheduler)
@@ -205,7 +202,7 @@ class Controller(SchedulerPlugin):
             code = getattr(self.scheduler, "code", None)
             if not attachment.shares_files and isinstance(code, CodeStore):
                 code.carry()
-            self._share()
+            self._sharing.share(time.monotonic())
             self.on_change()
         else:
             logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
@@ -261,26 +258,8 @@ class Controller(SchedulerPlugin):
         """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         if self.managers.leave(manager, nonce, gone=gone):
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
-        self._share()
+        self._sharing.share(time.monotonic())
         self.on_change()
-
-    def _share(self) -> None:
-        now = time.monotonic()
-        if not self._gathers(now):
-            self.demand.share(self.managers.tiers(self.counts.running(), now))
-
-    def _gathers(self, now: float) -> bool:
-        """Return whether to wait for more expected managers before counts are divided.
-
-        Without the wait, the manager that attaches first would get all workers, whatever its
-        priority.
-        """
-        attached = len(list(self.managers))
-        if self._gather_by is None and attached:
-            self._gather_by = now + GATHER_S
-        if attached >= self._expected:
-            self._gather_by = now
-        return self._gather_by is not None and now < self._gather_by
 
     # For clients --------------------------------------------------------------------------------
 
@@ -307,7 +286,7 @@ class Controller(SchedulerPlugin):
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
             self.keep_counts(*counts, why="its count was set")
-        self._share()
+        self._sharing.share(time.monotonic())
         self.on_change()
         return {"before": before, "after": dict(counts)}
 
@@ -399,7 +378,7 @@ class Controller(SchedulerPlugin):
     def _tick(self) -> None:
         now = time.monotonic()
         self._waiting.look(self.pools())
-        self._share()
+        self._sharing.share(now)
         strangers = self.managers.strangers(self.counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)

@@ -1,0 +1,54 @@
+"""Division of the wanted worker counts among the managers of a cluster."""
+
+from __future__ import annotations
+
+from scalable.scheduler.counts import PoolCounts
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Managers
+
+#: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
+#: are the wanted counts divided among the managers.
+GATHER_S = 10.0
+
+
+class Sharing:
+    """Divides the wanted worker counts among the managers, once the expected ones are attached.
+
+    Parameters
+    ----------
+    demand, managers, counts
+        Wanted counts, known managers, and the counts of their workers.
+    expected
+        Number of managers that the cluster starts with.
+    """
+
+    def __init__(
+        self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
+    ) -> None:
+        self._demand, self._managers, self._counts = demand, managers, counts
+        self._expected = expected
+        self._gather_by: float | None = None
+
+    def share(self, now: float) -> None:
+        """Divide the wanted counts, unless more managers are waited for.
+
+        Parameters
+        ----------
+        now
+            Time in monotonic seconds.
+        """
+        if not self._gathers(now):
+            self._demand.share(self._managers.tiers(self._counts.running(), now))
+
+    def _gathers(self, now: float) -> bool:
+        """Return whether to wait for more expected managers before counts are divided.
+
+        Without the wait, the manager that attaches first would get all workers, whatever its
+        priority.
+        """
+        attached = len(list(self._managers))
+        if self._gather_by is None and attached:
+            self._gather_by = now + GATHER_S
+        if attached >= self._expected:
+            self._gather_by = now
+        return self._gather_by is not None and now < self._gather_by
