@@ -15,6 +15,7 @@ from scalable.cli.commands.plan import command as plan_command
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
+from scalable.telemetry.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -140,6 +141,13 @@ def workers(session, eventually):
 # Running ------------------------------------------------------------------------------------------
 
 
+def test_calls_are_in_the_record_of_the_session(session, work):
+    assert session.client.submit(work.after, 0, "recorded", tag="crops").result() == "recorded"
+    assert {row["source"] for row in session.scaling_history} >= {"plan"}
+    names = [row["task_name"] for row in read_run(session.run_path).tasks]
+    assert "after" in names
+
+
 def test_calls_run_in_pods_of_their_component(session, workers, work):
     calls = [session.client.submit(work.where, tag="crops", pure=False) for _ in range(4)]
     assert set(session.client.gather(calls)) <= set(workers["crops"])
@@ -167,7 +175,7 @@ def test_what_plan_shows_is_what_is_sent_byte_for_byte(session, workers, sent):
     rest = {body.decode() for body in sent if json.loads(body)["kind"] != "Secret"}
     assert {text for text in known if json.loads(text)["kind"] != "Secret"} <= rest
     for secret in secrets:
-        secret["data"] = {"config.json": ""}
+        secret["data"] = dict.fromkeys(secret["data"], "")
         assert secret in empty
 
 

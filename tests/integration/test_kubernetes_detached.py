@@ -13,12 +13,13 @@ import pytest
 from verbs import program, read
 
 import scalable
-from scalable import ScalableSession
+from scalable import ScalableSession, settings
 from scalable.client.attached import AttachedCluster
 from scalable.errors import UnknownClusterError
 from scalable.lifecycle.remote import RemoteCluster
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.records import ClusterDirectory, find
+from scalable.telemetry.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -207,6 +208,19 @@ def test_resume_starts_no_manager_that_runs(elsewhere):
     )
 
 
+def test_calls_are_recorded_and_the_record_is_copied(elsewhere, place, work):
+    session = ScalableSession.from_yaml(place / "scalable.yaml", target="k")
+    client = session.start(detach=True)
+    assert client.gather(client.map(work.after, [0] * 3, range(3), tag="crops")) == [0, 1, 2]
+    history = session.scaling_history
+    path = session.run_path
+    session.close()
+    record = read_run(path)
+    assert "after" in {row["task_name"] for row in record.tasks if row["state"] == "succeeded"}
+    assert {row["source"] for row in history} >= {"plan"}
+    assert path.parent == settings.runs_dir().absolute()
+
+
 def test_a_second_cluster_of_the_name_is_refused(elsewhere, place, kubernetes_bed):
     """Two machines know nothing of each other: the place decides."""
     before = objects(kubernetes_bed)
@@ -268,7 +282,8 @@ def test_down_from_another_machine_leaves_nothing_anywhere(
     done = program("down", "short", "--yes")
     assert done.returncode == 0, done.stderr
     assert any(there[:8] in name for name in mine)
-    assert not any(there[:8] in name for _, name in objects(kubernetes_bed))
+    # What the root object owns is collected behind it.
+    eventually(lambda: not any(there[:8] in name for _, name in objects(kubernetes_bed)))
     monkeypatch.setenv("XDG_STATE_HOME", str(place / "creator"))
     assert "short" not in [row["name"] for row in read("list")["clusters"]]
     assert not (ClusterDirectory.parent() / there).exists()
@@ -285,7 +300,7 @@ def test_a_killed_scheduler_is_told_and_its_workers_go(kubernetes_bed, place, ev
         timeout=120,
     )
     assert program("down", "doomed", "--yes").returncode == 0
-    assert not [name for _, name in objects(kubernetes_bed) if mark in name or "doomed" in name]
+    eventually(lambda: not [n for _, n in objects(kubernetes_bed) if mark in n or "doomed" in n])
 
 
 @pytest.mark.parametrize("step", ["jobs", "serviceaccounts"])
@@ -322,4 +337,4 @@ main(["up", "--target", "k", "--name", "torn", "--yes"])
 
     assert asked(kubernetes_bed, root) == 121
     assert program("down", "torn", "--yes", env=environment).returncode == 0
-    assert not [name for _, name in objects(kubernetes_bed) if "torn" in name]
+    eventually(lambda: not [name for _, name in objects(kubernetes_bed) if "torn" in name])

@@ -295,6 +295,21 @@ class AttachedCluster(Cluster):
         most = None if maximum == math.inf else maximum
         return self.sync(self._calls.adapt, tag, minimum, most, enabled=enabled, **options)
 
+    async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
+        """Return the name of the cluster's run, and what is added to its files beyond known sizes.
+
+        Raises
+        ------
+        ClusterError
+            When the scheduler does not answer, or records no run.
+        """
+        try:
+            return await self._calls.run_files(known)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"the record of cluster {self.name!r} is not sent: {error}"
+            ) from error
+
     def delete(self) -> Any:
         """End the cluster with its workers, managers, scheduler and record."""
         return self.sync(self._delete)

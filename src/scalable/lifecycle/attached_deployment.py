@@ -48,6 +48,7 @@ class AttachedDeployment:
         self._asked: list[dict[str, Any]] = []
         status = directory.status() or {"pools": {}}
         self.counts: dict[str, int] = {t: p["wanted"] for t, p in status["pools"].items()}
+        directory.fetch_run()
         self._run_path = self.run_path
 
     @property
@@ -80,6 +81,7 @@ class AttachedDeployment:
         These are all changes if the run record is on this machine; otherwise only the changes that
         this session requested.
         """
+        self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
         rows, _ = read_rows(stream_path(self._run_path, "scaling"))
@@ -104,6 +106,7 @@ class AttachedDeployment:
         """Disconnect; the cluster keeps running."""
         cluster, self.cluster = self.cluster, None
         if cluster is not None:
+            self.directory.fetch_run()
             cluster.close()
 
     def delete(self) -> None:

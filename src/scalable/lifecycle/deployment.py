@@ -9,15 +9,19 @@ from typing import Any
 
 from scalable.errors import ClusterError
 from scalable.lifecycle.recording import cluster_record, put_on_record
+from scalable.lifecycle.run_copy import RepeatedPull, StreamCopy
 from scalable.lifecycle.wiring import Wiring
 from scalable.planning import adaptive_bounds
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.telemetry import RunDirectory
+from scalable.telemetry.streams import read_rows, stream_path
 
 logger = logging.getLogger("scalable.lifecycle")
 
 READY_POLL_S = 0.02
+#: Streams of a run that are written beside a scheduler in another place.
+COPIED = ("tasks", "workers", "resources", "failures", "scaling")
 
 
 class Deployment:
@@ -38,13 +42,13 @@ class Deployment:
         The provider's cluster handle.
     counts
         Tag -> workers last requested through this object.
-    scaling_history
-        Rows of ``scaling.jsonl``: all changes of wanted counts, oldest first.
     """
 
     def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
         self.cluster: Any = None
-        self.scaling_history: list[dict[str, Any]] = []
+        self._history: list[dict[str, Any]] = []
+        self._copy: StreamCopy | None = None
+        self._copier: RepeatedPull | None = None
         self._provider = provider
         self._spec = spec
         self._run = run
@@ -108,6 +112,10 @@ class Deployment:
             self._wiring.describe(scheduler)
         if run is None:
             return
+        if hasattr(cluster, "run_files"):
+            self._copy = StreamCopy(run.path, COPIED)
+            self._copier = RepeatedPull(cluster, self._copy)
+            return
         if not hasattr(scheduler, "add_plugin"):
             logger.warning(
                 "the scheduler of cluster %s is not in this process: its tasks are not recorded",
@@ -137,7 +145,16 @@ class Deployment:
         # A provider does not know who asked for the change.
         if source == "manual" and self._source is not None:
             source, reason = self._source
-        self.scaling_history.append(self._wiring.scaled(tag, before, after, reason, source))
+        self._history.append(self._wiring.scaled(tag, before, after, reason, source))
+
+    @property
+    def scaling_history(self) -> list[dict[str, Any]]:
+        """Rows of ``scaling.jsonl``: all changes of wanted counts, oldest first."""
+        if self._copy is not None and self._run is not None:
+            if self._copier is not None:
+                self._copier.pull()
+            return read_rows(stream_path(self._run.path, "scaling"))[0]
+        return self._history
 
     # Changes ------------------------------------------------------------------------------------
 
@@ -154,7 +171,7 @@ class Deployment:
             self._provider.scale(self.cluster, plan)
         finally:
             self._source = None
-        if not hasattr(self.cluster, "on_scaling"):
+        if not hasattr(self.cluster, "on_scaling") and self._copy is None:
             for tag, count in plan.workers_by_tag.items():
                 before = self.counts.get(tag, 0)
                 if before != count:
@@ -184,9 +201,12 @@ class Deployment:
         async def stop() -> None:
             self._wiring.stop_recorder()
 
+        copier, self._copier = self._copier, None
         try:
             if self._records:
                 cluster.sync(stop)
+            if copier is not None:
+                copier.close()
         finally:
             if hasattr(self._provider, "close"):
                 self._provider.close(cluster)

@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from scalable import settings
 from scalable.errors import ClusterError, ProviderError
-from scalable.files import private_directory
+from scalable.files import private_directory, write_private
 from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
@@ -31,6 +32,8 @@ logger = logging.getLogger("scalable.lifecycle")
 PLACES_TIMEOUT_S = 8.0
 #: Seconds in which a scheduler answers.
 STATUS_TIMEOUT_S = 5.0
+#: Seconds in which the record of a run is copied.
+RUN_TIMEOUT_S = 60.0
 #: Seconds for which answers of a place and of a scheduler are taken for the present ones.
 FRESH_S = 0.3
 
@@ -71,7 +74,9 @@ class RemoteCluster(ClusterDirectory):
             scheduler = self.programs().get(names.SCHEDULER)
             if scheduler is None or scheduler.state != "running":
                 return None
-            return {"address": self._address(), "dashboard": None, "run": None, "log_dir": None}
+            run = self.path / "run"
+            known = run.read_text() if run.exists() else None
+            return {"address": self._address(), "dashboard": None, "run": known, "log_dir": None}
         except ProviderError as error:
             logger.debug("the scheduler of %s cannot be reached: %s", self.id, error)
             return None
@@ -148,6 +153,19 @@ class RemoteCluster(ClusterDirectory):
         record = self.record()
         jobs = {name: {"service": record.services} for name in (names.SCHEDULER, *record.managers)}
         return jobs | super().services()
+
+    def fetch_run(self) -> None:
+        """Bring the copy of the cluster's run up to date; it is one of the runs here."""
+        from scalable.lifecycle.control import ask
+        from scalable.lifecycle.run_copy import copy_run
+
+        runs = settings.runs_dir().absolute()
+        try:
+            path = ask(self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S)
+        except (ClusterError, ValueError, AttributeError) as error:
+            logger.debug("the run of %s is not copied: %s", self.id, error)
+        else:
+            write_private(self.path / "run", str(path))
 
     # Logs -----------------------------------------------------------------------------------------
 

@@ -49,8 +49,10 @@ class Wiring:
             return None
         from scalable.scheduler.ledger import Ledger
         from scalable.scheduler.recorder import Recorder
+        from scalable.scheduler.run_files import RunFiles
 
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
+        RunFiles(scheduler, self._run.path, self._recorder.flush)
         Ledger.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder

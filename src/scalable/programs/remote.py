@@ -15,13 +15,20 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from distributed.comm.addressing import get_address_host_port
 
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.stream_relay import StreamRelay
 from scalable.spec import ClusterRecord, names
 from scalable.worker.config import HOST_VARIABLE
 
@@ -30,6 +37,7 @@ logger = logging.getLogger("scalable.programs")
 #: Seconds in which a scheduler ends after it has told its managers to end.
 END_TIMEOUT_S = 60.0
 POLL_S = 1.0
+ABANDONED_POLL_S = 0.5
 
 
 def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
@@ -77,8 +85,39 @@ def run_scheduler(directory: ClusterDirectory, port: int) -> None:
     host = os.environ.get(HOST_VARIABLE) or None
     kept = stored_spec(directory).options.get("reconnect_within")
     relaying = {"port": RELAY_PORT} | ({"kept_s": parse_duration(kept)} if kept else {})
-    reason = asyncio.run(serve(directory, {"host": host, "port": port}, relaying))
+    beside = partial(_beside, directory.record().abandoned_after_s, relaying)
+    reason = asyncio.run(serve(directory, {"host": host, "port": port}, beside))
     logger.info("ended: %s", reason)
+
+
+async def _beside(
+    after_s: float | None,
+    relaying: Mapping[str, Any],
+    controller: Controller,
+    close: Callable[[], None],
+) -> None:
+    """Run the relay at which tunnels end, and watch for the creator's death, until cancelled."""
+    relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
+    relay.start()
+    try:
+        await end_if_abandoned(after_s, controller, close)
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.to_thread(relay.close)
+
+
+async def end_if_abandoned(
+    after_s: float | None, controller: Controller, close: Callable[[], None]
+) -> None:
+    """End the cluster when no manager has reported for ``after_s`` seconds; None for never."""
+    began = time.monotonic()
+    while after_s is not None:
+        await asyncio.sleep(ABANDONED_POLL_S)
+        seen = max((manager.last_seen for manager in controller.managers), default=began)
+        if time.monotonic() - seen > after_s:
+            controller.end(f"no manager has reported for {after_s:g} s: its creator has ended")
+            close()
+            return
 
 
 def run_manager(

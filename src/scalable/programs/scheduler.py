@@ -10,11 +10,9 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
-
-from distributed.comm.addressing import get_address_host_port
 
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
@@ -34,7 +32,6 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.lifetime import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.scheduler.stream_relay import StreamRelay
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
@@ -45,10 +42,14 @@ DEFAULT_SPILL_AFTER_S = 300.0
 PORTS_TRIED = 200
 
 
+#: What runs beside a scheduler: ``beside(controller, close)``.
+Beside = Callable[[Controller, Callable[[], None]], Coroutine[Any, Any, None]]
+
+
 async def serve(
     directory: ClusterDirectory,
     listening: Mapping[str, Any] | None = None,
-    relaying: Mapping[str, Any] | None = None,
+    beside: Beside | None = None,
 ) -> str:
     """Run the scheduler of a cluster until it ends.
 
@@ -58,8 +59,9 @@ async def serve(
         Directory of the cluster.
     listening
         Arguments of Dask's scheduler that say where to listen; None for those of the target.
-    relaying
-        Arguments of the relay at which tunnels end; None for no relay.
+    beside
+        Coroutine function that runs until the scheduler ends; it is given the controller, and a
+        function that closes the scheduler.
 
     Returns
     -------
@@ -79,10 +81,6 @@ async def serve(
         http_token=directory.token(),
     )
     await scheduler
-    relay = None
-    if relaying is not None:
-        relay = StreamRelay(get_address_host_port(scheduler.address), **relaying)
-        relay.start()
     keep_logs(scheduler, logging.getLogger("scalable"))
     run = _open_run(directory, record)
     demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
@@ -117,9 +115,11 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
+    running = None if beside is None else asyncio.create_task(beside(controller, close))
     await scheduler.finished()
-    if relay is not None:
-        await asyncio.to_thread(relay.close)
+    if running is not None:
+        running.cancel()
+        await asyncio.wait([running])
     wiring.stop_status()
     wiring.stop_recorder()
     if run is not None:

@@ -60,6 +60,7 @@ class Handler(StrEnum):
     FOLLOW_SLOTS = "scalable_follow_slots"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
     LACKS_FILES = "scalable_lacks_files"
+    RUN_FILES = "scalable_run_files"
     TAKE_FILES = "scalable_take_files"
     # Called by workers
     BEGIN = "scalable_begin"
@@ -344,6 +345,11 @@ class SchedulerCalls:
     async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
         """Give the scheduler one part of an archive."""
         await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
+
+    async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
+        """Return the name of the run, and what is added to its files beyond the known sizes."""
+        answer: dict[str, Any] = await self._call(Handler.RUN_FILES, known=dict(known))
+        return answer
 
     # For workers --------------------------------------------------------------------------------
 

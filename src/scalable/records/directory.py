@@ -325,6 +325,9 @@ class ClusterDirectory:
         said = self.record().log_dir or (self.scheduler() or {}).get("log_dir")
         return None if said is None else Path(said)
 
+    def fetch_run(self) -> None:
+        """Bring the record of the cluster's run up to date, as :meth:`fetch_logs` does."""
+
     def fetch_logs(self) -> None:
         """Bring the logs up to date; those of programs that share files are so."""
 

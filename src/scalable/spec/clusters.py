@@ -23,7 +23,14 @@ STATES = (
 
 _TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage", "services")
 _MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations", "place")
-_LIMITS = ("max_workers", "idle_timeout_s", "time_to_live_s", "manager_grace_s", "spill_after_s")
+_LIMITS = (
+    "max_workers",
+    "idle_timeout_s",
+    "time_to_live_s",
+    "manager_grace_s",
+    "spill_after_s",
+    "abandoned_after_s",
+)
 _Kind = type | tuple[type, ...]
 _NUMBER = (int, float)
 #: Types that readers of a record rely on.
@@ -98,6 +105,9 @@ class ClusterRecord:
     remote
         Whether the scheduler runs in a place that shares no files with this machine. The place
         keeps the files of the cluster, and the files here are a copy.
+    abandoned_after_s
+        Seconds without a report of any manager after which the cluster ends, because its creator,
+        who has the manager, has died; None for never.
     place
         Where a remote cluster is, as its provider describes it.
     """
@@ -136,6 +146,7 @@ class ClusterRecord:
     services: str = "process"
     dashboard_address: str | None = None
     remote: bool = False
+    abandoned_after_s: float | None = None
     place: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -117,6 +117,7 @@ def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     """Return the part of a detached cluster's run that begins now; None without telemetry."""
     from scalable.telemetry import RunPart
 
+    directory.fetch_run()
     run = (directory.scheduler() or {}).get("run")
     return RunPart(run) if run else None
 

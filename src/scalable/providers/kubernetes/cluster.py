@@ -17,7 +17,6 @@ from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import UnitState
-from scalable.planning import adaptive_bounds, expectations
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import Attachment
@@ -31,9 +30,11 @@ from scalable.providers.kubernetes.names import ROLE, SCHEDULER
 from scalable.providers.kubernetes.place import Place, watch_of
 from scalable.providers.kubernetes.pools import pool_of, shape_of, worker_config
 from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.session_files import session_files
 from scalable.providers.kubernetes.traits import TRAITS
 from scalable.providers.kubernetes.tunnel import tunnel_to
 from scalable.records import AccessFile
+from scalable.records.directory import pem_fields
 from scalable.spec import DeploymentSpec
 from scalable.units import parse_duration
 
@@ -93,16 +94,16 @@ class KubernetesCluster(AttachedCluster):
         for tag, component in spec.components.items():
             for label in component.tags:
                 labels.setdefault(label, []).append(tag)
+        self._credentials = new_credentials()
         access = AccessFile(
             id=cluster_id,
             name=self._frame.name,
             address="",
-            pem=_pem(),
+            pem=pem_fields(*self._credentials),
             tags=spec.tags,
             tasks={task.name: task.component for task in spec.tasks.values()},
             labels=labels,
         )
-        self._pem = access.pem
         super().__init__(access, asynchronous=asynchronous)
 
     def _attachment(self) -> Attachment:
@@ -138,7 +139,8 @@ class KubernetesCluster(AttachedCluster):
         start_s = parse_duration(options["start_timeout"])
         await self._watch.start()
         self._made = True
-        await self._place.create(self._framed, self._scheduler_config(), start_s)
+        files = session_files(self._spec, self.id, self._credentials)
+        await self._place.create(self._framed, files, start_s)
         pod = await self._place.scheduler_pod(start_s)
         scheduler = f"tls://{pod['status']['podIP']}:{render.PORT}"
         logger.debug("cluster %s: scheduler at %s", self.name, scheduler)
@@ -170,26 +172,6 @@ class KubernetesCluster(AttachedCluster):
     def _framed(self, uid: str) -> render.Frame:
         self._frame = dataclasses.replace(self._frame, root_uid=uid)
         return self._frame
-
-    def _scheduler_config(self) -> dict[str, Any]:
-        spec = self._spec
-        bounds = adaptive_bounds(spec)
-        limits: dict[str, float] = {
-            name: seconds
-            for name in ("idle_timeout_s", "time_to_live_s", "manager_grace_s")
-            if (seconds := getattr(spec, name)) is not None
-        }
-        return {
-            "port": render.PORT,
-            "relay_port": RELAY_PORT,
-            "reconnect_within_s": parse_duration(spec.options["reconnect_within"]),
-            "security": dict(self._pem),
-            "limits": limits,
-            "abandoned_after_s": parse_duration(spec.options["abandoned_after"]),
-            "adaptive": {tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
-            "adaptive_maximum": bounds.maximum,
-            "expectations": expectations(spec),
-        }
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -240,10 +222,3 @@ class KubernetesCluster(AttachedCluster):
             if self.scheduler_comm is not None:
                 ending.push_async_callback(self.scheduler_comm.close_rpc)
             ending.push_async_callback(self._manager.close)
-
-
-def _pem() -> dict[str, str]:
-    authority, certificate, key = new_credentials()
-    roles = {f"tls_{role}_cert": certificate for role in ("client", "scheduler", "worker")}
-    keys = {name.replace("_cert", "_key"): key for name in roles}
-    return {"tls_ca_file": authority, **roles, **keys}

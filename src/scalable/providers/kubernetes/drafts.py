@@ -11,7 +11,9 @@ from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
 from scalable.providers.kubernetes.names import SCHEDULER, WORKER
+from scalable.providers.kubernetes.session_files import FILES
 from scalable.providers.kubernetes.template import fault
+from scalable.records.packing import key_of
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import parse_duration
 
@@ -111,10 +113,11 @@ def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]
     frame = render.Frame(CLUSTER_ID, spec.target_name, spec.options, read_template(spec), ROOT_UID)
     form = form_of(spec.options)
     nothing = {render.CONFIG: ""}
+    files = dict.fromkeys(map(key_of, FILES), "")
     deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
     things = [
         form.root(frame, deadline),
-        render.secret(frame, render.scheduler_secret_name(frame), SCHEDULER, nothing),
+        render.secret(frame, render.scheduler_secret_name(frame), SCHEDULER, files),
         *form.scheduler(frame),
     ]
     for tag in spec.components:

@@ -13,7 +13,7 @@ from scalable.providers.kubernetes.names import (
 )
 from scalable.providers.kubernetes.permissions import MANAGER_RULES
 from scalable.providers.kubernetes.render import (
-    DETACHED_PROGRAM,
+    SERVICE_PROGRAM,
     Frame,
     Object,
     program_options,
@@ -52,7 +52,7 @@ def manager_job(frame: Frame, nonce: str) -> Object:
     metadata = _metadata(frame)
     metadata["name"] = object_name(manager_name(frame), nonce)
     account = frame.options["manager_service_account"] or manager_name(frame)
-    program = [DETACHED_PROGRAM, MANAGING, frame.manager, *program_options(frame)]
+    program = [SERVICE_PROGRAM, MANAGING, frame.manager, *program_options(frame)]
     job = service_job(frame, metadata, program, manager_name(frame), account)
     job["spec"]["backoffLimit"] = RESTARTS
     return job

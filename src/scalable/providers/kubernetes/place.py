@@ -18,6 +18,7 @@ from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.watch import PodWatch
+from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -56,15 +57,15 @@ class Place:
         self._jobs = Resource(JOBS.plural, frame.namespace, JOBS.group)
         self._asked_at = time.monotonic()
 
-    async def create(self, frame_of: Any, config: Mapping[str, Any], start_s: float) -> None:
+    async def create(self, frame_of: Any, files: Mapping[str, str], start_s: float) -> None:
         """Create the root object, and the Secret and the other objects of the scheduler.
 
         Parameters
         ----------
         frame_of
             Function: ``frame_of(uid)`` returns the frame with the root object's ``uid``.
-        config
-            Configuration of the scheduler's program.
+        files
+            Relative path -> text of the files of the scheduler's program.
         start_s
             Seconds within which the scheduler has to run. Until the cluster is up, this is the
             deadline of the root object: a creator that dies leaves nothing.
@@ -72,10 +73,10 @@ class Place:
         job = self._form.root(self.frame, int(start_s + render.MARGIN_S))
         made = await self._api.create(self._jobs, render.to_body(job))
         self.frame = frame_of(made["metadata"]["uid"])
-        files = {render.CONFIG: json.dumps(config)}
+        keys = {key_of(path): text for path, text in files.items()}
         name = render.scheduler_secret_name(self.frame)
         await asyncio.gather(
-            self._add(render.secret(self.frame, name, SCHEDULER, files)),
+            self._add(render.secret(self.frame, name, SCHEDULER, keys)),
             *(self._add(thing) for thing in self._form.scheduler(self.frame)),
         )
 

@@ -51,10 +51,8 @@ GRACE_S = 45
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
 PROGRAM = ("python3", "-m", "scalable.programs.first_process")
-#: Module of the scheduler's program.
-SCHEDULER_PROGRAM = "scalable.programs.remote_scheduler"
-#: Module of the scheduler's and the managers' programs of a detached cluster.
-DETACHED_PROGRAM = "scalable.programs.remote"
+#: Module of the programs of schedulers and managers.
+SERVICE_PROGRAM = "scalable.programs.remote"
 #: Variable with the address of a pod, which its program listens on.
 HOST_VARIABLE = "SCALABLE_HOST"
 
@@ -146,10 +144,7 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
     """
     marks = labels(frame.cluster_id, SCHEDULER, **_owned(frame))
     own = {"namespace": frame.namespace, "name": frame.root, "labels": marks}
-    if frame.detached:
-        program = [DETACHED_PROGRAM, SCHEDULER, *program_options(frame)]
-    else:
-        program = [SCHEDULER_PROGRAM, f"{DIRECTORY}/{CONFIG}"]
+    program = [SERVICE_PROGRAM, SCHEDULER, *program_options(frame)]
     job = service_job(frame, own, program, scheduler_secret_name(frame))
     spec = job["spec"]
     spec["backoffLimit"] = 0

@@ -1,0 +1,59 @@
+"""The files of a cluster that ends with its session, for the program of its scheduler."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from datetime import UTC, datetime
+
+from scalable.planning import adaptive_bounds, expectations
+from scalable.records.directory import MANIFEST, PLAN, RECORD, SPEC, TOKEN
+from scalable.spec import ClusterRecord, DeploymentSpec
+from scalable.spec.codec import encode_spec
+from scalable.units import parse_duration
+
+#: Relative paths of the files.
+FILES = (RECORD, SPEC, MANIFEST, PLAN, TOKEN, "tls/ca.pem", "tls/cert.pem", "tls/key.pem")
+#: Default of the seconds for which idle workers outlive a manager.
+MANAGER_GRACE_S = 1800.0
+
+
+def session_files(
+    spec: DeploymentSpec, cluster_id: str, credentials: tuple[str, str, str]
+) -> dict[str, str]:
+    """Return relative path -> text.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    cluster_id
+        Id of the cluster.
+    credentials
+        CA certificate, certificate and private key, as PEM texts.
+    """
+    bounds = adaptive_bounds(spec)
+    record = ClusterRecord(
+        id=cluster_id,
+        name=f"{spec.project_name}-{spec.target_name}-{cluster_id[:6]}",
+        provider=spec.provider_name,
+        target=spec.target_name,
+        project=spec.project_name,
+        owner="",
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        tags=spec.tags,
+        tasks={task.name: task.component for task in spec.tasks.values()},
+        managers={spec.target_name: {"target": spec.target_name}},
+        # Pools that adapt are known before their manager attaches.
+        wanted={tag: own.minimum for tag, own in bounds.pools.items()},
+        adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
+        adaptive_maximum=bounds.maximum,
+        expectations=expectations(spec),
+        idle_timeout_s=spec.idle_timeout_s,
+        time_to_live_s=spec.time_to_live_s,
+        manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,
+        abandoned_after_s=parse_duration(spec.options["abandoned_after"]),
+        remote=True,
+    )
+    texts = (json.dumps(record.to_dict()), encode_spec(spec), "", "{}", secrets.token_urlsafe(24))
+    return dict(zip(FILES, (*texts, *credentials), strict=True))
