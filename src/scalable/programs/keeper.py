@@ -1,14 +1,13 @@
-"""The keeper of a remote cluster: ``python -m scalable.programs.keeper FILE ADDRESS``.
+"""The keeper of a remote cluster: ``python -m scalable.programs.keeper DIRECTORY ADDRESS``.
 
 It ends when the scheduler has ended. Where the object that owns a cluster lives as long as a
-program, and the scheduler cannot be that program, the keeper is: everything goes with it. The file,
-which only its owner can read, holds the credentials.
+program, and the scheduler cannot be that program, the keeper is: everything goes with it. The
+directory has the files of the cluster, with the credentials.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import sys
@@ -20,6 +19,8 @@ from distributed import Security
 from distributed.core import rpc
 
 from scalable.protocol.credentials import security_of
+from scalable.records.directory import pem_fields
+from scalable.records.packing import CREDENTIALS, key_of
 
 logger = logging.getLogger("scalable.programs")
 
@@ -103,8 +104,9 @@ def main() -> None:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    reason = asyncio.run(keep(sys.argv[2], security_of(config["security"])))
+    files = Path(sys.argv[1])
+    texts = (files.joinpath(key_of(name)).read_text(encoding="utf-8") for name in CREDENTIALS)
+    reason = asyncio.run(keep(sys.argv[2], security_of(pem_fields(*texts))))
     logger.info("the scheduler has ended: %s", reason)
 
 

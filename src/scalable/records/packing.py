@@ -13,8 +13,10 @@ from scalable.spec import ClusterRecord, names
 
 #: File in which a provider keeps what it needs to know about the objects of a remote cluster.
 PLACE = "place.json"
+#: CA certificate, certificate and private key.
+CREDENTIALS = ("tls/ca.pem", "tls/cert.pem", "tls/key.pem")
 #: Files that the creator of a cluster writes, apart from those of its managers.
-_FILES = (RECORD, PLACE, MANIFEST, SPEC, PLAN, TOKEN, "tls/ca.pem", "tls/cert.pem", "tls/key.pem")
+_FILES = (RECORD, PLACE, MANIFEST, SPEC, PLAN, TOKEN, *CREDENTIALS)
 #: Directory of the files of managers.
 _MANAGERS = "managers"
 

@@ -84,7 +84,7 @@ def test_the_root_ends_with_the_scheduler_whose_program_runs_once():
     (container,) = keeper["spec"]["containers"]
     name = job["metadata"]["name"]
     assert container["command"][3:] == [
-        *("scalable.programs.keeper", "/etc/scalable/config.json"),
+        *("scalable.programs.keeper", "/etc/scalable"),
         f"tls://{name}-scheduler.default.svc:8786",
     ]
     scheduler = our_container(parts_of(others)[0]["spec"]["scheduler"])

@@ -64,7 +64,7 @@ class OperatorForm:
         template = job["spec"]["template"]
         address = f"tls://{_service(frame)}:{render.PORT}"
         (own,) = _ours(template["spec"])
-        own["command"] = [*render.PROGRAM, KEEPER_PROGRAM, _config(own), address]
+        own["command"] = [*render.PROGRAM, KEEPER_PROGRAM, render.DIRECTORY, address]
         own["resources"] = copy.deepcopy(KEEPER_RESOURCES)
         own.pop("ports", None)
         # The keeper that takes the place of an evicted one goes on.
@@ -182,11 +182,6 @@ def _started_again(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ours(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [own for own in spec["containers"] if own["name"] == render.CONTAINER]
-
-
-def _config(container: Mapping[str, Any]) -> str:
-    """Return the path of the scheduler's configuration, the last word of its command."""
-    return str(container["command"][-1])
 
 
 def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:

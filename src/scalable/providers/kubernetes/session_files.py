@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 
 from scalable.planning import adaptive_bounds, expectations
 from scalable.records.directory import MANIFEST, PLAN, RECORD, SPEC, TOKEN
+from scalable.records.packing import CREDENTIALS
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.spec.codec import encode_spec
 from scalable.units import parse_duration
 
 #: Relative paths of the files.
-FILES = (RECORD, SPEC, MANIFEST, PLAN, TOKEN, "tls/ca.pem", "tls/cert.pem", "tls/key.pem")
+FILES = (RECORD, SPEC, MANIFEST, PLAN, TOKEN, *CREDENTIALS)
 #: Default of the seconds for which idle workers outlive a manager.
 MANAGER_GRACE_S = 1800.0
 
