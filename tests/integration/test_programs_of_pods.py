@@ -24,7 +24,7 @@ def test_a_program_that_may_run_once_is_not_started_again(tmp_path):
 
 
 async def scheduler_at(port=0):
-    return await Scheduler(host="127.0.0.1", port=port, dashboard=False)
+    return await Scheduler(host="127.0.0.1", port=port, dashboard_address=":0", dashboard=False)
 
 
 def test_the_keeper_ends_soon_after_the_scheduler(monkeypatch):
