@@ -3,6 +3,9 @@
 import importlib
 import json
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -322,4 +325,38 @@ def test_a_second_start_of_a_worker_is_refused(session, pods, kubernetes_bed, ev
 def test_closing_removes_everything(session, kubernetes_bed):
     assert left(kubernetes_bed)
     session.close()
+    assert left(kubernetes_bed) == {}
+
+
+CREATOR = """
+from scalable import ScalableSession
+from scalable.providers.kubernetes import render
+render.KEPT_S = 1
+session = ScalableSession.from_yaml(target="k")
+session.start().wait_for_workers(1)
+print(session.cluster.name, flush=True)
+input()
+"""
+
+
+@pytest.mark.slow
+def test_a_creator_that_is_killed_leaves_nothing(kubernetes_bed, log, tmp_path, eventually):
+    text = MANIFEST.replace("image:", "abandoned_after: 3s\n    image:")
+    (tmp_path / "scalable.yaml").write_text(text.replace("workers: 2", "workers: 0"))
+    creator = subprocess.Popen(
+        [sys.executable, "-c", CREATOR], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert creator.stdout.readline().decode().strip() in names(found(kubernetes_bed, "jobs"))
+    creator.send_signal(signal.SIGKILL)
+    creator.communicate()
+    eventually(lambda: left(kubernetes_bed) == {}, timeout=150.0)
+
+
+@pytest.mark.slow
+def test_an_empty_adaptive_pool_grows_when_a_call_comes(kubernetes_bed, log, work, tmp_path):
+    text = MANIFEST.replace("image:", "adaptive: {minimum: 0, maximum: 3}\n    image:")
+    text = text.replace("workers: 2", "workers: {minimum: 0, maximum: 2}")
+    (tmp_path / "scalable.yaml").write_text(text.replace("workers: 1", "workers: 0"))
+    with ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="k") as client:
+        assert client.submit(work.where, tag="crops").result(timeout=150)
     assert left(kubernetes_bed) == {}
