@@ -6,7 +6,11 @@ Tests run side by side (``make test``), those of one file in one process, one af
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -61,11 +65,19 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session", autouse=True)
 def elsewhere(tmp_path_factory):
-    """Run in an empty directory with a state of its own: nothing is written into the repository."""
+    """Run in an empty directory with a state and a temporary directory of its own.
+
+    Nothing is written into the repository, and what killed workers leave is removed in the end.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        temporary = tempfile.mkdtemp(prefix="tests-")  # a short path: it may hold sockets
+        Path(temporary).chmod(0o1777)  # some tests run programs of other users
+        patch.setenv("TMPDIR", temporary)
+        patch.setattr(tempfile, "tempdir", temporary)
         yield
+    shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +94,15 @@ def eventually():
             time.sleep(0.05)
 
     return wait
+
+
+@pytest.fixture
+def child():
+    """Run a process that does nothing."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.kill()
+    process.wait(10)
 
 
 @pytest.fixture(scope="session")

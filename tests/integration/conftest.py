@@ -1,4 +1,4 @@
-"""A real Slurm for the tests that need one."""
+"""Sessions for the tests of a file, and a real Slurm for the tests that need one."""
 
 import contextlib
 import os
@@ -16,6 +16,19 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
 from slurm_testbed import INSTALL, SlurmTestbed, missing_programs  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def session(request, running_session):
+    """Run the MANIFEST of a file, and wait for that number of WORKERS."""
+    with running_session(request.module.MANIFEST, request.module.WORKERS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def client(session):
+    """Return the client of the file's session."""
+    return session.client
 
 
 @contextlib.contextmanager

@@ -10,24 +10,11 @@ import time
 from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
+from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
 
-MANIFEST = """\
-version: 1
-project: {name: calls}
-targets:
-  local: {provider: local, processes: true}
-components:
-  a: {cpus: 1, workers: 2}
-  b: {cpus: 1, workers: 1}
-"""
-
-
-@pytest.fixture(scope="module")
-def client(running_session):
-    with running_session(MANIFEST, workers=3) as session:
-        yield session.client
+MANIFEST, WORKERS = TWO_POOLS, 3
 
 
 @pytest.fixture

@@ -8,25 +8,12 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 from distributed import get_client
+from manifests import TWO_POOLS
 
 from scalable import ScalableClient
 from scalable.scheduler import abandoned_calls
 
-MANIFEST = """\
-version: 1
-project: {name: once}
-targets:
-  local: {provider: local, processes: true}
-components:
-  a: {cpus: 1, workers: 2}
-  b: {cpus: 1, workers: 1}
-"""
-
-
-@pytest.fixture(scope="module")
-def session(running_session):
-    with running_session(MANIFEST, workers=3) as session:
-        yield session
+MANIFEST, WORKERS = TWO_POOLS, 3
 
 
 @pytest.fixture

@@ -11,18 +11,11 @@ import pytest
 from distributed.scheduler import KilledWorker
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient
 
-MANIFEST = """\
-version: 1
-project: {name: stress}
-targets:
-  local: {provider: local, processes: true}
-components:
-  a: {cpus: 1, workers: 2}
-  b: {cpus: 1, workers: 1}
-"""
+MANIFEST, WORKERS = TWO_POOLS, 3
 TAGS = ("a", "b")
 
 
@@ -42,11 +35,10 @@ def work(path, number, seconds, fails):
 
 
 @pytest.fixture(scope="module")
-def clients(running_session):
-    with running_session(MANIFEST, workers=3) as session:
-        first = session.client
-        with ScalableClient(first.scheduler.address, security=first.security) as second:
-            yield first, second
+def clients(session):
+    first = session.client
+    with ScalableClient(first.scheduler.address, security=first.security) as second:
+        yield first, second
 
 
 STEPS = st.lists(

@@ -25,17 +25,7 @@ components:
   a: {cpus: 1, workers: 1}
   b: {cpus: 1, workers: 1}
 """
-
-
-@pytest.fixture(scope="module")
-def session(running_session):
-    with running_session(MANIFEST, workers=2) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def client(session):
-    return session.client
+WORKERS = 2
 
 
 @pytest.fixture

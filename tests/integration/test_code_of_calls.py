@@ -20,17 +20,7 @@ targets:
 components:
   crops: {cpus: 1, workers: {minimum: 1, maximum: 3}}
 """
-
-
-@pytest.fixture(scope="module")
-def session(running_session):
-    with running_session(MANIFEST, 1) as session:
-        yield session
-
-
-@pytest.fixture
-def client(session):
-    return session.client
+WORKERS = 1
 
 
 @pytest.fixture

@@ -23,17 +23,7 @@ components:
 tasks:
   read: {component: load}
 """
-
-
-@pytest.fixture(scope="module")
-def session(running_session):
-    with running_session(MANIFEST, workers=4) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def client(session):
-    return session.client
+WORKERS = 4
 
 
 def whose(*_):

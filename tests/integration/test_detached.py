@@ -82,20 +82,20 @@ def test_logs_of_workers_that_are_gone(place, eventually):
 
 
 def test_idle_clusters_end_by_themselves(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "15s")
+    up("--name", "one", "--idle-timeout", "10s")
     eventually(lambda: processes_of(tmp_path) == [], "the idle cluster to end", timeout=90)
     nothing_is_left(tmp_path)
 
 
 def test_work_and_clients_keep_a_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "15s")
+    up("--name", "one", "--idle-timeout", "10s")
     with scalable.connect("one") as client:
-        assert client.submit(time.sleep, 20, tag="a").result(timeout=60) is None
+        assert client.submit(time.sleep, 13, tag="a").result(timeout=60) is None
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
 
 
 def test_a_time_to_live_ends_even_a_busy_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--ttl", "20s")
+    up("--name", "one", "--ttl", "15s")
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
     nothing_is_left(tmp_path)
 

@@ -3,10 +3,18 @@
 import pytest
 
 from scalable import ScalableSession, SlurmCluster
-from scalable.manager.decisions import CRASH_LOOP_STARTS
 
-#: One more would end the pool if these ends counted as crashes.
+#: Starts that end a pool in these tests, and one more than that.
+CRASH_LOOP_STARTS = 3
 OFTEN = CRASH_LOOP_STARTS + 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_starts_end_a_pool():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("decisions", "reconciler"):
+            patch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", CRASH_LOOP_STARTS)
+        yield
 
 
 def inc(x):

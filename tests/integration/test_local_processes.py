@@ -194,7 +194,10 @@ def test_ending_workers_while_they_start_fails_no_call(eventually):
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, 40])
-def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(session, eventually, number):
+def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(
+    session, eventually, number, monkeypatch
+):
+    monkeypatch.setattr("scalable.providers.local.units.STOPPED_GRACE_S", 2.0)
     client = session.client
     pid = client.submit(getpid, tag="post").result(timeout=60)
     os.kill(pid, number)
@@ -252,7 +255,8 @@ def test_a_preload_script_runs_before_the_worker(tmp_path):
         assert client.submit(environment, "WARM", tag="a").result(timeout=60) == "yes"
 
 
-def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path):
+def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no licence for the model')\n")
     session = ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True)

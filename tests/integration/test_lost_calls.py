@@ -20,17 +20,7 @@ components:
   submit: {cpus: 1, workers: 1}
   executor: {cpus: 1, workers: 1}
 """
-
-
-@pytest.fixture(scope="module")
-def session(running_session):
-    with running_session(MANIFEST, 3) as session:
-        yield session
-
-
-@pytest.fixture
-def client(session):
-    return session.client
+WORKERS = 3
 
 
 def eat(megabytes, started):

@@ -50,7 +50,7 @@ def by_as_completed(n):
 
 
 def slow_double(x):
-    time.sleep(0.3)
+    time.sleep(0.15)
     return 2 * x
 
 
@@ -161,8 +161,8 @@ def test_a_waiting_call_is_cancelled_and_its_slot_given_back(client, function, a
 
     workers = list(client.run(slots))
     with client.pool(tag="a") as pool:
-        cancelled, other = start(10, 1.0), start(4, 0.3)
-        time.sleep(0.7)
+        cancelled, other = start(10, 0.5), start(4, 0.2)
+        time.sleep(0.4)
         cancelled.cancel()
         assert other.result(timeout=60) == 4
         assert pool.submit(nap, 0).result(timeout=60) == 1

@@ -184,11 +184,19 @@ def test_a_session_on_slurm_is_the_same_workflow(on_slurm, empty_directory):
 # What goes wrong on a cluster ---------------------------------------------------------------------
 
 
-def test_cancelling_a_busy_worker_s_job_four_times_loses_nothing(cluster, on_slurm, eventually):
+def until_there(path):
+    while not os.path.exists(path):
+        time.sleep(0.05)
+
+
+def test_cancelling_a_busy_worker_s_job_four_times_loses_nothing(
+    cluster, on_slurm, tmp_path, eventually
+):
+    over = tmp_path / "over"
     cluster.add_container(tag="a")
     cluster.add_workers(n=2, tag="a")
     with ScalableClient(cluster) as client:
-        future = client.submit(time.sleep, 8, tag="a")
+        future = client.submit(until_there, str(over), tag="a")
         cancelled = set()
         for _ in range(4):
             busy = eventually(lambda: busy_worker(cluster) - cancelled)
@@ -196,6 +204,7 @@ def test_cancelling_a_busy_worker_s_job_four_times_loses_nothing(cluster, on_slu
             on_slurm.command("scancel", cluster.job_of(name))
             cancelled.add(name)
             eventually(lambda: name not in cluster.inventory.existing())  # noqa: B023
+        over.touch()
         assert future.result(timeout=120) is None
         assert len(cancelled) == 4
         eventually(lambda: cluster.pools["a"].running == 2)
@@ -446,8 +455,9 @@ def test_workers_keep_to_the_range_of_ports(on_slurm, eventually):
 
 
 def test_a_pool_whose_jobs_die_at_once_is_degraded_with_their_last_words(
-    on_slurm, tmp_path, eventually
+    on_slurm, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no licence for the model')\n")
     with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:

@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import subprocess
-import sys
 import time
 import uuid
 from dataclasses import replace
@@ -71,14 +69,6 @@ def recorded(name="one", *, scheduler=None, age_s=0.0, **more):
         made.write_status({"written_at": written_at, "state": "running", "managers": []})
         os.utime(made.path / "record.json", (0, 0))
     return made
-
-
-@pytest.fixture
-def child():
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield process
-    process.kill()
-    process.wait(10)
 
 
 @pytest.fixture

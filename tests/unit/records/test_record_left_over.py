@@ -41,14 +41,6 @@ def running(record, identity, **more):
 
 
 @pytest.fixture
-def child():
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    yield process
-    process.kill()
-    process.wait(10)
-
-
-@pytest.fixture
 def own_places(monkeypatch):
     """Only what is on record here, whatever else this machine runs."""
 
