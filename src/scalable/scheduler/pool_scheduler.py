@@ -21,6 +21,7 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import CARRIES, CODE, TASKS, VERSIONS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
+from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
@@ -63,6 +64,7 @@ class PoolScheduler(
         carrying_seams.check()
         greeting_seams.check()
         connecting_seams.check()
+        read_frames_without_collection()
         with dask.config.set({"distributed.scheduler.worker-ttl": None}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)

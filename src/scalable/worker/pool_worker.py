@@ -20,6 +20,7 @@ from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
+from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
@@ -40,6 +41,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         argument_seams.check()
+        read_frames_without_collection()
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
