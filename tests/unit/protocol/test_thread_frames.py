@@ -9,7 +9,6 @@ import pytest
 
 from scalable.protocol.thread_frames import read_frames_without_collection
 
-
 #: Threads end while a callback of the collector runs in a thread that reads the frames.
 ENDING_THREADS = """
 import gc, threading, time
