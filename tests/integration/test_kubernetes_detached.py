@@ -35,6 +35,11 @@ components:
 WORK = """
 import os
 import time
+from pathlib import Path
+
+
+def beside():
+    return (Path(__file__).parent / "table.csv").read_text()
 
 
 def where(_):
@@ -64,6 +69,7 @@ def place(kubernetes_bed, tmp_path_factory):
     directory = tmp_path_factory.mktemp("detached")
     (directory / "scalable.yaml").write_text(MANIFEST)
     (directory / "work.py").write_text(WORK)
+    (directory / "table.csv").write_text("1,2")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         patch.syspath_prepend(directory)
@@ -158,6 +164,14 @@ def test_a_client_connects_by_the_name_and_its_code_is_carried(elsewhere, work):
         assert all("-crops-" in name for name in names)
     with AttachedCluster.from_name(f"kubernetes/{NAME}") as found:
         assert found.pools["crops"].running == 2
+
+
+def test_a_client_that_connects_carries_the_files_of_its_workflow(
+    elsewhere, work, place, monkeypatch
+):
+    monkeypatch.chdir(place)
+    with scalable.connect(NAME) as client:
+        assert client.submit(work.beside, tag="crops").result(timeout=60) == "1,2"
 
 
 def test_the_copy_of_the_credentials_is_the_users_alone(elsewhere):

@@ -66,7 +66,8 @@ class CarryingClient(AnnotatingClient):
             await self._carry_own()
 
     async def _carry_own(self) -> None:
-        """Carry the files of this process's workflow; its calls have another code id then."""
+        """Carry the files of this process's workflow as they are now."""
+        own_files.read_again()
         table, snapshot = await asyncio.to_thread(own_files.carried_with, own_code.table())
         self._tell(table)
         if snapshot is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
 from scalable.protocol.code import is_own
@@ -24,6 +25,7 @@ def with_package(error: BaseException | None) -> BaseException | None:
     return told.with_traceback(error.__traceback__)
 
 
+@lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many calls may fail
 def _words(name: str) -> str:
     """Return where this process has a module from; empty if it does not have the module."""
     try:

@@ -256,14 +256,23 @@ class Importer(MetaPathFinder):
         # Modules that only calls import: the files are the only version there is.
         for name in list(self.loaded):
             path = getattr(sys.modules.get(name), "__file__", None)
-            if path and self.trees.is_outdated(path, table.files):
-                found.append(name)
+            if not path:
                 continue
-            if name not in table.modules and path:
+            if self.trees.is_outdated(path, table.files) or self._is_without_file(name, table):
+                found.append(name)
+            elif name not in table.modules:
                 source = read_source(path)
                 if source is not None and digest_of(source) != self.loaded[name]:
                     found.append(name)
         return found
+
+    def _is_without_file(self, name: str, table: CodeTable) -> bool:
+        """Return whether a module was loaded before its files came, from a source that was sent."""
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if self.shares_files or not path or table.files not in self.trees or Path(path).is_file():
+            return False
+        known = table.modules.get(name)
+        return known is None or self.trees.path_of(table.files, known.path) is not None
 
     def _version(self, name: str) -> str:
         """Return the digest of a loaded module; of its file if another finder has loaded it."""

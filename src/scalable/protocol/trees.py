@@ -39,8 +39,8 @@ class Trees:
         self._on_path: list[str] = []
         self._lock = threading.Lock()
 
-    def __contains__(self, files: CarriedFiles) -> bool:
-        return files.digest in self._trees
+    def __contains__(self, files: CarriedFiles | None) -> bool:
+        return files is not None and files.digest in self._trees
 
     def __len__(self) -> int:
         return len(self._trees)

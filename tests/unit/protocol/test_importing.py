@@ -189,6 +189,18 @@ def test_equal_archives_of_two_processes_leave_modules_loaded(away):
     assert importlib.import_module(NAME) is module
 
 
+def test_a_module_that_was_loaded_before_its_files_came_is_loaded_anew_beside_them(away):
+    source = b"answer = 1\n"
+    before = table(Path("/client"), source)
+    away.add(before, {digest_of(source): source})
+    away.use(before.id)
+    assert answer() == 1
+    assert not Path(sys.modules[NAME].__file__).exists()
+    away.use(carried(away, source, b"").id)
+    assert answer() == 1
+    assert (Path(sys.modules[NAME].__file__).parent / "data").exists()
+
+
 def test_a_call_cannot_run_before_its_archive_is_here(away):
     digest, size, _ = pack([])
     table_without = CodeTable("p", {}, (), CarriedFiles(digest, size))
