@@ -68,7 +68,7 @@ def record(measured=True, status="completed"):
         ],
         artifacts=[
             {"name": "plume", "path": "/data/out/plume.png", "bytes": 34567},
-            {"name": "table", "uri": "s3://bucket/table.csv"},
+            {"name": "table", "uri": "s3://bucket/table.csv", "bytes": 3},
         ],
     )
 
@@ -111,7 +111,7 @@ Failures: 3
 
 Results:
   plume: /data/out/plume.png (33.76 kiB)
-  table: s3://bucket/table.csv
+  table: s3://bucket/table.csv (3 B)
 Record: /data/runs/run-20260101T000000Z-climate-0a1b2c3d
 """
 
