@@ -52,14 +52,15 @@ def after(seconds, value):
     return value
 """
 NAME = "harvest-k"
+RBAC = "rbac.authorization.k8s.io/v1"
 KINDS = {
     "jobs": "batch/v1",
     "pods": "",
     "secrets": "",
     "services": "",
     "serviceaccounts": "",
-    "roles": "rbac.authorization.k8s.io/v1",
-    "rolebindings": "rbac.authorization.k8s.io/v1",
+    "roles": RBAC,
+    "rolebindings": RBAC,
 }
 
 
@@ -281,6 +282,104 @@ def test_credentials_are_in_secrets_alone(cluster, kubernetes_bed):
     ]
     assert any(key in text for text in held)
     assert not any(key in text for text in found.values())
+
+
+# Managers -----------------------------------------------------------------------------------------
+
+
+def as_bob(bed, directory, monkeypatch, more):
+    """A user who may make no roles, with options of the target."""
+    monkeypatch.setenv("KUBECONFIG", str(bed.kubeconfig("bob")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(directory / "state"))
+    (directory / "scalable.yaml").write_text(MANIFEST.replace("image:", f"{more}, image:"))
+    return directory / "scalable.yaml"
+
+
+def test_a_manager_is_a_process_of_this_machine_where_asked_and_takes_over(
+    kubernetes_bed, tmp_path, monkeypatch, work, eventually
+):
+    manifest = as_bob(kubernetes_bed, tmp_path, monkeypatch, "manager: here")
+    done = program("up", str(manifest), "--target", "k", "--name", "mine", "--yes")
+    assert done.returncode == 0, done.stderr
+    mark = find("mine").id[:8]
+    try:
+        made = {kind for kind, name in objects(kubernetes_bed) if mark in name}
+        assert "secrets" in made
+        assert "roles" not in made
+        with scalable.connect("mine") as client:
+            before = client.gather(client.map(work.where, range(4), tag="crops"))
+        (identity,) = find("mine").managers().values()
+        os.kill(identity["pid"], 9)
+        eventually(lambda: "started manager k" in program("resume", "mine").stdout)
+        with scalable.connect("mine") as client:
+            after = client.gather(client.map(work.where, range(4), tag="crops"))
+        assert set(before) == set(after)
+    finally:
+        assert program("down", "mine", "--yes").returncode == 0
+    eventually(lambda: not [name for _, name in objects(kubernetes_bed) if mark in name])
+
+
+def test_an_account_of_the_administrator_serves_a_user_without_rights_to_make_one(
+    kubernetes_bed, tmp_path, monkeypatch, work, eventually
+):
+    manifest = as_bob(kubernetes_bed, tmp_path, monkeypatch, "start_timeout: 5m")
+    refused = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes")
+    assert refused.returncode == 4
+    assert "may not create serviceaccounts" not in refused.stderr  # "edit" may
+    assert "may not create roles" in refused.stderr
+    assert 'resources: ["rolebindings"]' in refused.stderr
+    eventually(lambda: not [n for _, n in objects(kubernetes_bed) if "bob" in n])
+    checked = program("validate", str(manifest), "--target", "k", "--check")
+    assert "manager_service_account" in checked.stdout + checked.stderr
+
+    async def make(api):
+        base = {"metadata": {"name": "managers", "namespace": "default"}}
+        for plural, group, body in (
+            ("serviceaccounts", "", {"apiVersion": "v1", "kind": "ServiceAccount"}),
+            ("rolebindings", RBAC, {
+                "apiVersion": RBAC,
+                "kind": "RoleBinding",
+                "subjects": [
+                    {"kind": "ServiceAccount", "name": "managers", "namespace": "default"}
+                ],
+                "roleRef": {"apiGroup": RBAC.partition("/")[0], "kind": "ClusterRole", "name": "edit"},
+            }),
+        ):  # fmt: skip
+            await api.create(Resource(plural, "default", group), json.dumps(body | base).encode())
+
+    asked(kubernetes_bed, make)
+    as_bob(kubernetes_bed, tmp_path, monkeypatch, "manager_service_account: managers")
+    done = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes")
+    assert done.returncode == 0, done.stderr
+    with scalable.connect("ours") as client:
+        assert client.submit(work.where, 0, tag="crops").result()
+    assert program("down", "ours", "--yes").returncode == 0
+
+
+def test_a_second_manager_adds_workers_of_this_machine(elsewhere, work, eventually):
+    """The bed's pods reach this machine; on most real networks they do not."""
+    manifest = elsewhere / "scalable.yaml"
+    manifest.write_text(
+        MANIFEST.replace("targets:", "targets:\n  here: {provider: local, processes: true}")
+    )
+    attach = ["manager", "attach", NAME, "--target", "here", "--id", "here"]
+    command = [sys.executable, "-m", "scalable", *attach, "--max", "crops=1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as manager:
+        try:
+            eventually(lambda: {m["id"] for m in read("status", NAME)["managers"]} == {"k", "here"})
+            with scalable.connect(NAME) as client:
+                assert program("scale", NAME, "crops=3").returncode == 0
+                eventually(lambda: read("status", NAME)["pools"]["crops"]["running"] == 3)
+                hosts = client.gather(client.map(work.where, range(12), tag="crops"))
+                assert os.uname().nodename in hosts
+                assert any("-crops-" in host for host in hosts)
+                values = client.map(work.after, [0.1] * 30, range(30), tag="crops")
+                manager.terminate()
+                assert client.gather(values) == list(range(30))
+        finally:
+            manager.terminate()
+            assert manager.wait(60) == 0, manager.stderr.read()
+    program("scale", NAME, "crops=2")
 
 
 # Ends ---------------------------------------------------------------------------------------------

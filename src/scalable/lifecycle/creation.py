@@ -122,8 +122,9 @@ def create(creation: Creation) -> ClusterDirectory:
     ClusterError
         When a cluster with the same name exists already, or its files cannot be written.
     ProviderError
-        When the provider cannot start a program. A cluster without a scheduler is removed; one
-        whose managers could not be started stays, and ``scalable up`` starts them.
+        When the provider cannot start a program. A cluster without a scheduler is removed, and so
+        is a remote one whose managers are refused; another one whose managers could not be started
+        stays, and ``scalable up`` starts them.
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
@@ -159,6 +160,12 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
     try:
         if creation.options.workers:
             _start_managers(directory, creation.managers)
+    except ScalableError as error:
+        # Elsewhere a scheduler without a manager costs money, and who was refused a right once is
+        # refused it again.
+        if directory.record().remote and not getattr(error, "transient", False):
+            _clear_away(directory)
+        raise
     finally:
         directory.set_stage("made")
 

@@ -145,7 +145,7 @@ class RemoteCluster(ClusterDirectory):
     def set_stage(self, stage: str) -> None:
         """Set the stage in the record; once all objects are there, they live as long as asked."""
         super().set_stage(stage)
-        if stage == "made":
+        if stage == "made" and self.path.exists():
             self.place().keep(self.id, self.record().time_to_live_s)
 
     def services(self) -> dict[str, dict[str, Any]]:

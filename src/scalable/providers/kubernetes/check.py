@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
-from scalable.providers.kubernetes.permissions import role
+from scalable.providers.kubernetes.permissions import ACCOUNT_KINDS, Rule, detached_rules, role
 from scalable.providers.kubernetes.quantities import amount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
@@ -115,20 +115,33 @@ class _Look:
         return found
 
     async def permissions(self) -> list[Diagnostic]:
-        """Ask for every verb that is needed."""
-        asked = [(rule, verb) for rule in self._form.rules for verb in rule.verbs]
-        allowed = await asyncio.gather(*(self._may(r.group, r.resource, v) for r, v in asked))
-        missing = [
-            f"{verb} {rule.resource}"
-            for (rule, verb), may in zip(asked, allowed, strict=True)
-            if not may
-        ]
-        if not missing:
-            return []
-        message = f"this user may not {', '.join(missing)} in namespace {self._namespace!r}"
-        granting = role(self._namespace, self._form.rules)
-        hint = f"this Role grants what is needed; bind it to the user:\n{granting}"
-        return [self._bad("namespace", message, hint)]
+        """Ask for every verb that is needed; those of detached clusters alone make a warning."""
+        named = self._spec.options["manager_service_account"] is not None
+        accounts = self._spec.options["manager"] != "here" and not named
+        detached = () if self._form.custom_kinds else detached_rules(accounts=accounts)
+        needed = _verbs(self._form.rules)
+        asked = [*needed, *(each for each in _verbs(detached) if each not in needed)]
+        allowed = await asyncio.gather(*(self._may(*each) for each in asked))
+        missing = [each for each, may in zip(asked, allowed, strict=True) if not may]
+        here = f"in namespace {self._namespace!r}"
+        granting = "this Role grants what is needed; bind it to the user:\n"
+        found = []
+        if now := [each for each in missing if each in needed]:
+            message = f"this user may not {_listed(now)} {here}"
+            hint = granting + role(self._namespace, self._form.rules)
+            found.append(self._bad("namespace", message, hint))
+        if later := [each for each in missing if each not in needed]:
+            message = (
+                f"this user may not {_listed(later)} {here}, which detached clusters need; "
+                "sessions do not"
+            )
+            hint = granting + role(self._namespace, detached)
+            if any(resource in ACCOUNT_KINDS for _, resource, _ in later):
+                hint = (
+                    "name an account in manager_service_account, or write manager: here; or " + hint
+                )
+            found.append(self._bad("namespace", message, hint, warns=True))
+        return found
 
     async def _may(self, group: str, resource: str, verb: str) -> bool:
         name, _, part = resource.partition("/")
@@ -240,3 +253,15 @@ def _shown(noun: str, number: float) -> str:
     return (
         as_written(round(number)) if noun == "memory" and math.isfinite(number) else f"{number:g}"
     )
+
+
+_Verb = tuple[str, str, str]
+
+
+def _verbs(rules: Iterable[Rule]) -> list[_Verb]:
+    """Return (group, resource, verb) of each permission."""
+    return [(rule.group, rule.resource, verb) for rule in rules for verb in rule.verbs]
+
+
+def _listed(verbs: Iterable[_Verb]) -> str:
+    return ", ".join(f"{verb} {resource}" for _, resource, verb in verbs)

@@ -44,12 +44,15 @@ OPERATOR_RULES = (
 )
 
 
-#: Permissions that a user needs for detached clusters.
-DETACHED_RULES = (
+#: Kinds of objects that give a manager in a pod its rights.
+ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
+#: Permissions that a user needs for detached clusters whose manager gets no account of its own.
+_DETACHED_RULES = (
     Rule("batch", "jobs", ("create", "delete", "get", "list", "patch")),
     Rule("", "secrets", ("create", "get", "list")),
     *RULES[2:],
-    # For the manager's own account; not needed if the target names one.
+)
+_ACCOUNT_RULES = (
     Rule("", "serviceaccounts", ("create",)),
     Rule("rbac.authorization.k8s.io", "roles", ("create",)),
     Rule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
@@ -61,6 +64,17 @@ MANAGER_RULES = (
     # It lets its cluster live as long as asked, and removes it when it has ended by itself.
     Rule("batch", "jobs", ("delete", "list", "patch")),
 )
+
+
+def detached_rules(*, accounts: bool = True) -> tuple[Rule, ...]:
+    """Return the permissions that a user needs for detached clusters.
+
+    Parameters
+    ----------
+    accounts
+        Whether an account is made for the manager of each cluster.
+    """
+    return (*_DETACHED_RULES, *_ACCOUNT_RULES) if accounts else _DETACHED_RULES
 
 
 def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:
