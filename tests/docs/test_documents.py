@@ -21,7 +21,7 @@ PAGES = (
     "docs/records.md",
 )
 #: Pages whose commands need a Kubernetes cluster; they run on the test bed.
-KUBERNETES_PAGES = ("docs/tutorial-kubernetes.md",)
+KUBERNETES_PAGES = ("docs/tutorial-kubernetes.md", "docs/tutorial-kubernetes-detached.md")
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
 VARYING = (
@@ -63,7 +63,7 @@ def run(tmp_path, request):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
     clean["XDG_STATE_HOME"] = str(tmp_path / "state")
     if request.node.callspec.params["page"] in KUBERNETES_PAGES:
-        clean["KUBECONFIG"] = str(request.getfixturevalue("kubernetes_bed").kubeconfig())
+        clean["KUBECONFIG"] = str(request.getfixturevalue("kubernetes_bed").kubeconfig("admin"))
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
 
     def do(command):

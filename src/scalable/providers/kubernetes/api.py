@@ -14,7 +14,9 @@ import logging
 import os
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from scalable.errors import ProviderError
@@ -357,6 +359,13 @@ def _explained(
         hint="this Role grants what is needed; bind it to the user:\n"
         + role(resource.namespace, rules),
     )
+
+
+def load_library() -> None:
+    """Import the library, if it is installed; that takes a second, which is no time of a server."""
+    with suppress(ImportError):
+        import_module("kubernetes_asyncio.client")
+        import_module("kubernetes_asyncio.config")
 
 
 async def _open(context: str | None) -> Any:

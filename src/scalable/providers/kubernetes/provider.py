@@ -106,8 +106,10 @@ class KubernetesProvider:
 
     def remote(self, place: Mapping[str, str]) -> KubernetesPlace:
         """Return an object that finds and reaches the user's clusters in a namespace."""
+        from scalable.providers.kubernetes.api import load_library
         from scalable.providers.kubernetes.remote import KubernetesPlace
 
+        load_library()
         return KubernetesPlace(place)
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
