@@ -1,5 +1,6 @@
 """Calls through a tunnel to a scheduler in Kubernetes that is cut again and again."""
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -9,10 +10,13 @@ import threading
 from collections import Counter
 
 import pytest
+from pods import core, ended, pod
 
 from scalable import ScalableSession
-
-pytest.importorskip("kubernetes_asyncio")
+from scalable.client.tunnel import TunnelClosedError
+from scalable.protocol.streams import RELAY_PORT
+from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.tunnel import PodDial
 
 MANIFEST = """
 version: 1
@@ -156,6 +160,22 @@ def test_calls_go_on_although_the_api_server_was_away_for_ten_seconds(
         kubernetes_bed.down(10)
         assert list(results) == [-n for n in numbers]
     assert each_once(session, numbers)
+
+
+def test_no_tunnel_is_tried_again_to_a_pod_that_has_ended_or_is_gone(session, kubernetes_bed):
+    async def dial():
+        async with core(kubernetes_bed) as core_api:
+            await ended(core_api, pod("short", "pass"))
+        api = Api(None)
+        try:
+            with pytest.raises(TunnelClosedError, match="has ended"):
+                await PodDial(api, "default", "short", RELAY_PORT)()
+            with pytest.raises(TunnelClosedError, match="is gone"):
+                await PodDial(api, "default", "absent", RELAY_PORT)()
+        finally:
+            await api.close()
+
+    asyncio.run(dial())
 
 
 CLIENT = """

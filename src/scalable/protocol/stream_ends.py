@@ -16,8 +16,9 @@ logger = logging.getLogger("scalable.protocol")
 
 #: Seconds without anything else to send after which a sign of life is sent.
 ALIVE_S = 2.0
-#: Seconds without a byte from the other end after which a carrier counts as broken.
-SILENT_S = 6
+#: Seconds without a byte from the other end after which a carrier counts as broken: for the near
+#: end, which replaces it, and for the far end, which only waits.
+SILENT_S, FAR_SILENT_S = 8, 30
 #: Bytes read from a socket at once.
 READ = 2**18
 #: Seconds between readings of a socket while its stream has no room and no carrier. Without them
@@ -226,7 +227,9 @@ class StreamEnd:
 
     # The carrier ----------------------------------------------------------------------------------
 
-    async def carry(self, carrier: Carrier, first: Buffer = b"") -> str | None:
+    async def carry(
+        self, carrier: Carrier, first: Buffer = b"", *, silent_s: int | None = None
+    ) -> str | None:
         """Use a carrier to which the stream is attached until it breaks, or the stream is over.
 
         Parameters
@@ -235,6 +238,8 @@ class StreamEnd:
             The connection to the other end.
         first
             Bytes that have come from it already.
+        silent_s
+            Seconds after which a silent carrier counts as broken; None for the near end's.
 
         Returns
         -------
@@ -251,7 +256,11 @@ class StreamEnd:
         self._take_in(first)
         tasks = [
             asyncio.create_task(part)
-            for part in (self._send(carrier), self._receive(carrier, heard), _watch(heard))
+            for part in (
+                self._send(carrier),
+                self._receive(carrier, heard),
+                _watch(heard, silent_s or SILENT_S),
+            )
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -301,14 +310,14 @@ class StreamEnd:
         self._has_to_send.set()
 
 
-async def _watch(heard: asyncio.Event) -> None:
-    """Raise TimeoutError when nothing was heard for ``SILENT_S`` rounds of a second each.
+async def _watch(heard: asyncio.Event, rounds: int) -> None:
+    """Raise TimeoutError when nothing was heard for so many rounds of a second each.
 
     Rounds are counted instead of seconds: a process that was stopped has not listened.
     """
     silent = 0
-    while silent < SILENT_S:
+    while silent < rounds:
         await asyncio.sleep(1.0)
         silent = 0 if heard.is_set() else silent + 1
         heard.clear()
-    raise TimeoutError(f"nothing was heard from the other end for {SILENT_S} s")
+    raise TimeoutError(f"nothing was heard from the other end for {rounds} s")

@@ -12,6 +12,7 @@ from typing import Any
 
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.stream_ends import (
+    FAR_SILENT_S,
     Carrier,
     SocketCarrier,
     StreamEnd,
@@ -246,7 +247,7 @@ class StreamRelay:
         kept.end.stream.attach(hello.received, hello.limit)
         answer = Answer(Refusal.NONE, received, limit, round(self._kept_s))
         await carrier.send([answer.encoded()])
-        return await kept.end.carry(carrier, first)
+        return await kept.end.carry(carrier, first, silent_s=FAR_SILENT_S)
 
     async def _sweep(self) -> None:
         """Give up streams that nobody continues, or that carry nothing."""

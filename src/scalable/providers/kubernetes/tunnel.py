@@ -16,8 +16,10 @@ from typing import Any
 
 from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
 from scalable.errors import ProviderError
+from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import KEPT_S, Buffer
-from scalable.providers.kubernetes.api import NOT_FOUND, Api, Resource, refusal
+from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource, refusal
+from scalable.providers.kubernetes.reasons import observation
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -100,7 +102,8 @@ class PodDial:
 
     def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
         self._api = api
-        self._path = Resource("pods", namespace).path(pod, "portforward")
+        self._pods, self._pod = Resource("pods", namespace), pod
+        self._path = self._pods.path(pod, "portforward")
         self._query = {"ports": str(port)}
 
     async def __call__(self) -> WebSocketCarrier:
@@ -111,19 +114,30 @@ class PodDial:
         OSError, ProviderError
             When the API server does not answer, or refuses.
         TunnelClosedError
-            When there is no such pod.
+            When the pod has ended, or there is no such pod.
         """
         import aiohttp
 
         try:
             connection = await self._api.websocket(self._path, self._query, PROTOCOL)
         except aiohttp.WSServerHandshakeError as error:
-            if error.status == NOT_FOUND:
-                raise TunnelClosedError("the scheduler's pod is gone") from error
+            await self._check_pod()
             raise refusal(error.status, error.message) from error
         except (aiohttp.ClientError, ProviderError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
         return WebSocketCarrier(connection)
+
+    async def _check_pod(self) -> None:
+        """Raise TunnelClosedError if the pod does not run and will not run again."""
+        try:
+            pod = await self._api.request("GET", self._pods, self._pod)
+        except KubernetesError as error:
+            if error.status == NOT_FOUND:
+                raise TunnelClosedError("the scheduler's pod is gone") from error
+            raise
+        seen = observation(pod)
+        if seen.state is UnitState.ENDED:
+            raise TunnelClosedError(f"the scheduler's pod has ended: {seen.reason}")
 
 
 def tunnel_to(
