@@ -197,20 +197,22 @@ def test_a_tunnel_that_went_silent_is_opened_again(way, monkeypatch, caplog):
     assert "is open again" in caplog.text
 
 
-def test_a_writer_waits_for_the_tunnel_longer_than_its_kernel_would(way, monkeypatch):
+def test_a_writer_waits_for_the_tunnel_longer_than_its_kernel_would(way, monkeypatch, eventually):
     monkeypatch.setattr(stream_ends, "TRICKLE_S", 0.5)
     _, _, network, tunnel = way(digest, window=2**20)
     with connect(tunnel) as connection:
         connection.sendall(b"x")
         connection.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, 2000)
+        eventually(lambda: network.carriers)
         network.fault = OSError("no network")
-        tunnel.cut()
+        eventually(tunnel.cut)
         threading.Timer(6.0, setattr, (network, "fault", None)).start()
         for _ in range(30):
             connection.sendall(BLOCK)
         connection.shutdown(socket.SHUT_WR)
         expected = hashlib.sha256(b"x" + BLOCK * 30).digest()
         assert b"".join(received(connection)) == expected
+    assert tunnel.resumed == 1
 
 
 def test_one_stream_tries_for_all_and_pauses_grow(way):

@@ -103,6 +103,7 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("write"), index, count),
         st.tuples(st.just("send"), index, st.booleans()),
+        st.tuples(st.just("flow"), index, count),
         st.tuples(st.just("move"), index, count),
         st.tuples(st.just("deliver"), index, count),
         st.tuples(st.just("end"), index, st.none()),
@@ -130,6 +131,11 @@ def test_each_byte_arrives_once_and_in_its_order(steps):
             pair.sides[side].send(argument)
         elif pair.carried and verb == "move":
             pair.move(side, argument)
+        elif pair.carried and verb == "flow":
+            pair.sides[side].write(argument)
+            pair.sides[side].send()
+            pair.move(side, argument)
+            pair.sides[1 - side].deliver(argument)
     for side in pair.sides:
         side.stream.end()
     pair.settle()
@@ -137,6 +143,19 @@ def test_each_byte_arrives_once_and_in_its_order(steps):
     assert near.read == far.written
     assert far.read == near.written
     assert pair.over
+
+
+@pytest.mark.parametrize("arrived", [0, 3, 5, 12, 15, 20, 30])
+def test_what_has_arrived_is_not_sent_again_on_the_next_carrier(arrived):
+    pair = Pair()
+    near, far = pair.sides
+    for _ in range(3):
+        near.write(10)
+        near.send()
+    pair.move(0, arrived)
+    pair.connect()
+    pair.settle()
+    assert far.read == near.written
 
 
 def test_an_end_that_does_not_deliver_stops_the_other():
