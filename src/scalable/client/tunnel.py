@@ -134,11 +134,11 @@ class Tunnel:
             self._listening.close()
         # Connections that have been closed end in order, the others are broken off.
         await self._wait_for_lines(CLOSED_S)
-        self._gone = self._gone or "it was closed"
         for line in self._lines:
             if not line.end.stream.ended_here:
                 line.end.reset()
         await self._wait_for_lines(CLOSE_TIMEOUT_S)
+        self._gone = self._gone or "it was closed"
         for task in (lines := list(self._lines.values())):
             task.cancel()
         await asyncio.gather(*lines, return_exceptions=True)
