@@ -99,6 +99,7 @@ async def _beside(
     """Run the relay at which tunnels end, and watch for the creator's death, until cancelled."""
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()
+    logger.info("the scheduler listens at %s", controller.scheduler.address)
     try:
         await end_if_abandoned(after_s, controller, close)
         await asyncio.Event().wait()
