@@ -41,7 +41,7 @@ STORAGE = "scalable-storage"
 WAITING_TOPIC = "scalable-waiting"
 #: Topic under which the scheduler logs that the cluster ends, and the reason.
 ENDING_TOPIC = "scalable-ending"
-#: Topic under which a worker logs that it ends itself, so that its end is not taken for a crash.
+#: Topic of the event that a worker ends for a known reason: its end is no crash.
 LEAVING_TOPIC = "scalable-leaving"
 #: Key of the manager's id in the information that a worker sends when it connects.
 MANAGER_KEY = "scalable_manager"
