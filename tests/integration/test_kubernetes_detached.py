@@ -5,6 +5,7 @@ import base64
 import importlib
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -16,9 +17,13 @@ import scalable
 from scalable import ScalableSession, settings
 from scalable.client.attached import AttachedCluster
 from scalable.errors import UnknownClusterError
+from scalable.lifecycle.creation import DetachOptions
 from scalable.lifecycle.remote import RemoteCluster
+from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.records import ClusterDirectory, find
+from scalable.session.detached import create_cluster
+from scalable.session.request import Request
 from scalable.telemetry.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
@@ -282,6 +287,53 @@ def test_credentials_are_in_secrets_alone(cluster, kubernetes_bed):
     ]
     assert any(key in text for text in held)
     assert not any(key in text for text in found.values())
+
+
+def test_what_plan_shows_is_what_up_sends_byte_for_byte(
+    kubernetes_bed, place, tmp_path, monkeypatch
+):
+    sent = []
+    create = Api.create
+
+    async def remembered(self, resource, body):
+        sent.append(body.decode())
+        return await create(self, resource, body)
+
+    monkeypatch.setattr(Api, "create", remembered)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    manifest = MANIFEST.replace("name: harvest", "name: shown")
+    (tmp_path / "scalable.yaml").write_text(manifest)
+    request = Request.read(tmp_path / "scalable.yaml", "k")
+    plan = request.plan()
+    made = create_cluster(request, plan, DetachOptions())
+    try:
+        facts = json.loads((made.path / "place.json").read_text())
+        nonce = re.search(r'manager-k-([0-9a-f]{6})"', "".join(sent)).group(1)
+        checksum = re.compile(r"scalable-(owner|alice)-shown-k(-[0-9a-f]{6})?")
+        expected = [
+            checksum.sub("ROOT", text)
+            .replace(drafts.ROOT_UID, facts["root_uid"])
+            .replace(drafts.DETACHED_ID, made.id)
+            .replace(drafts.DETACHED_ID[:8], made.id[:8])
+            .replace(f"manager-k-{drafts.NONCE}", f"manager-k-{nonce}")
+            .replace(drafts.OWNER, "alice")
+            for text in (body.decode() for body in request.objects(plan, detached=True).values())
+        ]
+        seen = [checksum.sub("ROOT", text) for text in sent if json.loads(text)["kind"] != "Pod"]
+        shown = [text for text in expected if json.loads(text)["kind"] != "Pod"]
+        assert [_without_files(text) for text in seen] == [_without_files(t) for t in shown]
+        units = [t for t in expected if json.loads(t)["kind"] == "Pod"]
+        assert len(units) == 3
+    finally:
+        program("down", "shown-k", "--yes", env=os.environ | {"XDG_STATE_HOME": str(tmp_path)})
+
+
+def _without_files(text):
+    thing = json.loads(text)
+    if thing["kind"] == "Secret":
+        thing["data"] = dict.fromkeys(thing["data"], "")
+        return json.dumps(thing, indent=2, sort_keys=True)
+    return text
 
 
 # Managers -----------------------------------------------------------------------------------------

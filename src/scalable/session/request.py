@@ -169,8 +169,15 @@ class Request:
         found: Mapping[str, str] = self.provider.render_scripts(self.spec)
         return found
 
-    def objects(self, plan: Plan) -> Mapping[str, bytes]:
+    def objects(self, plan: Plan, *, detached: bool = False) -> Mapping[str, bytes]:
         """Return file name -> each object that a cluster of the plan consists of, as it is sent.
+
+        Parameters
+        ----------
+        plan
+            Numbers of workers.
+        detached
+            Whether the cluster outlives its creator.
 
         Raises
         ------
@@ -183,7 +190,13 @@ class Request:
                 "could be shown"
             )
         counts = plan.scale_plan.workers_by_tag
-        found: Mapping[str, bytes] = self.provider.render_objects(self.spec, counts)
+        found: Mapping[str, bytes]
+        if detached:
+            from scalable.lifecycle.recording import default_name
+
+            found = self.provider.render_objects(self.spec, counts, default_name(self.spec))
+        else:
+            found = self.provider.render_objects(self.spec, counts)
         return found
 
     def plan(

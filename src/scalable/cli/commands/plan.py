@@ -25,7 +25,12 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @click.command()
 @manifest_argument
 @target_option("The target to plan for; by default SCALABLE_TARGET, local, or the only one.")
-@click.option("--dry-run", is_flag=True, help="Contact nothing, and write nothing except --output.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    expose_value=False,  # planning writes and contacts nothing in any case
+    help="Contact nothing, and write nothing except --output.",
+)
 @click.option("--objective", metavar="TEXT", help="'minimize cost', 'minimize time' or 'balance'.")
 @click.option(
     "--policy", metavar="NAME", help="Margin for the objective: safe, aggressive or manual."
@@ -60,16 +65,21 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
     is_flag=True,
     help="Show every object that would be sent to the place; --output DIR writes files.",
 )
+@click.option(
+    "--detached",
+    is_flag=True,
+    help="With --show-manifests: the objects that `scalable up` sends, not those of a session.",
+)
 @output_options
 def command(
     manifest: Path | None,
     target: str | None,
     *,
-    dry_run: bool,
     front: bool,
     run: str | None,
     show_script: bool,
     show_manifests: bool,
+    detached: bool,
     output: Output,
     **asked: Any,
 ) -> int:
@@ -86,13 +96,12 @@ def command(
         )
     from scalable.session.request import Request
 
-    del dry_run  # planning writes and contacts nothing
     request = Request.read(manifest, target)
     plan = request.plan(**asked)
     for warning in request.validate().warnings:
         output.note(warning.render())
     if show_manifests:
-        output.show(objects_result(request.objects(plan)))
+        output.show(objects_result(request.objects(plan, detached=detached)))
         return 0
     if front and not plan.front:
         output.note("policy manual leaves nothing to choose, so no front is drawn")

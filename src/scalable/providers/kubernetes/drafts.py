@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes import manager_objects, render
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
-from scalable.providers.kubernetes.names import SCHEDULER, WORKER
+from scalable.providers.kubernetes.names import SCHEDULER, WORKER, object_name
 from scalable.providers.kubernetes.session_files import FILES
 from scalable.providers.kubernetes.template import fault
-from scalable.records.packing import key_of
+from scalable.records.directory import MANIFEST, SPEC
+from scalable.records.packing import PLACE, key_of
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import parse_duration
 
 #: Stand-ins for what is known only when a cluster is made: its id, and the root object's uid.
 CLUSTER_ID = "0000000000"
 ROOT_UID = "00000000-0000-0000-0000-000000000000"
+DETACHED_ID, OWNER, NONCE = "00000000-0000-0000-0000-0000000000ff", "OWNER", "000000"
 
 
 def read_template(spec: DeploymentSpec) -> dict[str, Any]:
@@ -92,11 +94,14 @@ def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
     return found
 
 
-def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]:
+def objects(
+    spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
+) -> dict[str, bytes]:
     """Return file name -> every object of a cluster, in the order in which they are sent.
 
-    The bodies are those that are sent, with three exceptions: the cluster's id and the ``uid`` of
-    the root object are zeros, and the files of the Secrets are empty.
+    The bodies are those that are sent, with these exceptions: the cluster's id and the ``uid`` of
+    the root object are zeros, and the files of the Secrets are empty. Of a detached cluster, the
+    owner is called ``OWNER``, and the manager's mark is zeros.
 
     Parameters
     ----------
@@ -104,19 +109,35 @@ def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]
         The request.
     counts
         Tag -> number of workers.
+    name
+        Name of a detached cluster; None for a cluster that ends with its session.
 
     Raises
     ------
     ProviderError
         When there is no image, or the pod template contradicts the request.
     """
+    things = _of_session(spec, counts) if name is None else _detached(spec, counts, name)
+    width = len(str(len(things)))
+    return {
+        f"{number:0{width}d}-{thing['kind'].lower()}-{thing['metadata']['name']}.json": (
+            render.to_body(thing)
+        )
+        for number, thing in enumerate(things, 1)
+    }
+
+
+def _deadline(spec: DeploymentSpec) -> int:
+    return int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
+
+
+def _of_session(spec: DeploymentSpec, counts: Mapping[str, int]) -> list[render.Object]:
     frame = render.Frame(CLUSTER_ID, spec.target_name, spec.options, read_template(spec), ROOT_UID)
     form = form_of(spec.options)
     nothing = {render.CONFIG: ""}
     files = dict.fromkeys(map(key_of, FILES), "")
-    deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
     things = [
-        form.root(frame, deadline),
+        form.root(frame, _deadline(spec)),
         render.secret(frame, render.scheduler_secret_name(frame), SCHEDULER, files),
         *form.scheduler(frame),
     ]
@@ -126,13 +147,36 @@ def objects(spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]
     for tag, count in counts.items():
         units = [f"{tag}-{CLUSTER_ID}-{number}" for number in range(count)]
         things += [form.unit(frame, spec.components[tag], unit) for unit in units]
-    width = len(str(len(things)))
-    return {
-        f"{number:0{width}d}-{thing['kind'].lower()}-{thing['metadata']['name']}.json": (
-            render.to_body(thing)
-        )
-        for number, thing in enumerate(things, 1)
-    }
+    return things
+
+
+def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> list[render.Object]:
+    manager = spec.target_name
+    frame = render.Frame(
+        DETACHED_ID,
+        manager,
+        spec.options,
+        read_template(spec),
+        ROOT_UID,
+        root_name=object_name("scalable", OWNER, name),
+        owner=OWNER,
+    )
+    form = form_of(spec.options)
+    files = dict.fromkeys((*FILES, PLACE), "")
+    own = {f"managers/{manager}/{file}": "" for file in (MANIFEST, SPEC)}
+    workers = [
+        render.secret(frame, render.worker_secret_name(frame, tag), WORKER, {render.CONFIG: ""})
+        for tag in spec.components
+    ]
+    things = [
+        form.root(frame, _deadline(spec)),
+        *manager_objects.scheduler_parts(frame, form, files),
+        *manager_objects.manager_parts(frame, files | own, workers, NONCE),
+    ]
+    for tag, count in counts.items():
+        units = [f"{tag}-{manager}-{NONCE}-{number}" for number in range(count)]
+        things += [form.unit(frame, spec.components[tag], unit) for unit in units]
+    return things
 
 
 def _imaged(spec: DeploymentSpec) -> dict[str, Any]:

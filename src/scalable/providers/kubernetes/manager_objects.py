@@ -1,13 +1,16 @@
-"""The objects of a manager that runs beside its scheduler, as they are sent. No I/O."""
+"""The objects of a detached cluster: those of its scheduler and of its managers. No I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from scalable.providers.kubernetes.form import Form
 from scalable.providers.kubernetes.names import (
     MANAGER,
     MANAGING,
     ROLE,
+    SCHEDULER,
     label_value,
     object_name,
 )
@@ -17,8 +20,11 @@ from scalable.providers.kubernetes.render import (
     Frame,
     Object,
     program_options,
+    scheduler_secret_name,
+    secret,
     service_job,
 )
+from scalable.records.packing import key_of
 
 RBAC = "rbac.authorization.k8s.io/v1"
 #: Number of times that Kubernetes starts a manager again; the next one takes over the workers.
@@ -83,3 +89,44 @@ def account_objects(frame: Frame) -> list[Object]:
             "roleRef": reference,
         },
     ]
+
+
+def scheduler_parts(frame: Frame, form: Form, files: Mapping[str, str]) -> list[Object]:
+    """Return the objects that make the scheduler, without the root object, in their order.
+
+    Parameters
+    ----------
+    frame, form
+        Facts about the cluster.
+    files
+        Relative path -> text of the files of the cluster.
+    """
+    return [_files(frame, scheduler_secret_name(frame), SCHEDULER, files), *form.scheduler(frame)]
+
+
+def manager_parts(
+    frame: Frame, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
+) -> list[Object]:
+    """Return the objects that make the frame's manager, in their order.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    files
+        Relative path -> text of the files of the cluster and the manager.
+    secrets
+        Secrets of its workers.
+    nonce
+        Text that distinguishes the Job from earlier ones of the manager.
+    """
+    return [
+        *account_objects(frame),
+        _files(frame, manager_name(frame), MANAGING, files),
+        *secrets,
+        manager_job(frame, nonce),
+    ]
+
+
+def _files(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Object:
+    return secret(frame, name, role, {key_of(path): text for path, text in files.items()})

@@ -52,7 +52,9 @@ class KubernetesProvider:
 
         return check(spec)
 
-    def render_objects(self, spec: DeploymentSpec, counts: Mapping[str, int]) -> dict[str, bytes]:
+    def render_objects(
+        self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
+    ) -> dict[str, bytes]:
         """Return file name -> each object that a cluster consists of, as it is sent.
 
         Parameters
@@ -61,10 +63,17 @@ class KubernetesProvider:
             The request.
         counts
             Tag -> number of workers.
+        name
+            Name of a detached cluster; None for one that ends with its session.
+
+        Raises
+        ------
+        NotImplementedError
+            For a detached cluster through the Dask operator.
         """
         from scalable.providers.kubernetes.drafts import objects
 
-        return objects(spec, counts)
+        return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> KubernetesCluster:
         """Start a scheduler in a pod, and connect to it; its pools are empty.

@@ -22,7 +22,6 @@ from scalable.providers.kubernetes.form import kind_of
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.names import (
     CLUSTER,
-    MANAGING,
     SCHEDULER,
     object_name,
     selector,
@@ -37,7 +36,7 @@ from scalable.providers.kubernetes.remote import (
 )
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
-from scalable.records.packing import PLACE, key_of, packed
+from scalable.records.packing import PLACE, packed
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.units import parse_duration
 
@@ -128,7 +127,7 @@ class KubernetesServices:
         made = await _make_root(api, form.root(frame, deadline), record)
         frame = dataclasses.replace(frame, root_uid=made["metadata"]["uid"])
         write_private(cluster.path / PLACE, json.dumps(facts_of(frame)))
-        for thing in (_secret(frame, SCHEDULER, cluster), *form.scheduler(frame)):
+        for thing in manager_objects.scheduler_parts(frame, form, _files(frame, cluster)):
             await _add(api, thing)
         logger.debug("cluster %s: job %s in %s", record.id, frame.root, frame.namespace)
 
@@ -142,12 +141,10 @@ class KubernetesServices:
         found = await api.request("GET", jobs, query={"labelSelector": selector(earlier)})
         for job in found["items"]:
             await api.delete(jobs, job["metadata"]["name"], propagationPolicy="Background")
-        for thing in (
-            *manager_objects.account_objects(frame),
-            _secret(frame, MANAGING, cluster),
-            *worker_secrets(frame, self._spec, security_of(cluster.pem())),
-            manager_objects.manager_job(frame, secrets.token_hex(3)),
-        ):
+        files = _files(frame, cluster, manager)
+        workers = worker_secrets(frame, self._spec, security_of(cluster.pem()))
+        parts = manager_objects.manager_parts(frame, files, workers, secrets.token_hex(3))
+        for thing in parts:
             await _add(api, thing)
         logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)
 
@@ -180,16 +177,13 @@ def _resource(thing: render.Object) -> Resource:
     return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
 
 
-def _secret(frame: render.Frame, role: str, cluster: ClusterDirectory) -> render.Object:
-    """Return the Secret with the files of the scheduler or of a manager."""
-    managing = role == MANAGING
-    files = packed(cluster, frame.manager if managing else None)
-    # In the pod the place is told as the pod sees it.
+def _files(
+    frame: render.Frame, cluster: ClusterDirectory, manager: str | None = None
+) -> dict[str, str]:
+    """Return the files of the scheduler or of a manager, which tell the place as pods see it."""
+    files = packed(cluster, manager)
     inner = dataclasses.replace(
         cluster.record(),
         place={"context": "", "namespace": frame.namespace, "owner": frame.owner},
     )
-    files[RECORD] = json.dumps(inner.to_dict())
-    name = manager_objects.manager_name(frame) if managing else render.scheduler_secret_name(frame)
-    keys = {key_of(path): text for path, text in files.items()}
-    return render.secret(frame, name, role, keys)
+    return files | {RECORD: json.dumps(inner.to_dict())}
