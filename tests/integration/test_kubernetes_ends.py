@@ -202,3 +202,30 @@ def test_a_creator_that_is_killed_at_any_point_of_its_start_leaves_nothing(
     assert [len(lines) for lines in said] == [1, 2, 4, 6]
     assert all(lines[0].startswith("POST jobs scalable-") for lines in said)
     eventually(lambda: objects(kubernetes_bed) == before, timeout=120.0)
+
+
+def test_a_first_process_without_a_handler_of_its_own_ends_when_it_is_told(
+    kubernetes_bed, eventually
+):
+    pods = Resource("pods", "default")
+    command = [*render.PROGRAM, "http.server", "0", "--bind", "127.0.0.1"]
+    container = {"name": "main", "image": "any", "command": command}
+    container["env"] = [{"name": "PYTHONUNBUFFERED", "value": "1"}]
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "first"}, "spec": spec}
+    ask(kubernetes_bed, lambda api: api.create(pods, json.dumps(body).encode()))
+
+    def serves():
+        with contextlib.suppress(ProviderError):
+            return "Serving" in ask(
+                kubernetes_bed, lambda a: a.request("GET", pods, "first", "log")
+            )
+
+    def exists():
+        names = ask(kubernetes_bed, lambda api: api.request("GET", pods))["items"]
+        return any(pod["metadata"]["name"] == "first" for pod in names)
+
+    eventually(serves)
+    # Without the handler it would go on for as long as it may.
+    ask(kubernetes_bed, lambda api: api.delete(pods, "first", gracePeriodSeconds=600))
+    eventually(lambda: not exists())

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import importlib
 import json
-import time
 
 import pytest
 
 from scalable import ScalableSession
 from scalable.protocol.lost_calls import OutOfMemory
-from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api, Resource
 
 pytest.importorskip("kubernetes_asyncio")
@@ -367,17 +365,3 @@ def test_a_full_quota_lets_in_what_it_allows_and_the_rest_when_it_is_gone(
         delete(kubernetes_bed, "resourcequotas", "storm")
     eventually(lambda: status(session)["crops"].running == 4)
     session.scale("crops", 2)
-
-
-def test_a_pod_that_goes_while_its_program_starts_does_not_use_up_its_grace_period(
-    session, calm, kubernetes_bed, eventually
-):
-    cluster, before = session.cluster._frame.cluster_id, set(names(session))
-    session.scale("crops", 5)
-    eventually(lambda: len(set(names(session)) - before) == 3)
-    fresh = set(names(session)) - before
-    eventually(lambda: fresh <= pods_of(kubernetes_bed, cluster, "Running"))
-    began = time.monotonic()
-    session.scale("crops", 2)
-    eventually(lambda: not fresh & pods_of(kubernetes_bed, cluster))
-    assert time.monotonic() - began < render.GRACE_S
