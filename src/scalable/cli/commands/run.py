@@ -109,7 +109,7 @@ def command(
     code, runs = _follow(command_line, path, target, output, cluster)
     if code:
         output.note(f"{script} ended with exit code {code}")
-    _report(runs, code, output, part)
+    _report(runs, code, output, part, attached=cluster is not None)
     return code
 
 
@@ -174,10 +174,13 @@ def _listing() -> Iterator[Path]:
         yield Path(directory) / "runs"
 
 
-def _report(runs: Sequence[Path], code: int, output: Output, part: RunPart | None) -> None:
+def _report(
+    runs: Sequence[Path], code: int, output: Output, part: RunPart | None, *, attached: bool
+) -> None:
     """Show the recorded runs; a run that ended with the script gets the script's exit code.
 
-    Of the run of a detached cluster, which does not end with the script, only ``part`` is shown.
+    If the script was ``attached`` to a detached cluster, the run is the cluster's and does not end
+    with the script: of that run, only ``part`` is shown.
     """
     from scalable import report
 
@@ -187,7 +190,8 @@ def _report(runs: Sequence[Path], code: int, output: Output, part: RunPart | Non
             if part is not None and run == part.path:
                 summary = _summary_of(part, code)
             else:
-                _amend(run, code)
+                if not attached:
+                    _amend(run, code)
                 summary = report.build(run.parent, run.name)
         except RunError as error:
             output.note(f"no report of {run}: {error}")
