@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -229,3 +230,30 @@ def test_a_first_process_without_a_handler_of_its_own_ends_when_it_is_told(
     # Without the handler it would go on for as long as it may.
     ask(kubernetes_bed, lambda api: api.delete(pods, "first", gracePeriodSeconds=600))
     eventually(lambda: not exists())
+
+
+def test_an_interrupted_start_leaves_nothing(kubernetes_bed, tmp_path, eventually):
+    """Ctrl-C while the objects are made, which happens in the event loop of another thread."""
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    script = """
+import os, signal
+from scalable import ScalableSession
+from scalable.providers.kubernetes.place import Place
+create = Place.create
+async def interrupted(self, *arguments):
+    await create(self, *arguments)
+    print("made", flush=True)
+    os.kill(os.getpid(), signal.SIGINT)
+Place.create = interrupted
+ScalableSession.from_yaml("scalable.yaml", target="k").start()
+"""
+    before = {name for names in objects(kubernetes_bed).values() for name in names}
+    environment = os.environ | {"KUBECONFIG": str(kubernetes_bed.kubeconfig())}
+    ended = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, check=False,
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert "made" in ended.stdout, ended.stderr
+    assert "KeyboardInterrupt" in ended.stderr
+    after = {name for names in objects(kubernetes_bed).values() for name in names}
+    assert after <= before

@@ -131,6 +131,15 @@ def snippet(directory: ClusterDirectory) -> str:
         if scheduler.get("dashboard")
         else ""
     )
+    if directory.record().remote:
+        return f"""\
+# Python, on any machine with access to its place:
+import scalable
+client = scalable.connect({name!r})
+
+# A workflow's script:
+#   scalable run --cluster {name} --workflow workflow.py
+"""
     return f"""\
 # Python:
 import scalable

@@ -23,6 +23,7 @@ from scalable.protocol.credentials import new_credentials
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, opened
 from scalable.records.directory import unwritable
+from scalable.records.packing import PLACE
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -155,7 +156,10 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
     except ScalableError as error:
         # If its place does not answer, the scheduler may have been started.
         if not getattr(error, "transient", False):
-            _clear_away(directory)
+            if directory.record().remote and not (directory.path / PLACE).exists():
+                directory.remove()  # nothing was made there
+            else:
+                _clear_away(directory)
         raise
     try:
         if creation.options.workers:

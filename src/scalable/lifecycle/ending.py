@@ -70,6 +70,7 @@ def _end(directory: ClusterDirectory) -> None:
     if record.embedded:
         _refuse_embedded(directory, record)
     elif _has_scheduler_to_ask(directory):
+        directory.fetch_run()
         _mark(directory)
         try:
             _ask_to_end(directory)

@@ -9,22 +9,29 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from scalable import settings
-from scalable.errors import ClusterError, ProviderError
+from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
 from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
+from scalable.records.directory import UNNAMED
 from scalable.records.finding import copies
 from scalable.records.packing import record_in, unpack
+from scalable.records.states import SILENT_S
 from scalable.spec import ClusterRecord, names
+from scalable.telemetry.directory import amend_status
+from scalable.telemetry.reading import read_run
 
 logger = logging.getLogger("scalable.lifecycle")
 
@@ -32,19 +39,27 @@ logger = logging.getLogger("scalable.lifecycle")
 PLACES_TIMEOUT_S = 8.0
 #: Seconds in which a scheduler answers.
 STATUS_TIMEOUT_S = 5.0
+#: Seconds for which a place that did not answer is not asked again.
+FAULT_S = 5.0
 #: Seconds in which the record of a run is copied.
 RUN_TIMEOUT_S = 60.0
 #: Seconds for which answers of a place and of a scheduler are taken for the present ones.
 FRESH_S = 0.3
 
 
+#: Errors that objects of others in a place may cause.
+_ODD = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_Found: TypeAlias = Mapping[str, Mapping[str, str]]
+
+
 class RemoteCluster(ClusterDirectory):
     """A cluster in a remote place, and the private copy of its files here."""
 
     _said: Mapping[str, Any] | None = None
-    _said_at = -1e9
+    _said_at = _answered_at = -1e9
     _programs: Mapping[str, ProgramState] | None = None
-    _programs_at = -1e9
+    _programs_at = _fault_at = -1e9
+    _fault: ProviderError | None = None
 
     def place(self) -> RemotePlace:
         """Return the place of the cluster."""
@@ -60,8 +75,14 @@ class RemoteCluster(ClusterDirectory):
         ProviderError
             When the place does not answer.
         """
+        if self._fault is not None and time.monotonic() - self._fault_at < FAULT_S:
+            raise self._fault
         if self._programs is None or time.monotonic() - self._programs_at > FRESH_S:
-            self._programs = self.place().programs(self.id)
+            try:
+                self._programs, self._fault = self.place().programs(self.id), None
+            except ProviderError as error:
+                self._fault, self._fault_at = error, time.monotonic()
+                raise
             self._programs_at = time.monotonic()
         return self._programs
 
@@ -77,7 +98,7 @@ class RemoteCluster(ClusterDirectory):
             run = self.path / "run"
             known = run.read_text() if run.exists() else None
             return {"address": self._address(), "dashboard": None, "run": known, "log_dir": None}
-        except ProviderError as error:
+        except (ProviderError, OSError, TimeoutError) as error:
             logger.debug("the scheduler of %s cannot be reached: %s", self.id, error)
             return None
 
@@ -91,12 +112,21 @@ class RemoteCluster(ClusterDirectory):
         return address
 
     def status(self) -> dict[str, Any] | None:
-        """Return the status that the scheduler gives now; the last one if it does not answer."""
+        """Return the status that the scheduler gives now; the last one if it does not answer.
+
+        The scheduler of a copy that nobody has named here is not asked: others may have written to
+        the place, and an answer of Dask's can run code.
+        """
+        if not self._is_named():
+            return None
         if time.monotonic() - self._said_at > FRESH_S:
             known = self.scheduler()
             if known is not None:
                 self._ask(known["address"])
         return None if self._said is None else dict(self._said)
+
+    def _is_named(self) -> bool:
+        return not (self.path / UNNAMED).exists()
 
     def _ask(self, address: str) -> None:
         from scalable.lifecycle.control import ask_at
@@ -104,11 +134,12 @@ class RemoteCluster(ClusterDirectory):
 
         try:
             self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
+            self._answered_at = time.monotonic()
         except (OSError, TimeoutError, ValueError) as error:
             logger.debug("the scheduler of %s gives no status: %s", self.id, error)
         self._said_at = time.monotonic()
 
-    def state(
+    def state(  # noqa: PLR0911 - a list of cases, the first that holds
         self,
         record: ClusterRecord,
         status: Mapping[str, Any] | None,
@@ -125,8 +156,13 @@ class RemoteCluster(ClusterDirectory):
             return "failed", (scheduler and scheduler.reason) or "its scheduler is gone"
         if scheduler.state == "pending":
             return "starting", scheduler.reason or "its scheduler has not started yet"
+        if not self._is_named():
+            return "running", f"its pools are shown by `scalable status {record.name}`"
         if status is None:
             return "starting", "its scheduler does not answer yet"
+        silent_s = time.monotonic() - self._answered_at
+        if silent_s > SILENT_S:
+            return "unreachable", f"its scheduler has not answered for {silent_s:.0f} s"
         return str(status.get("state")), status.get("reason")
 
     def is_over(self) -> bool:
@@ -167,6 +203,16 @@ class RemoteCluster(ClusterDirectory):
         else:
             write_private(self.path / "run", str(path))
 
+    def remove(self) -> None:
+        """Remove the copy; the copy of its run has ended with the cluster."""
+        run = self.path / "run"
+        if run.exists():
+            path = Path(run.read_text())
+            with suppress(RunError):
+                if read_run(path).run.get("status") == "running":
+                    amend_status(path, "completed")
+        super().remove()
+
     # Logs -----------------------------------------------------------------------------------------
 
     def worker_logs(self) -> Path:
@@ -175,11 +221,17 @@ class RemoteCluster(ClusterDirectory):
 
     def fetch_logs(self) -> None:
         """Append what programs and workers have written since the last call to the copies here."""
+        with self.locked():
+            self._fetch_logs()
+
+    def _fetch_logs(self) -> None:
         marks = private_directory(self.path / "log-marks")
         programs = {names.SCHEDULER, *(f"manager-{name}" for name in self.record().managers)}
         known = {path.name: path.read_text() for path in marks.iterdir()}
         for name, (text, mark) in self.place().logs(self.id, known).items():
-            names.FILE_NAME.require(name)
+            if not names.FILE_NAME.accepts(name):
+                logger.warning("the output of %.80r is not copied: it cannot be a file", name)
+                continue
             parent = self.logs_dir if name in programs else self.worker_logs()
             log = private_directory(parent) / f"{name}.log"
             log.touch(mode=0o600)
@@ -211,10 +263,8 @@ def ask_places() -> tuple[list[str], list[str]]:
     errors: list[str] = []
     if not asked:
         return new, errors
-    pool = ThreadPoolExecutor(len(asked), thread_name_prefix="scalable-place")
     deadline = time.monotonic() + PLACES_TIMEOUT_S
-    answers = [pool.submit(get_provider(name).remote(place).clusters) for name, place in asked]
-    pool.shutdown(wait=False)
+    answers = [_ask_beside(get_provider(name).remote(place).clusters) for name, place in asked]
     for (name, place), answer in zip(asked, answers, strict=True):
         try:
             found = answer.result(max(0.0, deadline - time.monotonic()))
@@ -222,9 +272,25 @@ def ask_places() -> tuple[list[str], list[str]]:
             errors.append(f"{_shown(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
         except ProviderError as error:
             errors.append(f"{_shown(name, place)}: {error.message}")
+        except _ODD as error:
+            errors.append(f"{_shown(name, place)}: {type(error).__name__}: {error}")
         else:
             new += _copied(name, place, found)
     return new, errors
+
+
+def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
+    """Ask in a thread that does not keep the process from ending."""
+    answer: Future[_Found] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(question())
+        except (ProviderError, *_ODD) as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="scalable-place", daemon=True).start()
+    return answer
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -249,6 +315,29 @@ def _shown(provider: str, place: Mapping[str, str]) -> str:
     return f"{provider} ({', '.join(f'{key} {value}' for key, value in place.items() if value)})"
 
 
+def _taken(
+    record: ClusterRecord, cluster_id: str, provider: str, place: Mapping[str, str]
+) -> ClusterRecord:
+    """Return the record of a copy; what decides about this machine is not taken from elsewhere."""
+    if record.id != cluster_id or str(uuid.UUID(cluster_id)) != cluster_id:
+        raise ClusterError(f"its record is of another cluster: {record.id!r:.80}")
+    names.CLUSTER.require(record.name)
+    return dataclasses.replace(
+        record,
+        provider=provider,
+        services=provider,
+        remote=True,
+        embedded=False,
+        place=dict(place),
+        stage="made",
+        creator={},
+        sys_path=(),
+        working_dir=None,
+        runs_dir=None,
+        log_dir=None,
+    )
+
+
 def _copied(
     provider: str, place: Mapping[str, str], found: Mapping[str, Mapping[str, str]]
 ) -> list[str]:
@@ -265,11 +354,9 @@ def _copied(
         if cluster_id in known:
             continue
         try:
-            record = dataclasses.replace(
-                record_in(files), remote=True, place=dict(place), stage="made"
-            )
-            unpack(files, record)
-        except ClusterError as error:
+            record = _taken(record_in(files), cluster_id, provider, place)
+            unpack(files, record, copied=True)
+        except (ClusterError, *_ODD) as error:
             logger.warning("cluster %s in %s: %s", cluster_id, _shown(provider, place), error)
             continue
         logger.debug("cluster %s was found in %s", cluster_id, _shown(provider, place))

@@ -12,6 +12,7 @@ from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import is_alive, place_of
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
+from scalable.records.directory import UNNAMED
 
 logger = logging.getLogger("scalable.lifecycle")
 
@@ -73,6 +74,7 @@ def find_exactly(name: str) -> ClusterDirectory | None:
     for directory in directories:
         with suppress(FileNotFoundError):
             if directory.record().name == name:
+                (directory.path / UNNAMED).unlink(missing_ok=True)
                 return directory
     for directory, error in unreadable():
         if directory.may_be_named(name):

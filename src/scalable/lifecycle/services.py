@@ -84,6 +84,12 @@ def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec)
     """Return whether a program is a process of this machine, and not a job of the provider."""
     record = directory.record()
     if record.remote and service != SCHEDULER:
+        if spec.options.get("manager") == "here" and not record.creator:
+            raise ClusterError(
+                f"manager {service!r} of cluster {record.name!r} is a process of the machine where "
+                "the cluster was made",
+                hint=f"run `scalable resume {record.name}` there",
+            )
         return spec.provider_name != record.services or spec.options.get("manager") == "here"
     return record.services == PROCESS
 

@@ -99,8 +99,14 @@ def write_access_file(path: Path, directory: ClusterDirectory) -> None:
     Raises
     ------
     ClusterError
-        When the path is a symbolic link, is no regular file, or belongs to another user.
+        When the path is a symbolic link, is no regular file, or belongs to another user; or when
+        the cluster is in a remote place, to which each process opens a tunnel of its own.
     """
+    if directory.record().remote:
+        raise ClusterError(
+            f"cluster {directory.record().name!r} needs no access file",
+            hint="`scalable connect` finds it by its name wherever its place can be reached",
+        )
     check_replaceable(path)
     write_private(
         path, json.dumps({"version": _VERSION, **asdict(AccessFile.of(directory))}) + "\n"

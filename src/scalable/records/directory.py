@@ -35,6 +35,8 @@ SERVICES = "services.json"
 MANAGER = "manager.json"
 #: File with the process of the user, in the directory of an embedded cluster.
 OWNER = "owner.json"
+#: File that marks a copy which was found in a place and which nobody has used by its name yet.
+UNNAMED = "unnamed"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")

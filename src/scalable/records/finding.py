@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ClusterError, UnknownClusterError
-from scalable.records.directory import RECORD, ClusterDirectory
+from scalable.records.directory import RECORD, UNNAMED, ClusterDirectory
 from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
 from scalable.spec.clusters import pools_from_dict
 
@@ -89,10 +89,12 @@ def find(name: str) -> ClusterDirectory:
     except UnknownClusterError:
         if not importlib.import_module(REMOTE).fetch_copies():
             raise
-        return _find(name)
+        found = _find(name)
     if found.is_over():  # it is remote, and was ended from elsewhere
         found.remove()
-        return _find(name)
+        found = _find(name)
+    # Who names a cluster trusts it; until then its scheduler is not asked for anything.
+    (found.path / UNNAMED).unlink(missing_ok=True)
     return found
 
 
@@ -164,7 +166,8 @@ def status_of(
         provider=record.provider,
         target=record.target,
         state=state,
-        address=None if scheduler is None else scheduler.get("address"),
+        # The end of a tunnel is of use to this process alone.
+        address=None if scheduler is None or record.remote else scheduler.get("address"),
         dashboard=None if scheduler is None else scheduler.get("dashboard"),
         owner=record.owner,
         created_at=record.created_at,

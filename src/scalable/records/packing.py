@@ -8,7 +8,15 @@ from pathlib import Path, PurePosixPath
 
 from scalable.errors import ClusterError
 from scalable.files import private_directory, read_private, write_private
-from scalable.records.directory import MANIFEST, PLAN, RECORD, SPEC, TOKEN, ClusterDirectory
+from scalable.records.directory import (
+    MANIFEST,
+    PLAN,
+    RECORD,
+    SPEC,
+    TOKEN,
+    UNNAMED,
+    ClusterDirectory,
+)
 from scalable.spec import ClusterRecord, names
 
 #: File in which a provider keeps what it needs to know about the objects of a remote cluster.
@@ -55,7 +63,9 @@ def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str,
     }
 
 
-def unpack(files: Mapping[str, str], record: ClusterRecord) -> ClusterDirectory:
+def unpack(
+    files: Mapping[str, str], record: ClusterRecord, *, copied: bool = False
+) -> ClusterDirectory:
     """Write the files of a cluster into its directory here; its record comes last.
 
     Parameters
@@ -64,6 +74,8 @@ def unpack(files: Mapping[str, str], record: ClusterRecord) -> ClusterDirectory:
         Relative path -> text.
     record
         The record to write; it takes the place of that in ``files``.
+    copied
+        Whether the files were found in a place, and nobody has named the cluster here yet.
 
     Raises
     ------
@@ -74,6 +86,8 @@ def unpack(files: Mapping[str, str], record: ClusterRecord) -> ClusterDirectory:
     made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))
     inner = {_inner(name): text for name, text in files.items() if name != RECORD}
     private_directory(made.path)
+    if copied:
+        write_private(made.path / UNNAMED, "")
     for name, text in inner.items():
         private_directory((made.path / name).parent)
         write_private(made.path / name, text)
@@ -97,7 +111,9 @@ def record_in(files: Mapping[str, str]) -> ClusterRecord:
 
 def _inner(name: str) -> Path:
     path = PurePosixPath(name)
-    known = name in _FILES or (len(path.parts) == 3 and path.parts[0] == _MANAGERS)
+    # Nothing that names a process of this machine is taken from elsewhere.
+    of_manager = len(path.parts) == 3 and path.parts[0] == _MANAGERS
+    known = name in _FILES or (of_manager and path.name in (MANIFEST, SPEC))
     if not known or any(not names.FILE_NAME.accepts(part) for part in path.parts):
         raise ClusterError(f"{name!r:.80} is no file of a cluster")
     return Path(path)

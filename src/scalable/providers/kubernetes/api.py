@@ -22,7 +22,7 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
 from scalable.providers.kubernetes import kubeconfig
-from scalable.providers.kubernetes.permissions import RULES, Rule, role
+from scalable.providers.kubernetes.permissions import ACCOUNT_KINDS, RULES, Rule, role
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -356,7 +356,8 @@ def _explained(
         f"this user may not {verb} {name}{where}: {error.message}",
         status=FORBIDDEN,
         reason=error.reason,
-        hint="this Role grants what is needed; bind it to the user:\n"
+        hint=_other_ways(resource.name)
+        + "this Role grants what is needed; bind it to the user:\n"
         + role(resource.namespace, rules),
     )
 
@@ -383,6 +384,11 @@ async def _open(context: str | None) -> Any:
         else:
             # The library reads the variable only once, when it is imported.
             file = os.environ.get("KUBECONFIG") or str(kubeconfig.DEFAULT_FILE)
+            if not kubeconfig.exists(file):
+                raise ProviderError(
+                    f"there is no kubeconfig: no file {file}",
+                    hint="let KUBECONFIG name the file that leads to your Kubernetes cluster",
+                )
             await config.load_kube_config(
                 config_file=file, context=context, client_configuration=configuration
             )
@@ -392,3 +398,10 @@ async def _open(context: str | None) -> Any:
             hint="set KUBECONFIG, or name a context of it by the target's context",
         ) from error
     return client.ApiClient(configuration)
+
+
+def _other_ways(resource: str) -> str:
+    """Return how a user goes on who may not give a manager its rights; empty otherwise."""
+    if resource not in ACCOUNT_KINDS:
+        return ""
+    return "name an account in the target's manager_service_account, or write manager: here; or "

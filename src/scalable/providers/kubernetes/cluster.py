@@ -89,6 +89,7 @@ class KubernetesCluster(AttachedCluster):
         self._place = Place(self._api, self._frame, self._watch, self._form)
         self._manager = Manager(self._attachment(), cluster_id)
         self._made = False
+        self._starting: asyncio.Task[Any] | None = None
         self._source = "plan"
         labels: dict[str, list[str]] = {}
         for tag, component in spec.components.items():
@@ -104,7 +105,12 @@ class KubernetesCluster(AttachedCluster):
             tasks={task.name: task.component for task in spec.tasks.values()},
             labels=labels,
         )
-        super().__init__(access, asynchronous=asynchronous)
+        try:
+            super().__init__(access, asynchronous=asynchronous)
+        except KeyboardInterrupt:
+            # It interrupts the wait of this thread alone: the start goes on in the event loop.
+            self.sync(self._abort)  # type: ignore[no-untyped-call]
+            raise
 
     def _attachment(self) -> Attachment:
         spec = self._spec
@@ -125,6 +131,7 @@ class KubernetesCluster(AttachedCluster):
     # Start ----------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self._starting = asyncio.current_task()
         try:
             await self._start_all()
         except BaseException:
@@ -133,6 +140,15 @@ class KubernetesCluster(AttachedCluster):
                 await self._end_all()
             self.status = Status.closed
             raise
+
+    async def _abort(self) -> None:
+        """Cancel a start, and return when everything that it made is gone."""
+        if self._starting is not None:
+            if not self._starting.cancelling():  # a second time would interrupt the removal
+                self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self.status is Status.running:  # the start was over when the interrupt came
+            await self._close()
 
     async def _start_all(self) -> None:
         options = self._spec.options

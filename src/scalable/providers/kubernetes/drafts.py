@@ -10,7 +10,7 @@ from scalable.errors import ProviderError
 from scalable.providers.kubernetes import manager_objects, render
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
-from scalable.providers.kubernetes.names import SCHEDULER, WORKER, object_name
+from scalable.providers.kubernetes.names import SCHEDULER, WORKER, root_name
 from scalable.providers.kubernetes.session_files import FILES
 from scalable.providers.kubernetes.template import fault
 from scalable.records.directory import MANIFEST, SPEC
@@ -158,7 +158,7 @@ def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> lis
         spec.options,
         read_template(spec),
         ROOT_UID,
-        root_name=object_name("scalable", OWNER, name),
+        root_name=root_name(OWNER, name),
         owner=OWNER,
     )
     form = form_of(spec.options)

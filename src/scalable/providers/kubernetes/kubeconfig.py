@@ -36,6 +36,11 @@ def current_place() -> dict[str, str] | None:
     return {"context": context, "namespace": str(namespace)}
 
 
+def exists(named: str) -> bool:
+    """Return whether one of the files that ``KUBECONFIG`` names exists."""
+    return any(Path(path).is_file() for path in named.split(os.pathsep) if path)
+
+
 def current_context() -> str:
     """Return the name of the current context; empty in a pod or without a kubeconfig."""
     return (current_place() or {"context": ""})["context"]

@@ -30,6 +30,11 @@ def object_name(*parts: str) -> str:
     return f"{name[: LONGEST - len(checksum) - 1].rstrip('-')}-{checksum}".lstrip("-")
 
 
+def root_name(owner: str, cluster: str) -> str:
+    """Return the name of the root object of a detached cluster; each pair has a name of its own."""
+    return object_name("scalable", owner, cluster, _checksum(f"{len(owner)} {owner} {cluster}"))
+
+
 def label_value(text: str) -> str:
     """Return a valid value of a label for a text; different texts give different values."""
     if _LABEL.fullmatch(text):

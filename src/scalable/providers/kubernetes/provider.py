@@ -80,10 +80,18 @@ class KubernetesProvider:
 
         Raises
         ------
+        NotImplementedError
+            When the target writes ``manager: there``, which only detached clusters have.
         ProviderError
             When Kubernetes refuses an object, or the scheduler's pod does not run in time; nothing
             is left running.
         """
+        if spec.options["manager"] == "there":
+            raise NotImplementedError(
+                f"target {spec.target_name!r}: manager: there is for detached clusters in this "
+                "version; the manager of a session is in its process. Leave it out, or start the "
+                "cluster with `scalable up` or detach=True"
+            )
         from scalable.providers.kubernetes.cluster import KubernetesCluster
         from scalable.providers.kubernetes.drafts import read_template
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalable.client.tunnel import Tunnel
-from scalable.errors import ProviderError
+from scalable.errors import ClusterError, ProviderError
+from scalable.files import read_private
 from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.base import ProgramState
@@ -27,13 +28,15 @@ from scalable.providers.kubernetes.names import (
     SCHEDULER,
     UNIT,
     label_value,
+    root_name,
     selector,
 )
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S
-from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
 from scalable.providers.kubernetes.tunnel import PodDial
-from scalable.records.packing import path_of
+from scalable.records import RECORD, ClusterDirectory
+from scalable.records.packing import PLACE, path_of
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -41,7 +44,8 @@ ANSWER_TIMEOUT_S = 8.0
 LOGS_TIMEOUT_S = 60.0
 POLL_S = 0.5
 REVIEWS = "authentication.k8s.io/v1"
-MOST_LOG_BYTES = 2**20
+#: More than a program writes in the second that is the finest time for which output can be asked.
+MOST_LOG_BYTES = 2**26
 
 Thing = Mapping[str, Any]
 
@@ -73,17 +77,25 @@ class KubernetesPlace:
             self._list(api, self._jobs, {ROLE: SCHEDULER, **own}),
             self._list(api, Resource("secrets", self._namespace), own),
         )
-        living = {label(job, CLUSTER) for job in jobs if not _completed(job) and not _going(job)}
+        living = {
+            str(job["metadata"]["uid"]): job
+            for job in jobs
+            if not _completed(job) and not _going(job)
+        }
         found: dict[str, dict[str, str]] = {}
-        for secret in secrets:
-            program = label(secret, ROLE) in (SCHEDULER, MANAGING)
-            if program and label(secret, CLUSTER) in living:
-                texts = {
-                    path_of(key): base64.b64decode(text).decode()
-                    for key, text in (secret.get("data") or {}).items()
-                }
-                found.setdefault(label(secret, CLUSTER), {}).update(texts)
-        return found
+        for secret in sorted(secrets, key=lambda thing: label(thing, ROLE), reverse=True):
+            root = next((living[uid] for uid in _owners(secret) if uid in living), None)
+            known = root is not None and label(root, CLUSTER) == label(secret, CLUSTER)
+            if known and label(secret, ROLE) in (SCHEDULER, MANAGING):
+                # The scheduler's files come first, and those of managers replace none of them.
+                its = found.setdefault(label(secret, CLUSTER), {})
+                for path, text in _texts(secret).items():
+                    its.setdefault(path, text)
+        return {
+            cluster_id: files
+            for cluster_id, files in found.items()
+            if any(_is_root(job, cluster_id, files, self._owner) for job in living.values())
+        }
 
     async def owner_label(self, api: Api) -> str:
         """Return the label of the user's clusters."""
@@ -97,7 +109,8 @@ class KubernetesPlace:
     async def _root(self, api: Api, cluster_id: str) -> Thing | None:
         marks = {CLUSTER: cluster_id, ROLE: SCHEDULER, OWNER: await self.owner_label(api)}
         jobs = await self._list(api, self._jobs, marks)
-        return jobs[0] if jobs else None
+        uid = _known_root(cluster_id)
+        return next((job for job in jobs if uid in (None, job["metadata"]["uid"])), None)
 
     # State ----------------------------------------------------------------------------------------
 
@@ -111,10 +124,30 @@ class KubernetesPlace:
             self._list(api, self._pods, {CLUSTER: cluster_id}),
         )
         found: dict[str, ProgramState] = {}
+        uid = _known_root(cluster_id)
+        jobs = [j for j in jobs if uid is None or uid in (j["metadata"]["uid"], *_owners(j))]
         for job in sorted(jobs, key=_made_at):
             if label(job, ROLE) in (SCHEDULER, MANAGING) and not _going(job):
                 found[_program(job)] = _state(job, [pod for pod in pods if _of(pod, job)])
-        return found if SCHEDULER in found else {}
+        scheduler = found.get(SCHEDULER)
+        if scheduler is not None and scheduler.state == "failed":
+            found[SCHEDULER] = await self._explained(api, scheduler, pods)
+        return found if scheduler is not None else {}
+
+    async def _explained(self, api: Api, state: ProgramState, pods: list[Thing]) -> ProgramState:
+        """Return the state of a scheduler that has failed, with what its output tells."""
+        own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
+        for pod in sorted(own, key=_made_at, reverse=True):
+            try:
+                text, _ = await self._log(api, pod, "")
+            except ProviderError as error:
+                logger.debug("the output of the scheduler cannot be read: %s", error)
+                continue
+            last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+            why = fault_in_output(pod, f"{state.reason}\n{text}") or last.strip()
+            if why:
+                return ProgramState("failed", f"{state.reason}: {why:.300}")
+        return state
 
     # Access ---------------------------------------------------------------------------------------
 
@@ -172,7 +205,8 @@ class KubernetesPlace:
                 return "", ""
             raise
         # The server knows seconds only: lines of the same second come twice.
-        lines = (line.partition(" ") for line in text.splitlines(keepends=True))
+        whole = text if len(text) < MOST_LOG_BYTES // 2 else text[: text.rfind("\n") + 1]
+        lines = (line.partition(" ") for line in whole.splitlines(keepends=True))
         new = [(moment, rest) for moment, _, rest in lines if moment > mark]
         return "".join(rest for _, rest in new), new[-1][0] if new else ""
 
@@ -200,7 +234,12 @@ class KubernetesPlace:
         )
 
     async def _delete(self, api: Api, cluster_id: str, *, wait: bool) -> list[str]:
-        root = await self._root(api, cluster_id)
+        try:
+            root = await asyncio.wait_for(self._root(api, cluster_id), ANSWER_TIMEOUT_S)
+        except TimeoutError as error:
+            raise ProviderError(
+                f"the API server has not answered within {ANSWER_TIMEOUT_S:g} s", transient=True
+            ) from error
         if root is None:
             return []
         name = root["metadata"]["name"]
@@ -289,6 +328,39 @@ def _going(thing: Thing) -> bool:
 def _condition(job: Thing, kind: str) -> Thing | None:
     conditions = (job.get("status") or {}).get("conditions") or ()
     return next((c for c in conditions if (c["type"], c["status"]) == (kind, "True")), None)
+
+
+def _owners(thing: Thing) -> list[str]:
+    return [str(owner.get("uid")) for owner in thing["metadata"].get("ownerReferences") or ()]
+
+
+def _texts(secret: Thing) -> dict[str, str]:
+    """Return the files in a Secret; none if one of them is no text."""
+    coded = (secret.get("data") or {}).items()
+    try:
+        return {path_of(key): base64.b64decode(text).decode() for key, text in coded}
+    except ValueError as error:
+        logger.warning("secret %s is left out: %s", secret["metadata"]["name"], error)
+        return {}
+
+
+def _is_root(job: Thing, cluster_id: str, files: Mapping[str, str], owner: str) -> bool:
+    """Return whether a Job is the root object that the files of a cluster name."""
+    try:
+        facts, name = json.loads(files[PLACE]), json.loads(files[RECORD])["name"]
+        named = (job["metadata"]["name"], job["metadata"]["uid"], label(job, CLUSTER))
+        return named == (root_name(owner, str(name)), facts["root_uid"], cluster_id)
+    except (KeyError, ValueError, TypeError):
+        return False
+
+
+def _known_root(cluster_id: str) -> str | None:
+    """Return the uid of the root object of a cluster whose files are here; else None."""
+    try:
+        text = read_private(ClusterDirectory.parent() / cluster_id / PLACE)
+        return str(json.loads(text)["root_uid"])
+    except (OSError, ValueError, KeyError, TypeError, ClusterError):
+        return None
 
 
 def has_ended(job: Thing) -> bool:

@@ -20,12 +20,7 @@ from scalable.providers.kubernetes.blocking import ask
 from scalable.providers.kubernetes.drafts import read_template
 from scalable.providers.kubernetes.form import kind_of
 from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.names import (
-    CLUSTER,
-    SCHEDULER,
-    object_name,
-    selector,
-)
+from scalable.providers.kubernetes.names import CLUSTER, OWNER, SCHEDULER, root_name, selector
 from scalable.providers.kubernetes.place import BATCH
 from scalable.providers.kubernetes.pools import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.remote import (
@@ -119,7 +114,7 @@ class KubernetesServices:
             manager="",
             options=spec.options,
             template=read_template(spec),
-            root_name=object_name("scalable", name, record.name),
+            root_name=root_name(name, record.name),
             owner=name,
         )
         deadline = int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
@@ -157,7 +152,7 @@ async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> An
         made = await api.create(resource, render.to_body(root))
         if label(made, CLUSTER) == record.id:
             return made
-        if not has_ended(made):
+        if not has_ended(made) or label(made, OWNER) != label(root, OWNER):
             raise NameTakenError(
                 f"a cluster {record.name!r} exists already in namespace {resource.namespace!r}: "
                 f"job {name}",

@@ -1,0 +1,70 @@
+"""Files of clusters that come from elsewhere."""
+
+import pytest
+
+from scalable.errors import ClusterError
+from scalable.lifecycle.remote import _taken
+from scalable.records import ClusterDirectory
+from scalable.records.packing import packed, unpack
+from scalable.spec import ClusterRecord
+
+ID = "12345678-1234-1234-1234-123456789abc"
+
+
+def record(**values):
+    made = {"id": ID, "name": "n", "provider": "local", "target": "t", "project": "p"}
+    return ClusterRecord(**made | {"owner": "o", "created_at": "c"} | values)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_files_are_packed_and_unpacked():
+    made = ClusterDirectory.create(record(), manifest_yaml="m", spec="{}")
+    made.write_pem("a", "b", "c")
+    made.write_request("k", "mine", "{}")
+    files = packed(made, "k")
+    made.remove()
+    again = unpack(files, record())
+    assert packed(again, "k") == files
+    assert set(files) >= {"record.json", "tls/key.pem", "managers/k/manifest.yaml"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "managers/k/manager.json",
+        "services.json",
+        "scheduler.json",
+        "../up",
+        "/etc/x",
+        "managers/../manifest.yaml",
+        "a/b/c",
+        "tls/other.pem",
+    ],
+)
+def test_nothing_else_is_taken_from_elsewhere(name):
+    with pytest.raises(ClusterError, match="is no file of a cluster"):
+        unpack({name: "x"}, record())
+    assert not ClusterDirectory.parent().exists() or not list(ClusterDirectory.parent().iterdir())
+
+
+@pytest.mark.parametrize("cluster_id", [".lock", "x" * 255, ID.upper(), "other"])
+def test_a_record_of_another_id_is_refused(cluster_id):
+    with pytest.raises((ClusterError, ValueError)):
+        _taken(record(id=cluster_id), cluster_id, "kubernetes", {})
+    with pytest.raises(ClusterError):
+        _taken(record(id=cluster_id), ID, "kubernetes", {})
+
+
+def test_what_decides_about_this_machine_is_not_taken():
+    taken = _taken(
+        record(working_dir="/x", sys_path=("/y",), services="process", creator={"pid": 1}),
+        ID,
+        "kubernetes",
+        {"namespace": "n"},
+    )
+    assert (taken.provider, taken.services, taken.remote) == ("kubernetes", "kubernetes", True)
+    assert (taken.working_dir, taken.sys_path, dict(taken.creator)) == (None, (), {})
