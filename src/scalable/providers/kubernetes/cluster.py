@@ -140,13 +140,16 @@ class KubernetesCluster(AttachedCluster):
                 await self._end_all()
             self.status = Status.closed
             raise
+        finally:
+            self._starting = None
 
     async def _abort(self) -> None:
         """Cancel a start, and return when everything that it made is gone."""
-        if self._starting is not None:
-            if not self._starting.cancelling():  # a second time would interrupt the removal
-                self._starting.cancel()
-            await asyncio.wait([self._starting])
+        starting = self._starting
+        if starting is not None:
+            if not starting.cancelling():  # a second time would interrupt the removal
+                starting.cancel()
+            await asyncio.wait([starting])
         if self.status is Status.running:  # the start was over when the interrupt came
             await self._close()
 
