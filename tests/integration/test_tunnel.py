@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
 from scalable.client import tunnel as tunnels
@@ -397,3 +399,33 @@ def test_strangers_are_hung_up_on(way, monkeypatch, eventually):
     assert refusal is Refusal.NONE
     with connection:
         eventually(lambda: relay.streams == 0)
+
+
+def test_a_tunnel_whose_scheduler_is_gone_refuses_connections_and_keeps_none():
+    """A client tries again and again: each attempt ends at once, and no socket is left."""
+
+    async def dial():
+        raise OSError("nothing there")
+
+    async def run():
+        tunnel = Tunnel(dial)
+        port = await tunnel.open()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.1)
+        tunnel.abandon("its scheduler has ended")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
+        for _ in range(3):
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.1)
+        gc.disable()
+        try:
+            left = [c for c in psutil.Process().net_connections() if c.laddr.port == port]
+        finally:
+            gc.enable()
+        await tunnel.close()
+        assert [c for c in left if c.status in ("ESTABLISHED", "CLOSE_WAIT", "LISTEN")] == []
+
+    asyncio.run(run())

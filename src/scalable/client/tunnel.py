@@ -128,10 +128,10 @@ class Tunnel:
 
     async def close(self) -> None:
         """End the server and all streams; the relay is told if it can be reached."""
-        if self._accepting is not None and self._listening is not None:
-            self._accepting.cancel()
-            await asyncio.gather(self._accepting, return_exceptions=True)
-            self._listening.close()
+        accepting = self._accepting
+        self._refuse_others()
+        if accepting is not None:
+            await asyncio.gather(accepting, return_exceptions=True)
         # Connections that have been closed end in order, the others are broken off.
         await self._wait_for_lines(CLOSED_S)
         for line in self._lines:
@@ -152,10 +152,21 @@ class Tunnel:
     def abandon(self, reason: str) -> None:
         """Break off all streams, and refuse others: the scheduler is gone."""
         self._gone = self._gone or reason
+        # One that is refused is told apart from one that ends in the middle of a handshake.
+        self._refuse_others()
         for line, task in self._lines.items():
             line.end.reset()
             if line.carrier is None:
                 task.cancel()
+
+    def _refuse_others(self) -> None:
+        accepting, self._accepting = self._accepting, None
+        listening, self._listening = self._listening, None
+        if accepting is not None:
+            accepting.cancel()
+        if listening is not None:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
 
     async def cut(self) -> int:
         """Close all carriers, as a lost network would; return how many there were."""
@@ -183,6 +194,7 @@ class Tunnel:
 
     def _ended(self, line: _Line, _: object) -> None:
         del self._lines[line]
+        line.end.close_socket()
 
     async def _serve(self, line: _Line) -> None:
         running = asyncio.create_task(line.end.run())

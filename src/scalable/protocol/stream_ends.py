@@ -171,6 +171,10 @@ class StreamEnd:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._socket.close()
 
+    def close_socket(self) -> None:
+        """Close the socket, also if :meth:`run` was cancelled before it began."""
+        self._socket.close()
+
     def reset(self) -> None:
         """Break the stream off."""
         self.stream.reset()
