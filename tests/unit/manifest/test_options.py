@@ -76,7 +76,8 @@ DEFAULTS = {
     "kubernetes": {
         "namespace": "default",
         **dict.fromkeys(("image", "n_workers", "service_account", "resources", "context")),
-        **dict.fromkeys(("priority_class", "pod_template")),
+        **dict.fromkeys(("priority_class", "pod_template", "manager", "manager_service_account")),
+        "allow_version_mismatch": False,
         "image_pull_secrets": [],
         "mounts": {},
         "start_timeout": "10m",

@@ -2,12 +2,14 @@
 
 import asyncio
 import inspect
+from pathlib import Path
 
 import pytest
 
 from scalable.protocol.handlers import Attachment, Handler, SchedulerCalls
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.scheduler.run_files import RunFiles
 
 ARGUMENTS = {
     Handler.ATTACH: ((Attachment("m", "x"),), {"instead_of": "y"}),
@@ -28,6 +30,7 @@ ARGUMENTS = {
     Handler.PROFILE: (("key",), {}),
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
+    Handler.RUN_FILES: (({"tasks.jsonl": 0},), {}),
     Handler.LACKS_FILES: (("digest",), {}),
     Handler.TAKE_FILES: (("digest", 0, 1, b""), {}),
     Handler.FILES: (("digest", 0), {}),
@@ -60,6 +63,7 @@ def offered():
     async def handlers():
         scheduler = PoolScheduler(dashboard=False, dashboard_address=None)
         controller = Controller(scheduler)
+        RunFiles(scheduler, Path(), lambda: None)
         await controller.close()
         return dict(scheduler.handlers)
 
