@@ -17,6 +17,7 @@ from scalable.client.tunnel import TunnelClosedError
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes.api import Api
 from scalable.providers.kubernetes.tunnel import PodDial
+from scalable.records.directory import pem_fields
 
 MANIFEST = """
 version: 1
@@ -204,7 +205,9 @@ def test_the_calls_of_a_client_that_was_killed_are_ended(session, work, eventual
     killed = subprocess.Popen(
         [sys.executable, "-c", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    killed.stdin.write(json.dumps([pod, dict(session.cluster._pem)]).encode() + b"\n")
+    killed.stdin.write(
+        json.dumps([pod, dict(pem_fields(*session.cluster._credentials))]).encode() + b"\n"
+    )
     killed.stdin.flush()
     assert killed.stdout.readline() == b"runs\n"
     killed.kill()
