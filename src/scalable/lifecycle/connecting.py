@@ -96,7 +96,10 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
     for directory in all_directories()[0]:
         try:
-            scheduler = directory.scheduler()
+            # The end of a tunnel has credentials already, and asking for it would open one.
+            scheduler = None if directory.record().remote else directory.scheduler()
+        except FileNotFoundError:
+            continue  # removed at this moment
         except ClusterError as error:
             logger.warning("%s", error)  # of another cluster, or none would be found
             continue

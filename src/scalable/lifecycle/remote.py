@@ -43,9 +43,8 @@ STATUS_TIMEOUT_S = 5.0
 FAULT_S = 5.0
 #: Seconds in which the record of a run is copied.
 RUN_TIMEOUT_S = 60.0
-#: Seconds for which answers of a place and of a scheduler are taken for the present ones.
-FRESH_S = 0.3
-
+#: Seconds for which the answers of a scheduler, and of a place, are taken for the present ones.
+FRESH_S, PROGRAMS_FRESH_S = 0.3, 1.0
 
 #: Errors that objects of others in a place may cause.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -77,7 +76,7 @@ class RemoteCluster(ClusterDirectory):
         """
         if self._fault is not None and time.monotonic() - self._fault_at < FAULT_S:
             raise self._fault
-        if self._programs is None or time.monotonic() - self._programs_at > FRESH_S:
+        if self._programs is None or time.monotonic() - self._programs_at > PROGRAMS_FRESH_S:
             try:
                 self._programs, self._fault = self.place().programs(self.id), None
             except ProviderError as error:
@@ -197,7 +196,10 @@ class RemoteCluster(ClusterDirectory):
 
         runs = settings.runs_dir().absolute()
         try:
-            path = ask(self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S)
+            with self.locked():  # two processes that copy at once would write the rows twice
+                path = ask(
+                    self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S
+                )
         except (ClusterError, ValueError, AttributeError) as error:
             logger.debug("the run of %s is not copied: %s", self.id, error)
         else:

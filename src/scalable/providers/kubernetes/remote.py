@@ -46,6 +46,8 @@ POLL_S = 0.5
 REVIEWS = "authentication.k8s.io/v1"
 #: More than a program writes in the second that is the finest time for which output can be asked.
 MOST_LOG_BYTES = 2**26
+#: Number of lines among which the reason of a failure is looked for.
+LAST_LINES = "20"
 
 Thing = Mapping[str, Any]
 
@@ -139,7 +141,7 @@ class KubernetesPlace:
         own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
         for pod in sorted(own, key=_made_at, reverse=True):
             try:
-                text, _ = await self._log(api, pod, "")
+                text = await self._request_log(api, pod, {"tailLines": LAST_LINES})
             except ProviderError as error:
                 logger.debug("the output of the scheduler cannot be read: %s", error)
                 continue
@@ -182,33 +184,35 @@ class KubernetesPlace:
         self, api: Api, cluster_id: str, since: Mapping[str, str]
     ) -> dict[str, tuple[str, str]]:
         pods = await self._list(api, self._pods, {CLUSTER: cluster_id})
-        names = [_log_name(pod) for pod in sorted(pods, key=_made_at)]
-        read = (
-            self._log(api, pod, since.get(name, ""))
-            for name, pod in zip(names, sorted(pods, key=_made_at), strict=True)
+        named = [(_log_name(pod), pod) for pod in sorted(pods, key=_made_at)]
+        read = await asyncio.gather(
+            *(self._log(api, pod, since.get(name, "")) for name, pod in named)
         )
         found: dict[str, tuple[str, str]] = {}
-        for name, (text, mark) in zip(names, await asyncio.gather(*read), strict=True):
+        for (name, _), (text, mark) in zip(named, read, strict=True):
             if mark:
                 found[name] = (found.get(name, ("", ""))[0] + text, mark)
         return found
 
     async def _log(self, api: Api, pod: Thing, mark: str) -> tuple[str, str]:
-        query = {"container": CONTAINER, "timestamps": "true", "limitBytes": str(MOST_LOG_BYTES)}
-        if mark:
-            query["sinceTime"] = mark
-        name = pod["metadata"]["name"]
-        try:
-            text = str(await api.request("GET", self._pods, name, "log", query=query))
-        except KubernetesError as error:
-            if error.status in (400, NOT_FOUND):  # it has not started, or is gone
-                return "", ""
-            raise
+        query = {"timestamps": "true", "limitBytes": str(MOST_LOG_BYTES)}
+        text = await self._request_log(api, pod, query | ({"sinceTime": mark} if mark else {}))
         # The server knows seconds only: lines of the same second come twice.
         whole = text if len(text) < MOST_LOG_BYTES // 2 else text[: text.rfind("\n") + 1]
         lines = (line.partition(" ") for line in whole.splitlines(keepends=True))
         new = [(moment, rest) for moment, _, rest in lines if moment > mark]
         return "".join(rest for _, rest in new), new[-1][0] if new else ""
+
+    async def _request_log(self, api: Api, pod: Thing, query: Mapping[str, str]) -> str:
+        """Return output of a pod; empty if it has not started, or is gone."""
+        asked = {"container": CONTAINER, **query}
+        name = pod["metadata"]["name"]
+        try:
+            return str(await api.request("GET", self._pods, name, "log", query=asked))
+        except KubernetesError as error:
+            if error.status in (400, NOT_FOUND):
+                return ""
+            raise
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -313,8 +317,7 @@ def _program(thing: Thing) -> str:
 
 
 def _of(pod: Thing, job: Thing) -> bool:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == job["metadata"]["uid"] for owner in owners)
+    return job["metadata"]["uid"] in _owners(pod)
 
 
 def _made_at(thing: Thing) -> str:

@@ -1,0 +1,21 @@
+"""Copies of clusters in remote places: what is asked of a place, and when."""
+
+import pytest
+
+from scalable.lifecycle.connecting import load_security
+from scalable.lifecycle.remote import RemoteCluster
+from scalable.records import ClusterDirectory, all_directories
+from scalable.spec import ClusterRecord
+
+
+def test_a_plain_dask_client_opens_no_tunnels_to_find_its_credentials(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record = ClusterRecord(
+        id="12345678-1234-1234-1234-123456789abc", name="n", provider="kubernetes", target="t",
+        project="p", owner="o", created_at="c", remote=True, place={"namespace": "n"},
+    )  # fmt: skip
+    ClusterDirectory.create(record)
+    ((directory,), _) = all_directories()
+    assert isinstance(directory, RemoteCluster)
+    monkeypatch.setattr(RemoteCluster, "scheduler", lambda _: pytest.fail("the place is asked"))
+    assert load_security({"address": "tls://127.0.0.1:1"}) is None
