@@ -200,7 +200,7 @@ class RemoteCluster(ClusterDirectory):
                 path = ask(
                     self, lambda calls: copy_run(calls.run_files, runs), timeout_s=RUN_TIMEOUT_S
                 )
-        except (ClusterError, ValueError, AttributeError) as error:
+        except (ClusterError, OSError, ValueError, AttributeError) as error:
             logger.debug("the run of %s is not copied: %s", self.id, error)
         else:
             write_private(self.path / "run", str(path))

@@ -19,3 +19,7 @@ def test_a_plain_dask_client_opens_no_tunnels_to_find_its_credentials(tmp_path, 
     assert isinstance(directory, RemoteCluster)
     monkeypatch.setattr(RemoteCluster, "scheduler", lambda _: pytest.fail("the place is asked"))
     assert load_security({"address": "tls://127.0.0.1:1"}) is None
+
+
+def test_the_record_of_a_cluster_that_was_removed_is_not_copied(tmp_path):
+    RemoteCluster(tmp_path / "gone").fetch_run()
