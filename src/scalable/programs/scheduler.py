@@ -83,31 +83,9 @@ async def serve(
     await scheduler
     keep_logs(scheduler, logging.getLogger("scalable"))
     run = _open_run(directory, record)
-    demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
-    closing: list[asyncio.Task[Any]] = []
-
-    def close() -> None:
-        if not closing:
-            closing.append(asyncio.ensure_future(scheduler.close()))
-
-    controller = Controller(
-        scheduler,
-        demand,
-        limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
-        close_with=close,
-        expected=len(record.managers),
-        follow_with=Adaptation,
-    )
     wiring = Wiring(record, directory, run)
     wiring.describe(scheduler)
-    recorder = wiring.start_recorder(scheduler)
-    if recorder is not None:
-        controller.event_listeners.append(recorder.event)
-
-    demand.listeners.append(wiring.scaled)
-    for tag, count in record.wanted.items():
-        demand.want(tag, count, before=0, reason="scale", source="plan")
-    scheduler.add_plugin(controller)
+    controller, close = _controlled(scheduler, record, wiring)
     set_fact(scheduler, STORAGE, spec.storage_url)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)
@@ -125,6 +103,43 @@ async def serve(
     if run is not None:
         run.close("completed")
     return controller.ending or "its scheduler was closed"
+
+
+def _controlled(
+    scheduler: PoolScheduler, record: ClusterRecord, wiring: Wiring
+) -> tuple[Controller, Callable[[], None]]:
+    """Add recorder and controller to a scheduler.
+
+    Returns
+    -------
+    Controller
+        The controller.
+    callable
+        Function that closes the scheduler.
+    """
+    demand = Demand(Waterfall(record.spill_after_s or DEFAULT_SPILL_AFTER_S))
+    closing: list[asyncio.Task[Any]] = []
+
+    def close() -> None:
+        if not closing:
+            closing.append(asyncio.ensure_future(scheduler.close()))
+
+    controller = Controller(
+        scheduler,
+        demand,
+        limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
+        close_with=close,
+        expected=len(record.managers),
+        follow_with=Adaptation,
+    )
+    recorder = wiring.start_recorder(scheduler)
+    if recorder is not None:
+        controller.event_listeners.append(recorder.event)
+    demand.listeners.append(wiring.scaled)
+    for tag, count in record.wanted.items():
+        demand.want(tag, count, before=0, reason="scale", source="plan")
+    scheduler.add_plugin(controller)
+    return controller, close
 
 
 def _listening(spec: DeploymentSpec) -> dict[str, Any]:
