@@ -42,7 +42,7 @@ DEFAULT_SPILL_AFTER_S = 300.0
 PORTS_TRIED = 200
 
 
-#: What runs beside a scheduler: ``beside(controller, close)``.
+#: Coroutine function that runs beside a scheduler: ``beside(controller, close)``.
 Beside = Callable[[Controller, Callable[[], None]], Coroutine[Any, Any, None]]
 
 
