@@ -12,6 +12,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.errors import ClusterError
+from scalable.records.directory import pem_fields
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -203,7 +204,8 @@ with ScalableClient(access["address"], security=security_of(access["pem"])) as c
 def test_sessions_with_different_files_share_workers(session, client, model, tmp_path):
     write(tmp_path, {**PACKAGE, "model_package/table.csv": "other"})
     write(tmp_path, {"model_package/hidden.py": "ANSWER = 'other'\n"})
-    access = {"address": session.cluster.scheduler_address, "pem": session.cluster._pem}
+    pem = pem_fields(*session.cluster._credentials)
+    access = {"address": session.cluster.scheduler_address, "pem": pem}
     own = run(client, model.beside), run(client, model.lazily)
     other = subprocess.Popen(
         [sys.executable, "-c", OTHER],

@@ -70,23 +70,23 @@ def test_a_module_that_is_reloaded_is_loaded_anew_by_workers_and_told_once(clien
 
 
 def test_a_module_that_others_import_is_loaded_anew_with_them(client, module, tmp_path):
-    (tmp_path / "model_user_of_part.py").write_text(
-        "from model_part import part\ndef whole():\n    return part() + 1\n"
+    (tmp_path / "reloaded_user.py").write_text(
+        "from reloaded_part import part\ndef whole():\n    return part() + 1\n"
     )
-    (tmp_path / "model_part.py").write_text("def part():\n    return 10\n")
+    (tmp_path / "reloaded_part.py").write_text("def part():\n    return 10\n")
     module("", load=False)
     importlib.invalidate_caches()
-    import model_part
-    import model_user_of_part
+    import reloaded_part
+    import reloaded_user
 
     try:
-        assert client.submit(model_user_of_part.whole, tag="crops").result(timeout=60) == 11
-        (tmp_path / "model_part.py").write_text("def part():\n    return 2000\n")
-        importlib.reload(model_part)
-        importlib.reload(model_user_of_part)
-        assert client.submit(model_user_of_part.whole, tag="crops").result(timeout=60) == 2001
+        assert client.submit(reloaded_user.whole, tag="crops").result(timeout=60) == 11
+        (tmp_path / "reloaded_part.py").write_text("def part():\n    return 2000\n")
+        importlib.reload(reloaded_part)
+        importlib.reload(reloaded_user)
+        assert client.submit(reloaded_user.whole, tag="crops").result(timeout=60) == 2001
     finally:
-        del sys.modules["model_part"], sys.modules["model_user_of_part"]
+        del sys.modules["reloaded_part"], sys.modules["reloaded_user"]
 
 
 def test_an_edit_without_a_reload_is_told_and_workers_that_start_later_run_the_same(

@@ -7,6 +7,7 @@ of an installed package. A *code id* stands for the versions that one process ha
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -114,7 +115,9 @@ def read_source(path: str) -> bytes | None:
 @cache
 def _directories_of_python() -> tuple[Path, ...]:
     paths = sysconfig.get_paths()
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    names = ["stdlib", "platstdlib", "purelib", "platlib"]
+    if sys.prefix != sys.base_prefix:  # commands that packages install, not a user's directory
+        names.append("scripts")
     return tuple({Path(paths[name]).resolve() for name in names})
 
 

@@ -10,6 +10,7 @@ import importlib
 import logging
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -28,7 +29,8 @@ VERSIONS_KEPT = 4
 #: Number of tables that are kept; each process that uses the cluster sends one.
 TABLES_KEPT = 1000
 #: Seconds by which a compiled file has to be younger than its source to be sure to match it: its
-#: header gives the time of the source in whole seconds.
+#: header gives the time of the source in whole seconds. One that is not sure is neither read nor
+#: written: the user's process would read it too, at the next reload.
 _SURE_S = 2.0
 
 _here: list[Importer] = []
@@ -77,7 +79,7 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
     try:
         compiled = Path(cache_from_source(source)).stat().st_mtime
     except (OSError, NotImplementedError):
-        return True  # a compiled file is written now
+        compiled = time.time()  # a compiled file would be written now
     return compiled - modified > _SURE_S
 
 
@@ -201,7 +203,8 @@ class Importer(MetaPathFinder):
         if known is not None:
             assert table is not None
             place = self._path(table, known.path)
-            on_disk = digest_of(read_source(place) or b"") == known.digest
+            there = read_source(place)  # None: no file, which an empty one is not
+            on_disk = there is not None and digest_of(there) == known.digest
             source = None if on_disk else self._sources.get(known.digest)
             if on_disk or source is not None:
                 places = [str(Path(place).parent)] if known.is_package else None

@@ -77,7 +77,15 @@ def test_a_compiled_file_of_the_same_second_is_not_trusted(importer, tmp_path):
         importlib.invalidate_caches()
         assert answer() == number
         assert importer.loaded[NAME] == digest_of(path.read_bytes())
+        assert not (tmp_path / "__pycache__").exists(), "the user's process would read it"
         del sys.modules[NAME]
+
+
+def test_an_empty_module_whose_file_is_not_here_is_loaded_from_its_source(importer, tmp_path):
+    empty = table(tmp_path / "elsewhere", b"")
+    importer.add(empty, {digest_of(b""): b""})
+    importer.use(empty.id)
+    assert importlib.import_module(NAME).__file__ == str(tmp_path / "elsewhere" / f"{NAME}.py")
 
 
 def test_built_in_modules_come_before_files_of_their_name(importer, tmp_path, monkeypatch):
@@ -106,6 +114,7 @@ def test_old_tables_are_dropped_but_the_one_in_use_stays(importer, tmp_path, mon
 
 def test_only_modules_outside_of_python_and_its_packages_belong_to_a_workflow(tmp_path):
     assert is_own("model", str(tmp_path / "model.py"))
+    assert not is_own("pytest", str(Path(sys.prefix) / "bin" / "command.py"))
     assert not is_own("model", str(tmp_path / "model.so"))
     assert not is_own("model", str(tmp_path / "site-packages" / "model.py"))
     assert not is_own("scalable.client", str(tmp_path / "scalable" / "client.py"))
