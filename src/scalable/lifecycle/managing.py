@@ -29,6 +29,7 @@ from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
+from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.credentials import certificate_fault, security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
@@ -220,6 +221,7 @@ class ManagerProcess:
             priority=config.priority,
             limits=dict(config.limits),
             pools={tag: _shape(part) for tag, part in spec.components.items()},
+            prices=unit_prices(spec, traits.starting),
         )
         try:
             answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)

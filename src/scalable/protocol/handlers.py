@@ -98,6 +98,10 @@ class Attachment:
         Fields of :class:`scalable.spec.Starting`; a missing field has its default.
     shares_files
         Whether its workers see the file system of the clients' machine.
+    prices
+        Tag -> ``per_hour``, ``minimum_s`` and ``granularity_s`` of one worker, as
+        :func:`scalable.planning.unit_prices.unit_prices` returns them; tags without a known price
+        are missing.
     """
 
     manager: str
@@ -110,6 +114,7 @@ class Attachment:
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     starting: Mapping[str, float] = field(default_factory=dict)
     shares_files: bool = True
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class AttachAnswer(TypedDict):
