@@ -65,7 +65,7 @@ def count_requests(bed: KubernetesBed, pods: int) -> None:
     session = ScalableSession.from_yaml("many.yaml", target="k")
     session.start()
     try:
-        launcher, watch = session.cluster._launcher, session.cluster._watch
+        launcher, watch = session.cluster.site.launcher, session.cluster.site.watch
         bed.requests(reset=True)
         session.scale("a", pods)
         up = waited(lambda: len(watch.pods) == pods + 1, "the pods")

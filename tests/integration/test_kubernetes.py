@@ -131,7 +131,7 @@ def workers(session, eventually):
         return all(pool.running == pool.wanted for pool in pools.values()) and pools
 
     eventually(running)
-    pods = session.cluster._launcher._names
+    pods = session.cluster.site.launcher._names
     found = {"crops": [], "statistics": []}
     for unit, name in pods.items():
         found[unit.partition("-")[0]].append(name)
@@ -161,7 +161,7 @@ def test_a_large_result_comes_through_the_tunnel(session):
 
 
 def test_what_plan_shows_is_what_is_sent_byte_for_byte(session, workers, sent):
-    frame = session.cluster._frame
+    frame = session.cluster.site.frame
     shown = drafts.objects(session.spec, {"crops": 2, "statistics": 1}).values()
     known = {
         body.decode()
@@ -200,7 +200,7 @@ def test_scaling_takes_one_request_for_each_pod(session, workers, kubernetes_bed
     session.scale("crops", 3)
     eventually(lambda: session.cluster.pools["crops"].running == 3)
     session.scale("crops", 2)
-    eventually(lambda: len(session.cluster._launcher._names) == 3)
+    eventually(lambda: len(session.cluster.site.launcher._names) == 3)
     requests = kubernetes_bed.requests()
     assert requests["create pods"] == 1
     assert requests["delete pods"] == 1
@@ -215,15 +215,15 @@ def test_a_killed_pod_is_replaced_and_its_call_runs_again(
     eventually(lambda: session.client.processing() and any(session.client.processing().values()))
     kubernetes_bed.kill(lost)
     assert call.result(timeout=90) == 42
-    assert lost not in session.cluster._launcher._names.values()
+    assert lost not in session.cluster.site.launcher._names.values()
 
 
 def test_an_evicted_pod_is_replaced_although_the_watch_was_lost(
     session, workers, work, kubernetes_bed, eventually
 ):
-    relists = session.cluster._watch.relists
+    relists = session.cluster.site.watch.relists
     kubernetes_bed.compact()
-    eventually(lambda: session.cluster._watch.relists > relists)
+    eventually(lambda: session.cluster.site.watch.relists > relists)
     kubernetes_bed.close_watches()
     (lost,) = workers["statistics"]
     kubernetes_bed.evict(lost)
@@ -240,7 +240,7 @@ def test_workers_go_on_while_the_api_server_is_away(
     names = {name for pods in workers.values() for name in pods}
     kubernetes_bed.down(2)
     eventually(lambda: _answers(session))
-    assert set(session.cluster._launcher._names.values()) == names
+    assert set(session.cluster.site.launcher._names.values()) == names
     assert session.client.submit(work.where, tag="crops", pure=False).result(timeout=60) in names
 
 
@@ -345,7 +345,7 @@ def test_calls_know_the_storage_of_the_session(session):
 
 
 def test_closing_removes_everything(session, kubernetes_bed):
-    cluster = session.cluster._frame.cluster_id
+    cluster = session.cluster.site.frame.cluster_id
     assert of_cluster(kubernetes_bed, cluster)
     session.close()
     assert of_cluster(kubernetes_bed, cluster) == []
@@ -357,7 +357,7 @@ from scalable.providers.kubernetes import render
 render.KEPT_S = 1
 session = ScalableSession.from_yaml(target="k")
 session.start().wait_for_workers(1)
-print(session.cluster._frame.cluster_id, flush=True)
+print(session.cluster.site.frame.cluster_id, flush=True)
 input()
 """
 

@@ -108,25 +108,25 @@ def theirs(place, kubernetes_bed):
 
 
 def test_a_cluster_of_another_user_in_the_namespace_is_not_touched(place, theirs, kubernetes_bed):
-    before = all_of(kubernetes_bed, theirs.cluster._frame.cluster_id)
+    before = all_of(kubernetes_bed, theirs.cluster.site.frame.cluster_id)
     kubernetes_bed.requests(reset=True)
     with running(kubernetes_bed, "alice", place) as ours:
         # The second write of both together met a conflict, and was repeated.
         assert kubernetes_bed.requests()["patch jobs"] == 2
         call = theirs.client.submit(after, 2, 42, tag="crops", pure=False)
         ours.scale("crops", 0)
-        cluster = ours.cluster._frame.cluster_id
+        cluster = ours.cluster.site.frame.cluster_id
     assert all_of(kubernetes_bed, cluster) == set()
     assert call.result(timeout=60) == 42
-    assert all_of(kubernetes_bed, theirs.cluster._frame.cluster_id) == before
+    assert all_of(kubernetes_bed, theirs.cluster.site.frame.cluster_id) == before
 
 
 def test_a_cluster_whose_scheduler_is_killed_has_failed_and_leaves_nothing(
     theirs, kubernetes_bed, eventually
 ):
-    cluster = theirs.cluster._frame.cluster_id
+    cluster = theirs.cluster.site.frame.cluster_id
     (scheduler,) = {pod for pod in objects(kubernetes_bed)["pods"] if cluster in pod} - set(
-        theirs.cluster._launcher._names.values()
+        theirs.cluster.site.launcher._names.values()
     )
     kubernetes_bed.kill(scheduler)
     eventually(lambda: theirs.cluster.status.name == "failed")

@@ -174,7 +174,7 @@ def status(session):
 
 def names(session, tag="crops"):
     """Names of a pool's pods."""
-    pods = dict(session.cluster._launcher._names)
+    pods = dict(session.cluster.site.launcher._names)
     return sorted(pod for unit, pod in pods.items() if unit.startswith(f"{tag}-"))
 
 
@@ -191,7 +191,7 @@ def ran(lines, word="begin"):
 def test_workers_and_their_calls_go_on_while_the_api_server_is_down(
     session, calm, work, notes, kubernetes_bed, eventually, seconds
 ):
-    cluster = session.cluster._frame.cluster_id
+    cluster = session.cluster.site.frame.cluster_id
     calls = [
         session.client.submit(work.slow, f"c{n}", seconds + 1, tag="crops", pure=False)
         for n in range(2)
@@ -216,7 +216,7 @@ def test_workers_asked_for_while_the_api_server_is_down_come_once(
     session.scale("crops", 3)
     kubernetes_bed.down(2)
     eventually(lambda: status(session) and status(session)["crops"].running == 3)
-    assert len(pods_of(kubernetes_bed, session.cluster._frame.cluster_id)) == 4
+    assert len(pods_of(kubernetes_bed, session.cluster.site.frame.cluster_id)) == 4
     session.scale("crops", 2)
 
 
@@ -231,27 +231,27 @@ def test_a_server_that_is_overloaded_or_broken_is_asked_until_it_answers(
     getattr(kubernetes_bed, trouble)(2)
     session.scale("crops", 2)
     eventually(lambda: len(names(session)) == 2)
-    pods = pods_of(kubernetes_bed, session.cluster._frame.cluster_id)
+    pods = pods_of(kubernetes_bed, session.cluster.site.frame.cluster_id)
     assert len(pods) == 3
     assert status(session)["crops"].last_loss is None
 
 
 def test_a_watch_that_ends_goes_on_where_it_was(session, calm, kubernetes_bed, eventually):
-    relists = session.cluster._watch.relists
+    relists = session.cluster.site.watch.relists
     kubernetes_bed.requests(reset=True)
     kubernetes_bed.close_watches()
     eventually(lambda: kubernetes_bed.requests().get("watch pods"))
     kubernetes_bed.kill(calm[0])
     eventually(lambda: calm[0] not in names(session))
-    assert session.cluster._watch.relists == relists
+    assert session.cluster.site.watch.relists == relists
 
 
 def test_a_watch_whose_history_is_gone_begins_with_a_list(
     session, calm, kubernetes_bed, eventually
 ):
-    relists = session.cluster._watch.relists
+    relists = session.cluster.site.watch.relists
     kubernetes_bed.compact()
-    eventually(lambda: session.cluster._watch.relists > relists)
+    eventually(lambda: session.cluster.site.watch.relists > relists)
     kubernetes_bed.kill(calm[0])
     eventually(lambda: calm[0] not in names(session))
 

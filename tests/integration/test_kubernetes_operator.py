@@ -167,7 +167,7 @@ def pods(session, eventually):
         return all(pool.running == pool.wanted for pool in pools.values()) and pools
 
     eventually(running)
-    launcher = session.cluster._launcher
+    launcher = session.cluster.site.launcher
     return {
         unit: launcher._last[name]["metadata"]["name"] for unit, name in launcher._names.items()
     }
@@ -224,7 +224,7 @@ def test_each_worker_is_a_worker_group_with_the_label_of_its_component(
     session, pods, kubernetes_bed
 ):
     crops = names(found(kubernetes_bed, "daskworkergroups", "scalable/tag=crops"))
-    assert crops == sorted(of(session.cluster._launcher._names, "crops").values())
+    assert crops == sorted(of(session.cluster.site.launcher._names, "crops").values())
     assert all(
         name.endswith(unit) for name, unit in zip(crops, sorted(of(pods, "crops")), strict=True)
     )
@@ -235,7 +235,7 @@ def test_each_worker_is_a_worker_group_with_the_label_of_its_component(
 
 
 def test_what_plan_shows_is_what_is_sent_byte_for_byte(session, pods, sent):
-    frame = session.cluster._frame
+    frame = session.cluster.site.frame
     shown = drafts.objects(session.spec, {"crops": 2, "statistics": 1}).values()
     known = {
         body.decode()
@@ -260,7 +260,7 @@ def test_scaling_one_component_never_takes_a_busy_worker_of_another(
     session.scale("crops", 3)
     eventually(lambda: session.cluster.pools["crops"].running == 3)
     session.scale("crops", 1)
-    units = session.cluster._launcher._names
+    units = session.cluster.site.launcher._names
     eventually(lambda: len(of(units, "crops")) == 1, timeout=60.0)
     assert [busy.result(timeout=60)] == list(of(pods, "statistics").values())
     assert session.cluster.pools["statistics"].lost == 0
@@ -273,12 +273,12 @@ def test_a_killed_worker_is_replaced_and_its_call_runs_again(
     session, pods, work, kubernetes_bed, eventually
 ):
     ((unit, lost),) = of(pods, "statistics").items()
-    group = session.cluster._launcher._names[unit]
+    group = session.cluster.site.launcher._names[unit]
     call = session.client.submit(work.after, 2, tag="statistics", pure=False)
     eventually(lambda: session.client.processing() and any(session.client.processing().values()))
     kubernetes_bed.kill(lost, NAMESPACE)
     assert call.result(timeout=90) != lost
-    assert unit not in session.cluster._launcher._names
+    assert unit not in session.cluster.site.launcher._names
     assert group not in names(found(kubernetes_bed, "daskworkergroups"))
 
 
@@ -288,7 +288,7 @@ def test_an_evicted_worker_is_replaced_not_revived(session, pods, work, kubernet
     call = session.client.submit(work.where, tag="statistics", pure=False)
     assert call.result(timeout=90) != lost
     assert "evicted" in session.cluster.pools["statistics"].last_loss
-    assert unit not in session.cluster._launcher._names
+    assert unit not in session.cluster.site.launcher._names
 
 
 def test_a_second_start_of_a_worker_is_refused(session, pods, kubernetes_bed, eventually):

@@ -138,7 +138,7 @@ def test_a_worker_sees_every_kind_of_mount_and_its_environment(session, ask):
 
 def test_pods_run_where_and_as_the_target_says(session, ask):
     pods = ask("GET", "pods")["items"]
-    ours = [p for p in pods if session.cluster._frame.cluster_id in p["metadata"]["name"]]
+    ours = [p for p in pods if session.cluster.site.frame.cluster_id in p["metadata"]["name"]]
     assert len(ours) == 2
     for pod in ours:
         spec = pod["spec"]

@@ -201,7 +201,7 @@ time.sleep(600)
 
 @pytest.mark.slow
 def test_the_calls_of_a_client_that_was_killed_are_ended(session, work, eventually):
-    (pod,) = (name for name in session.cluster._watch.pods if "crops" not in name)
+    (pod,) = (name for name in session.cluster.site.watch.pods if "crops" not in name)
     killed = subprocess.Popen(
         [sys.executable, "-c", CLIENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

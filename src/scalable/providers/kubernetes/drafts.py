@@ -11,10 +11,10 @@ from scalable.providers.kubernetes import manager_objects, render
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
 from scalable.providers.kubernetes.names import SCHEDULER, WORKER, root_name
-from scalable.providers.kubernetes.session_files import FILES
 from scalable.providers.kubernetes.template import fault
 from scalable.records.directory import MANIFEST, SPEC
 from scalable.records.packing import PLACE, key_of
+from scalable.remote.session_files import FILES
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import parse_duration
 

@@ -18,12 +18,10 @@ from scalable.providers.kubernetes.api import Api, Resource
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.place import watch_of
-from scalable.providers.kubernetes.traits import TRAITS
 from scalable.records import ClusterDirectory
 from scalable.records.packing import PLACE
-from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.worker.config import WorkerConfig, security_fields, serialized_config
-from scalable.worker.process_worker import ProcessWorker
+from scalable.remote.workers import pool_of, worker_config
+from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -85,57 +83,6 @@ class ManagedPods(PodLauncher):
         """End the watch and all connections."""
         await self._pods_watch.close()
         await self._api.close()
-
-
-def pool_of(component: ComponentSpec, launcher: PodLauncher, spec: DeploymentSpec) -> Pool:
-    """Return the pool of a component."""
-    tasks = spec.tasks.values()
-    lengths = [task.duration_s or 0.0 for task in tasks if task.component == component.name]
-    return Pool(
-        component.name,
-        launcher,
-        {"cls": ProcessWorker, "options": {}},
-        component.slots,
-        task_s=max(lengths, default=0.0),
-        shape=shape_of(component),
-    )
-
-
-def shape_of(component: ComponentSpec) -> dict[str, Any]:
-    """Return the resources of a component's workers, as managers report them."""
-    return {"cpus": component.cpus, "memory": component.memory, "gpus": component.gpus}
-
-
-def worker_config(
-    component: ComponentSpec, scheduler: str, security: Any, manager: str, *, once: bool = False
-) -> WorkerConfig:
-    """Return the configuration that the workers of a component share.
-
-    Parameters
-    ----------
-    component
-        Resource profile.
-    scheduler, security
-        Address and credentials of the scheduler.
-    manager
-        Id of the manager.
-    once
-        Whether Kubernetes may start the program again, which a worker then refuses.
-    """
-    return WorkerConfig(
-        scheduler=scheduler,
-        name="",
-        nthreads=component.slots,
-        resources={component.name: component.slots},
-        memory_limit=component.memory_bytes or 0,
-        host="",
-        hand_over=True,
-        security=security_fields(security),
-        manager=manager,
-        once=once,
-        dask_config=serialized_config(),
-        shares_files=TRAITS.shares_files,
-    )
 
 
 def worker_secrets(frame: render.Frame, spec: DeploymentSpec, security: Any) -> list[render.Object]:

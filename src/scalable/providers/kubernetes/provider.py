@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
     from scalable.providers.base import DeploymentSpec, ScalePlan
-    from scalable.providers.kubernetes.cluster import KubernetesCluster
     from scalable.providers.kubernetes.remote import KubernetesPlace
     from scalable.providers.kubernetes.services import KubernetesServices
+    from scalable.remote.session_cluster import SessionCluster
 
 
 class KubernetesProvider:
@@ -75,7 +75,7 @@ class KubernetesProvider:
 
         return objects(spec, counts, name)
 
-    def build_cluster(self, spec: DeploymentSpec) -> KubernetesCluster:
+    def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
         """Start a scheduler in a pod, and connect to it; its pools are empty.
 
         Raises
@@ -92,10 +92,12 @@ class KubernetesProvider:
                 "version; the manager of a session is in its process. Leave it out, or start the "
                 "cluster with `scalable up` or detach=True"
             )
-        from scalable.providers.kubernetes.cluster import KubernetesCluster
         from scalable.providers.kubernetes.drafts import read_template
+        from scalable.providers.kubernetes.site import KubernetesSite
+        from scalable.remote.session_cluster import SessionCluster
 
-        return KubernetesCluster(spec, read_template(spec))
+        template = read_template(spec)
+        return SessionCluster(spec, lambda its_id: KubernetesSite(spec, template, its_id), TRAITS)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
         """Set pools to the counts of the plan; pods come and go in the background."""

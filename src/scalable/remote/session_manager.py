@@ -1,4 +1,4 @@
-"""The manager of a cluster whose scheduler runs in a pod; it lives in the creator's process."""
+"""The manager, in the creator's process, of a cluster whose scheduler runs elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 
-logger = logging.getLogger("scalable.providers.kubernetes")
+logger = logging.getLogger("scalable.remote")
 
 CONNECT_TIMEOUT_S = 10.0
 ATTACH_TIMEOUT_S = 60.0
@@ -24,8 +24,8 @@ LEAVE_TIMEOUT_S = 10.0
 POLL_S = 0.2
 
 
-class Manager:
-    """Starts and ends pods for a scheduler that is reached through a tunnel.
+class SessionManager:
+    """Starts and ends units for a scheduler that is reached through a tunnel.
 
     Parameters
     ----------

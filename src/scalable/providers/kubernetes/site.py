@@ -1,0 +1,143 @@
+"""The objects of a cluster that ends with its session, and the watch of its pods."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scalable.client.tunnel import BackgroundTunnel
+from scalable.manager.launcher import UnitState
+from scalable.protocol.streams import RELAY_PORT
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.forms import form_of
+from scalable.providers.kubernetes.launcher import PodLauncher
+from scalable.providers.kubernetes.names import ROLE, SCHEDULER
+from scalable.providers.kubernetes.place import Place, watch_of
+from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.tunnel import tunnel_to
+from scalable.spec import DeploymentSpec
+from scalable.units import parse_duration
+from scalable.worker.config import WorkerConfig
+
+
+class KubernetesSite:
+    """The objects of one session's cluster; see :class:`scalable.remote.SessionSite`.
+
+    Everything belongs to one root object, whose deletion removes the rest.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    template
+        The user's pod template; empty without one.
+    cluster_id
+        Id of the cluster.
+
+    Attributes
+    ----------
+    frame
+        Facts that the objects share.
+    watch
+        Watch of the cluster's pods.
+    launcher
+        Launcher of the workers.
+    """
+
+    def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
+        self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)
+        for component in (None, *spec.components.values()):
+            render.image_of(self.frame, component)
+        self._form = form_of(spec.options)
+        self._kept_s = parse_duration(spec.options["reconnect_within"])
+        self._api = Api(spec.options["context"], rules=self._form.rules)
+        self.launcher = PodLauncher(
+            self._api,
+            self.frame.namespace,
+            render.worker_selector(self.frame),
+            lambda tag, unit: self._form.unit(self.frame, spec.components[tag], unit),
+            self._form,
+        )
+        self.watch = watch_of(self._api, self.frame, self._changed)
+        self.launcher.follow(self.watch)
+        self._place = Place(self._api, self.frame, self.watch, self._form)
+        self._on_end: Callable[[str], object] = lambda _reason: None
+        self._pod = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the cluster in the place."""
+        return self.frame.name
+
+    @property
+    def manager(self) -> str:
+        """Id of the manager."""
+        return self.frame.manager
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether Kubernetes may start the program of a worker again."""
+        return self._form.starts_again
+
+    async def begin(self, on_end: Callable[[str], object]) -> None:
+        """Begin to watch the pods."""
+        self._on_end = on_end
+        await self.watch.start()
+
+    async def make(self, files: Mapping[str, str], start_s: float) -> None:
+        """Create the root object, and the Secret and the other objects of the scheduler."""
+        await self._place.create(self._framed, files, start_s)
+
+    def _framed(self, uid: str) -> render.Frame:
+        self.frame = dataclasses.replace(self.frame, root_uid=uid)
+        return self.frame
+
+    async def scheduler(self, start_s: float) -> str:
+        """Wait until the scheduler's pod runs; return its address within the cluster."""
+        pod = await self._place.scheduler_pod(start_s)
+        self._pod = pod["metadata"]["name"]
+        return f"tls://{pod['status']['podIP']}:{render.PORT}"
+
+    def tunnel(self) -> BackgroundTunnel:
+        """Return a tunnel through the API server to the relay in the scheduler's pod."""
+        return tunnel_to(
+            self.frame.options["context"],
+            self.frame.namespace,
+            self._pod,
+            RELAY_PORT,
+            kept_s=self._kept_s,
+        )
+
+    async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
+        """Create a Secret for each tag."""
+        parts = (self._place.add_workers(tag, config) for tag, config in configs.items())
+        await asyncio.gather(*parts)
+
+    async def limit_life(self, seconds: float | None) -> None:
+        """Set the deadline of the root object."""
+        await self._place.limit_life(seconds)
+
+    def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:
+        """Take a change of a pod from the watch."""
+        if pod["metadata"].get("labels", {}).get(ROLE) != SCHEDULER:
+            self.launcher.noted(pod, gone)
+            return
+        seen = observation(self._form.first_life(None, pod), gone=gone)
+        if self._pod and seen.state is UnitState.ENDED:
+            self._on_end(f"the scheduler's pod has ended: {seen.reason}")
+
+    def all_ends(self) -> None:
+        """Take the end of all pods for granted."""
+        self.launcher.all_ends()
+
+    async def remove(self) -> None:
+        """Delete the root object, and wait until everything that it owns is gone."""
+        await self._place.remove()
+
+    async def close(self) -> None:
+        """End the watch and all connections."""
+        await self.watch.close()
+        await self._api.close()
