@@ -1,0 +1,98 @@
+"""Choice of machines by price: the cheapest that fits, and the cheapest to pack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scalable.spec.prices import Offer, Packing
+
+
+def cheapest(
+    offers: Iterable[Offer],
+    cpus: float,
+    memory_bytes: int,
+    gpus: int = 0,
+    *,
+    region: str | None = None,
+    spot: float = 0.0,
+) -> Offer | None:
+    """Return the cheapest machine that holds a worker; None if there is none.
+
+    Equal prices are decided by fewer cores, then less memory, then the name, so that equal input
+    gives equal results.
+
+    Parameters
+    ----------
+    offers
+        Machines with their prices.
+    cpus, memory_bytes, gpus
+        Size of the worker, with what runs beside it on the machine.
+    region
+        Only machines of this region; None for all that are given.
+    spot
+        Fraction of the machines at spot prices, 0 to 1.
+    """
+    fitting = [
+        offer for offer in _in(offers, region) if offer.shape.holds(cpus, memory_bytes, gpus)
+    ]
+    return min(fitting, key=lambda offer: (offer.price.expected(spot), *_size(offer)), default=None)
+
+
+def packed(
+    offers: Iterable[Offer],
+    cpus: float,
+    memory_bytes: int,
+    gpus: int = 0,
+    *,
+    wanted: int,
+    spot: float = 0.0,
+    reserved_bytes: int = 0,
+    most_units: int | None = None,
+) -> Packing | None:
+    """Return the machine on which workers cost least, and how many of them it gets.
+
+    The cost of a choice is that of all machines for the wanted workers, the last of which may not
+    be full. Equal costs are decided by fewer workers on a machine (less is lost with one), then as
+    in :func:`cheapest`.
+
+    Parameters
+    ----------
+    offers
+        Machines of one region with their prices.
+    cpus, memory_bytes, gpus
+        Size of one worker.
+    wanted
+        Number of workers to place, at least 1.
+    spot
+        As in :func:`cheapest`.
+    reserved_bytes
+        Memory of each machine that is kept for the operating system and its programs.
+    most_units
+        Upper limit of workers on one machine; None for no limit.
+
+    Returns
+    -------
+    Packing or None
+        None if no machine holds a single worker.
+    """
+    wanted = max(1, wanted)
+    best: tuple[tuple[object, ...], Packing] | None = None
+    for offer in offers:
+        shape = offer.shape
+        usable = shape.memory_bytes - reserved_bytes
+        room = shape.holds(cpus, memory_bytes, gpus) if usable > 0 else 0
+        if memory_bytes:
+            room = min(room, usable // memory_bytes)
+        units = min(room, wanted, most_units or room)
+        if units < 1:
+            continue
+        machines = -(-wanted // units)
+        cost = round(machines * offer.price.expected(spot), 9)
+        order = (cost, units, *_size(offer))
+        if best is None or order < best[0]:
+            best = (order, Packing(offer, units, spot))
+    return None if best is None else best[1]
+
+
+def _size(offer: Offer) -> tuple[float, int, str]:
+    return offer.shape.cpus, offer.shape.memory_bytes, offer.shape.name

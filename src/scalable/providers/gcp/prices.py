@@ -1,0 +1,26 @@
+"""The table of Google Cloud's prices in this package, by region."""
+
+from __future__ import annotations
+
+from scalable.providers.tables import offers, prices_of, shapes_of
+from scalable.spec.prices import Offer, Price
+
+_PACKAGE = "scalable.providers.gcp"
+
+
+def regions() -> list[str]:
+    """Return the regions of the table, in its order."""
+    return list(dict.fromkeys(price.region for price in prices_of(_PACKAGE)))
+
+
+def prices(region: str) -> list[Price]:
+    """Return the prices of a region; empty where the table does not have it."""
+    return [price for price in prices_of(_PACKAGE) if price.region == region]
+
+
+def instances(region: str) -> list[Offer]:
+    """Return the machine types of a region with their prices.
+
+    ``n1-standard-4+t4x1`` is the type ``n1-standard-4`` with one T4 attached.
+    """
+    return offers(prices(region), shapes_of(_PACKAGE))
