@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from scalable.planning.counts import conflicts, expected_work, total_limit, worker_counts
     from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
+    from scalable.planning.machines import cheapest, packed
     from scalable.planning.memory import judge_memory
     from scalable.planning.plan import make_plan
     from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
@@ -34,12 +35,14 @@ __all__ = [
     "PlanRequest",
     "Prices",
     "adaptive_bounds",
+    "cheapest",
     "conflicts",
     "expectations",
     "expected_work",
     "judge_memory",
     "make_plan",
     "notices",
+    "packed",
     "total_limit",
     "total_maximum",
     "worker_counts",
@@ -70,6 +73,7 @@ __getattr__, __dir__ = exported_lazily(
             "PastPrediction",
             "Prices",
         ),
+        "scalable.planning.machines": ("cheapest", "packed"),
         "scalable.planning.memory": ("judge_memory",),
         "scalable.planning.plan": ("make_plan",),
     },

@@ -33,7 +33,9 @@ def cheapest(
         Fraction of the machines at spot prices, 0 to 1.
     """
     fitting = [
-        offer for offer in _in(offers, region) if offer.shape.holds(cpus, memory_bytes, gpus)
+        offer
+        for offer in offers
+        if region in (None, offer.price.region) and offer.shape.holds(cpus, memory_bytes, gpus)
     ]
     return min(fitting, key=lambda offer: (offer.price.expected(spot), *_size(offer)), default=None)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ScalePlan,
         TaskPrediction,
     )
+    from scalable.spec.prices import Offer, Packing, Price, Shape
     from scalable.spec.resources import ResourceRequest
     from scalable.spec.traits import Starting, Traits
 
@@ -39,11 +40,15 @@ __all__ = [
     "FrontPoint",
     "ManagerSpec",
     "MemoryAdvice",
+    "Offer",
+    "Packing",
     "Plan",
     "PoolStatus",
     "PredictedCost",
+    "Price",
     "ResourceRequest",
     "ScalePlan",
+    "Shape",
     "Starting",
     "TaskPrediction",
     "TaskSpec",
@@ -86,6 +91,12 @@ __getattr__, __dir__ = exported_lazily(
             "PredictedCost",
             "ScalePlan",
             "TaskPrediction",
+        ),
+        "scalable.spec.prices": (
+            "Offer",
+            "Packing",
+            "Price",
+            "Shape",
         ),
         "scalable.spec.resources": ("ResourceRequest",),
         "scalable.spec.traits": (
