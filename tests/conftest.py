@@ -130,6 +130,30 @@ def missing_for_kubernetes():
 
 
 @pytest.fixture(scope="session")
+def aws_bed():
+    """Run an AWS account on this machine; see the package `aws_bed`."""
+    reason = missing_for_aws()
+    if os.environ.get("SCALABLE_REQUIRE_AWS") and reason:
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+    from aws_bed import AwsBed
+
+    with AwsBed() as bed:
+        yield bed
+
+
+def missing_for_aws():
+    """Return why the AWS test bed cannot run here, "" if it can."""
+    for name in ("aiobotocore", "aiohttp", "boto3", "flask", "flask_cors", "moto"):
+        if importlib.util.find_spec(name) is None:
+            return f"the AWS test bed needs the Python package {name}"
+    from kubernetes_bed.container import unavailable
+
+    return unavailable()
+
+
+@pytest.fixture(scope="session")
 def running_session(tmp_path_factory):
     """Run a session from a manifest's text, with a directory and a state of its own."""
 

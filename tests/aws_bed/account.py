@@ -1,0 +1,207 @@
+"""The account in one process: moto, the gate, the machines, commands of tests."""
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+
+os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
+
+from aiohttp import web
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import make_server
+
+from .errors import AwsError
+from .fargate import Fargate
+from .faults import Faults
+from .gate import Gate
+from .identities import ACCOUNT, Identities
+from .machines import Addresses
+from .memory import watch_memory
+from .metadata import Metadata
+from .permissions import Permissions
+
+logger = logging.getLogger("aws_bed")
+
+
+class Handler(MotoRequestHandler):
+    """Writes nothing for each request."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_request(self, *_):
+        return
+
+
+class Account:
+    """Everything that the test bed consists of."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        #: Held while moto or what it knows is used; the loop's thread never waits for another's answer.
+        self.lock = threading.RLock()
+        self.faults = Faults()
+        self.identities = Identities()
+        self.permissions = Permissions()
+        self.tasks = []
+
+    async def start(self):
+        """Listen."""
+        self.loop = asyncio.get_running_loop()
+        gate = Gate(self, DomainDispatcherApplication(create_backend_app))
+        self.server = make_server("127.0.0.1", 0, gate, threaded=True, request_handler=Handler)
+        self.server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self.server.server_port}"
+        self.addresses = Addresses(self.server.server_port)
+        self.metadata = Metadata(self)
+        self.metadata_url = await self.metadata.start()
+        self.fargate = Fargate(self)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.tasks.append(asyncio.create_task(watch_memory(self.fargate)))
+        told = {"endpoint": self.endpoint, "secrets": self.identities.secrets}
+        file = self.directory / "account.json"
+        file.write_text(json.dumps(told))
+        file.chmod(0o600)
+        await self.listen_for_control()
+
+    async def close(self):
+        """End all machines and stop listening."""
+        for task in self.tasks:
+            task.cancel()
+        ends = await self.fargate.close()
+        if ends:
+            await asyncio.wait(ends, timeout=10)
+        await self.metadata.close()
+        await self.control.cleanup()
+
+    # Asked by the gate, in its threads, with the lock held ----------------------------------------
+
+    def answer(self, request):
+        """Return the JSON answer to a call that moto does not answer, None otherwise."""
+        if request.service == "ecs":
+            document = self.fargate.answer(request)
+            return None if document is None else json.dumps(document).encode()
+        return None
+
+    def done(self, request, body):
+        """Make real what moto has answered."""
+
+    def check_role(self, arn, code, text, service="ecs-tasks.amazonaws.com"):
+        """Raise an error if a role does not exist or does not trust a service."""
+        if self.permissions.role(arn) is None or not self.permissions.trusts(arn, service):
+            raise AwsError(code, text)
+
+    def check_pass(self, request, arn):
+        """Raise an error if the caller may not pass a role."""
+        self.permissions.check(request, "iam:PassRole", arn)
+
+    # Commands -------------------------------------------------------------------------------------
+
+    async def listen_for_control(self):
+        app = web.Application()
+        app.router.add_post("/{command}", self.command)
+        self.control = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self.control.setup()
+        await web.UnixSite(self.control, str(self.directory / "control")).start()
+
+    async def command(self, request):
+        """Run a method whose name begins with `do_`."""
+        method = getattr(self, f"do_{request.match_info['command']}", None)
+        if method is None:
+            return web.json_response({"error": "no such command"}, status=404)
+        try:
+            result = method(**json.loads(await request.text() or "{}"))
+        except Exception as error:
+            logger.exception("command failed")
+            return web.json_response({"error": repr(error)}, status=400)
+        return web.json_response({"result": result})
+
+    def do_calls(self, reset=False):
+        found = dict(self.faults.calls)
+        if reset:
+            self.faults.calls.clear()
+        return found
+
+    def do_fault(self, kind, operations, times=None, every=1, **fields):
+        return self.faults.add(kind, operations, times, every, **fields)
+
+    def do_clear(self, number=None):
+        self.faults.clear(number)
+
+    def do_deny(self, user, pattern, allow=False):
+        change = self.permissions.denied.discard if allow else self.permissions.denied.add
+        change((user, pattern))
+
+    def do_session(self, user, seconds):
+        return self.identities.of_user(user, seconds).document()
+
+    def do_settings(self, delay=None, validity=None):
+        if delay is not None:
+            self.fargate.delay = delay
+        if validity is not None:
+            self.identities.validity = validity
+
+    def do_machines(self):
+        return [
+            {
+                "id": run.arn,
+                "kind": "task",
+                "state": run.status,
+                "address": run.address,
+                "pids": [e.process.pid for e in run.containers if e.process and e.process.running],
+            }
+            for run in self.fargate.every()
+            if run.status != "STOPPED"
+        ]
+
+    def machine(self, identity):
+        """Return a task by its ARN or id."""
+        for run in self.fargate.every():
+            if identity in {run.arn, run.id}:
+                return run
+        raise LookupError(f"the test bed has no machine {identity}")
+
+    def do_interrupt(self, identity, notice_s=None):
+        self.machine(identity).interrupt(notice_s)
+
+    def do_kill(self, identity):
+        self.machine(identity).kill()
+
+    def do_output(self, identity):
+        """Return the output of each container of a machine."""
+        run = self.machine(identity)
+        paths = {e.name: e.process.container.log for e in run.containers if e.process}
+        return {name: path.read_text(errors="replace") for name, path in paths.items()}
+
+
+async def run(directory, lifeline, ready):
+    """Run an account until a signal, or until the other end of `lifeline` is closed."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
+    account = Account(directory)
+    await account.start()
+    ready()
+    await stop.wait()
+    loop.remove_reader(lifeline)
+    await account.close()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def main(directory):
+    """Run as the child of an `AwsBed`: standard input is the lifeline."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    assert os.environ.get("MOTO_ACCOUNT_ID", ACCOUNT) == ACCOUNT
+    asyncio.run(run(directory, sys.stdin.fileno(), lambda: print("ready", flush=True)))
+    os._exit(0)  # threads of the server may wait for a caller

@@ -1,0 +1,193 @@
+"""The test bed as tests hold it: a process that runs the account, and commands to it."""
+
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kubernetes_bed.container import unavailable
+
+from .identities import REGION, USERS
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP through a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("bed", timeout=60)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class AwsBed:
+    """An AWS account on this machine, in a process of its own.
+
+    It ends with the process that made it, whatever way that ends, and so do all its machines.
+    """
+
+    def __init__(self):
+        if reason := unavailable():
+            raise RuntimeError(f"the AWS test bed cannot run: {reason}")
+        self.directory = Path(tempfile.mkdtemp(prefix="aws-bed-"))
+        self.process = None
+
+    def start(self):
+        """Start the account and wait until it listens."""
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from aws_bed.account import main; main({str(self.directory)!r})"
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+        with (self.directory / "errors").open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                env=clean,
+            )
+        if self.process.stdout.readline() != b"ready\n":
+            text = self.errors()
+            self.stop()
+            raise RuntimeError(f"the AWS test bed did not start:\n{text}")
+        told = json.loads((self.directory / "account.json").read_text())
+        self.endpoint = told["endpoint"]
+        self.secrets = told["secrets"]
+        (self.directory / "empty").touch()
+        return self
+
+    def stop(self):
+        """End the account and its machines and remove its directory."""
+        if self.process is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def environment(self, user="alice", region=REGION):
+        """Return the variables that a shell of a user has."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": USERS[user],
+            "AWS_SECRET_ACCESS_KEY": self.secrets[user],
+            "AWS_DEFAULT_REGION": region,
+            **self.no_files(),
+        }
+
+    def no_files(self):
+        """Return the variables that keep AWS's libraries from the files of the user."""
+        empty = str(self.directory / "empty")
+        return {
+            "AWS_CONFIG_FILE": empty,
+            "AWS_SHARED_CREDENTIALS_FILE": empty,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def session(self, user="alice", seconds=3600.0):
+        """Return temporary credentials of a user, valid for some seconds, as variables."""
+        found = self.ask("session", user=user, seconds=seconds)
+        return {
+            **self.environment(user),
+            "AWS_ACCESS_KEY_ID": found["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": found["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": found["Token"],
+        }
+
+    def errors(self):
+        """Return what the account's process wrote to its standard error."""
+        return (self.directory / "errors").read_text()
+
+    def ask(self, command, **arguments):
+        """Run a command of the account (`do_...` in account.py) and return its result."""
+        connection = _Connection(self.directory / "control")
+        try:
+            connection.request("POST", f"/{command}", json.dumps(arguments))
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        if "error" in answer:
+            raise RuntimeError(f"{command} of the AWS test bed: {answer['error']}")
+        return answer["result"]
+
+    # What happened --------------------------------------------------------------------------------
+
+    def calls(self, reset=False):
+        """Return how often each `service:Operation` was called."""
+        return self.ask("calls", reset=reset)
+
+    def machines(self):
+        """Return all machines that are not ended: id, kind, state, address, pids."""
+        return self.ask("machines")
+
+    def output(self, identity):
+        """Return the output of each container of a machine."""
+        return self.ask("output", identity=identity)
+
+    # Faults ---------------------------------------------------------------------------------------
+
+    def throttle(self, operations="*", every=3, times=None):
+        """Answer every n-th call of operations (a pattern such as `ecs:*`) with throttling."""
+        return self.ask("fault", kind="throttle", operations=operations, every=every, times=times)
+
+    def fail(self, operations, code, message="asked for by a test", status=400, times=None):
+        """Answer calls with an error; return the number of the fault."""
+        fields = {"code": code, "message": message, "status": status}
+        return self.ask("fault", kind="error", operations=operations, times=times, **fields)
+
+    def lose_answer(self, operations, times=1):
+        """Cut the connection after calls were carried out."""
+        return self.ask("fault", kind="lose", operations=operations, times=times)
+
+    def no_capacity(self, operations="*", reason="", times=None, **patterns):
+        """Refuse machines; patterns: zone, type, provider."""
+        reason = reason or (
+            "Capacity is unavailable at this time. Please try again later or in a different availability zone"
+        )
+        fields = {"reason": reason, **patterns}
+        return self.ask("fault", kind="capacity", operations=operations, times=times, **fields)
+
+    def startup(self, pattern, times=None, **fields):
+        """Let machines be slow (`delay`), stay down (`never`) or fail to start (`error`).
+
+        The pattern is `ecs:FAMILY` of tasks and `ec2:TYPE` of instances.
+        """
+        return self.ask("fault", kind="startup", operations=pattern, times=times, **fields)
+
+    def clear(self, number=None):
+        """End one fault, or all."""
+        self.ask("clear", number=number)
+
+    def deny(self, user, pattern, allow=False):
+        """Take from a user the right to call operations, or give it back with `allow`."""
+        self.ask("deny", user=user, pattern=pattern, allow=allow)
+
+    def settings(self, **values):
+        """Set `delay` (seconds of each step of a start) or `validity` (of new credentials)."""
+        self.ask("settings", **values)
+
+    def interrupt(self, identity, notice_s=None):
+        """Take back a machine of spot capacity, with the notice of its kind or a shorter one."""
+        self.ask("interrupt", identity=identity, notice_s=notice_s)
+
+    def kill(self, identity):
+        """Kill the processes of a machine."""
+        self.ask("kill", identity=identity)

@@ -1,0 +1,147 @@
+"""Calls of AWS that tests make without the package: plain boto3 on the test bed."""
+
+import contextlib
+import json
+import time
+
+import boto3
+
+CLUSTER = "bed"
+SOON = 60.0
+LOGS = "/bed"
+
+
+def trust(service):
+    """Return the policy that lets a service take on a role."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"Service": service},
+        "Action": "sts:AssumeRole",
+    }
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def allow(*actions):
+    """Return a policy that allows actions on everything."""
+    statement = {"Effect": "Allow", "Action": list(actions), "Resource": "*"}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+class Client:
+    """The clients of one user, in one region, and what his tasks need."""
+
+    def __init__(self, bed, user="alice", region="us-east-1"):
+        self.bed = bed
+        self.variables = bed.environment(user, region)
+        self.made = {}
+
+    def __getattr__(self, service):
+        if service.startswith("_"):
+            raise AttributeError(service)
+        if service not in self.made:
+            self.made[service] = self.client(service)
+        return self.made[service]
+
+    def client(self, service, **options):
+        """Return a new client."""
+        found = self.variables
+        return boto3.session.Session().client(
+            service,
+            endpoint_url=found["AWS_ENDPOINT_URL"],
+            region_name=found["AWS_DEFAULT_REGION"],
+            aws_access_key_id=found["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=found["AWS_SECRET_ACCESS_KEY"],
+            **options,
+        )
+
+    def furnish(self):
+        """Make a cluster, a role for tasks, a log group."""
+        self.ecs.create_cluster(clusterName=CLUSTER, capacityProviders=["FARGATE", "FARGATE_SPOT"])
+        self.logs.create_log_group(logGroupName=LOGS)
+        self.role = self.make_role("tasks")
+        self.subnets = [entry["SubnetId"] for entry in self.ec2.describe_subnets()["Subnets"]]
+        return self
+
+    def make_role(self, name, service="ecs-tasks.amazonaws.com"):
+        """Make a role for a service, which may write logs; return its ARN."""
+        found = self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust(service))
+        self.iam.attach_role_policy(
+            RoleName=name,
+            PolicyArn="arn:aws:iam::aws:policy/service-role/AmazonECSTaskExecutionRolePolicy",
+        )
+        return found["Role"]["Arn"]
+
+    def define(self, family, code, **fields):
+        """Register a task definition that runs Python code; return its ARN."""
+        options = {
+            "awslogs-group": LOGS,
+            "awslogs-region": "us-east-1",
+            "awslogs-stream-prefix": "t",
+        }
+        container = {
+            "name": "main",
+            "image": "image",
+            "command": ["/opt/venv/bin/python", "-c", code],
+            "logConfiguration": {"logDriver": "awslogs", "options": options},
+            **fields.pop("container", {}),
+        }
+        found = self.ecs.register_task_definition(
+            **{
+                "family": family,
+                "networkMode": "awsvpc",
+                "requiresCompatibilities": ["FARGATE"],
+                "cpu": "256",
+                "memory": "512",
+                "executionRoleArn": self.role,
+                "taskRoleArn": self.role,
+                "containerDefinitions": [container],
+                **fields,
+            }
+        )
+        return found["taskDefinition"]["taskDefinitionArn"]
+
+    def order(self, definition, **fields):
+        """Return the parameters of RunTask for a definition."""
+        network = {"subnets": self.subnets[:2], "assignPublicIp": "ENABLED"}
+        if "capacityProviderStrategy" not in fields:
+            fields.setdefault("launchType", "FARGATE")
+        return {
+            "cluster": CLUSTER,
+            "taskDefinition": definition,
+            "networkConfiguration": {"awsvpcConfiguration": network},
+            **fields,
+        }
+
+    def run(self, definition, **fields):
+        """Run one task; return its ARN."""
+        answer = self.ecs.run_task(**self.order(definition, **fields))
+        assert answer["failures"] == []
+        return answer["tasks"][0]["taskArn"]
+
+    def task(self, arn):
+        """Return what DescribeTasks says of a task."""
+        found = self.ecs.describe_tasks(cluster=CLUSTER, tasks=[arn], include=["TAGS"])
+        return found["tasks"][0]
+
+    def reaches(self, arn, status):
+        """Wait until a task has a status; return its description."""
+        return until(lambda: (t := self.task(arn))["lastStatus"] == status and t, status)
+
+    def log(self, arn):
+        """Return the lines of a task's log."""
+        stream = f"t/main/{arn.rpartition('/')[2]}"
+        with contextlib.suppress(self.logs.exceptions.ResourceNotFoundException):
+            found = self.logs.get_log_events(
+                logGroupName=LOGS, logStreamName=stream, startFromHead=True
+            )
+            return [event["message"] for event in found["events"]]
+        return []
+
+
+def until(condition, what=""):
+    """Wait until a condition holds; return its answer."""
+    deadline = time.monotonic() + SOON
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"waited {SOON} s in vain: {what}"
+        time.sleep(0.05)
+    return answer

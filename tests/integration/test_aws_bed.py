@@ -1,0 +1,288 @@
+"""The AWS test bed runs Fargate tasks for a client library that knows nothing of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("boto3")
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionClosedError
+from on_aws import CLUSTER, Client, allow, until
+
+WAITS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("told to go", flush=True)))
+print("here", flush=True)
+time.sleep(600)
+"""
+#: Ignores SIGTERM.
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("here", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def aws(aws_bed):
+    aws_bed.settings(delay=0.02)
+    return Client(aws_bed).furnish()
+
+
+@pytest.fixture(autouse=True)
+def no_faults(aws_bed):
+    yield
+    aws_bed.clear()
+
+
+@pytest.fixture(scope="module")
+def waits(aws):
+    return aws.define("waits", WAITS)
+
+
+def here(aws, arn):
+    return until(lambda: "here" in aws.log(arn), "the task runs")
+
+
+# A task -------------------------------------------------------------------------------------------
+
+
+def test_a_task_runs_its_command_with_environment_secrets_and_an_address_of_its_own(aws):
+    code = "import os, socket; s = socket.socket(); s.bind(('0.0.0.0', 0)); print(os.environ['PLAIN'], os.environ['WORD'], os.environ['PORT'], s.getsockname()[0]); raise SystemExit(3)"
+    secret = aws.secretsmanager.create_secret(Name="word", SecretString='{"word": "sesame"}')
+    aws.ssm.put_parameter(Name="/bed/port", Value="42", Type="SecureString")
+    actions = ("secretsmanager:GetSecretValue", "ssm:GetParameters")
+    aws.iam.put_role_policy(RoleName="tasks", PolicyName="read", PolicyDocument=allow(*actions))
+    container = {
+        "environment": [{"name": "PLAIN", "value": "text"}],
+        "secrets": [
+            {"name": "WORD", "valueFrom": f"{secret['ARN']}:word::"},
+            {"name": "PORT", "valueFrom": "/bed/port"},
+        ],
+    }
+    arn = aws.run(aws.define("reads", code, container=container), tags=[{"key": "a", "value": "b"}])
+    task = aws.reaches(arn, "STOPPED")
+    (end,) = task["containers"]
+    address = end["networkInterfaces"][0]["privateIpv4Address"]
+    assert (end["exitCode"], task["stopCode"]) == (3, "EssentialContainerExited")
+    assert task["tags"] == [{"key": "a", "value": "b"}]
+    assert aws.log(arn) == [f"text sesame 42 {address}"]
+
+
+def test_a_secret_that_the_execution_role_may_not_read_keeps_the_task_from_starting(aws):
+    secret = aws.secretsmanager.create_secret(Name="hidden", SecretString="x")["ARN"]
+    container = {"secrets": [{"name": "X", "valueFrom": secret}]}
+    role = aws.make_role("poor")
+    arn = aws.run(aws.define("poor", "", container=container, executionRoleArn=role))
+    task = aws.reaches(arn, "STOPPED")
+    assert task["stopCode"] == "TaskFailedToStart"
+    assert "AccessDeniedException" in task["stoppedReason"]
+
+
+def test_a_task_has_the_credentials_of_its_role_and_of_no_other(aws):
+    code = """
+import boto3
+print(boto3.client("sts").get_caller_identity()["Arn"])
+try:
+    boto3.client("ecs").list_clusters()
+except Exception as error:
+    print(error)
+"""
+    arn = aws.run(aws.define("asks", code))
+    aws.reaches(arn, "STOPPED")
+    own, denied = aws.log(arn)
+    assert own == f"arn:aws:sts::123456789012:assumed-role/tasks/{arn.rpartition('/')[2]}"
+    assert "not authorized to perform: ecs:ListClusters" in denied
+
+
+def test_a_task_does_not_see_the_files_of_this_machine(aws, tmp_path):
+    (tmp_path / "file").write_text("text")
+    code = (
+        f"import os; print(os.path.exists({str(tmp_path)!r}), os.path.exists({str(Path.cwd())!r}))"
+    )
+    arn = aws.run(aws.define("looks", code))
+    aws.reaches(arn, "STOPPED")
+    assert aws.log(arn) == ["False False"]
+
+
+def test_the_public_address_of_a_task_is_that_of_its_network_interface(aws, waits):
+    arn = aws.run(waits)
+    task = aws.reaches(arn, "RUNNING")
+    told = {entry["name"]: entry["value"] for entry in task["attachments"][0]["details"]}
+    (interface,) = aws.ec2.describe_network_interfaces(
+        NetworkInterfaceIds=[told["networkInterfaceId"]]
+    )["NetworkInterfaces"]
+    assert interface["Association"]["PublicIp"] == told["privateIPv4Address"]
+    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
+
+
+# Ends ---------------------------------------------------------------------------------------------
+
+
+def test_a_stopped_task_gets_sigterm_and_tells_who_stopped_it(aws, waits):
+    arn = aws.run(waits, startedBy="me")
+    here(aws, arn)
+    assert aws.ecs.list_tasks(cluster=CLUSTER, startedBy="me")["taskArns"] == [arn]
+    aws.ecs.stop_task(cluster=CLUSTER, task=arn, reason="enough")
+    task = aws.reaches(arn, "STOPPED")
+    assert (task["stopCode"], task["stoppedReason"]) == ("UserInitiated", "enough")
+    assert aws.log(arn) == ["here", "told to go"]
+    assert aws.ecs.list_tasks(cluster=CLUSTER, startedBy="me")["taskArns"] == []
+
+
+def test_a_task_that_ignores_sigterm_is_killed_at_its_stop_timeout(aws):
+    arn = aws.run(aws.define("deaf", DEAF, container={"stopTimeout": 2}))
+    here(aws, arn)
+    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
+    assert aws.reaches(arn, "STOPPED")["containers"][0]["exitCode"] == 137
+
+
+def test_spot_capacity_is_taken_back_with_sigterm(aws, aws_bed, waits):
+    strategy = [{"capacityProvider": "FARGATE_SPOT", "weight": 1}]
+    arn = aws.run(waits, capacityProviderStrategy=strategy)
+    here(aws, arn)
+    aws_bed.interrupt(arn, notice_s=20)
+    task = aws.reaches(arn, "STOPPED")
+    assert (task["stopCode"], task["capacityProviderName"]) == ("SpotInterruption", "FARGATE_SPOT")
+    assert aws.log(arn)[-1] == "told to go"
+
+
+# Rules --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"cpu": "256", "memory": "8192"}, "No Fargate configuration exists"),
+        ({"networkMode": "bridge"}, "only supports network mode 'awsvpc'"),
+        ({"container": {"stopTimeout": 121}}, "stopTimeout is 120 seconds at most"),
+        ({"executionRoleArn": "arn:aws:iam::123456789012:role/none"}, "Role is not valid"),
+    ],
+)
+def test_task_definitions_that_fargate_cannot_run_are_refused(aws, fields, text):
+    with pytest.raises(ClientError, match=text):
+        aws.define("wrong", "", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"count": 11}, "must be between 1 and 10"),
+        ({"tags": [{"key": "k" * 129, "value": ""}]}, "128"),
+        ({"tags": [{"key": f"k{n}", "value": ""} for n in range(51)]}, "50"),
+        ({"cluster": "none"}, "Cluster not found"),
+        ({"capacityProviderStrategy": [{"capacityProvider": "none"}]}, "not associated"),
+    ],
+)
+def test_calls_of_run_task_that_ecs_refuses_are_refused(aws, waits, fields, text):
+    with pytest.raises(ClientError, match=text):
+        aws.ecs.run_task(**aws.order(waits, **fields))
+
+
+def test_a_field_that_the_service_does_not_know_is_refused(aws):
+    ecs = aws.client("ecs")
+
+    def add(params, **_):
+        params["body"] = b'{"cluster": "bed", "colour": "green"}'
+
+    ecs.meta.events.register("before-call.ecs.ListTasks", add)
+    with pytest.raises(ClientError, match="colour"):
+        ecs.list_tasks(cluster=CLUSTER)
+
+
+# Faults -------------------------------------------------------------------------------------------
+
+
+def test_a_client_token_makes_no_second_task(aws, waits):
+    order = aws.order(waits, clientToken="once")
+    first, second = (aws.ecs.run_task(**order)["tasks"][0]["taskArn"] for _ in range(2))
+    assert first == second
+    with pytest.raises(ClientError, match="ConflictException"):
+        aws.ecs.run_task(**order | {"count": 2})
+    aws.ecs.stop_task(cluster=CLUSTER, task=first)
+
+
+def test_an_answer_that_is_lost_leaves_the_task_that_was_made(aws, aws_bed, waits):
+    once = aws.client("ecs", config=Config(retries={"total_max_attempts": 1}))
+    aws_bed.lose_answer("ecs:RunTask")
+    order = aws.order(waits, clientToken="lost", startedBy="lost")
+    with pytest.raises(ConnectionClosedError):
+        once.run_task(**order)
+    (found,) = aws.ecs.list_tasks(cluster=CLUSTER, startedBy="lost")["taskArns"]
+    assert once.run_task(**order)["tasks"][0]["taskArn"] == found
+    aws.ecs.stop_task(cluster=CLUSTER, task=found)
+
+
+def test_every_third_call_is_throttled(aws, aws_bed):
+    once = aws.client("ecs", config=Config(retries={"total_max_attempts": 1}))
+    aws_bed.throttle("ecs:*", every=3)
+    aws_bed.calls(reset=True)
+    codes = []
+    for _ in range(6):
+        try:
+            once.list_clusters()
+            codes.append("")
+        except ClientError as error:
+            codes.append(error.response["Error"]["Code"])
+    assert codes == ["", "", "ThrottlingException"] * 2
+    assert aws_bed.calls() == {"ecs:ListClusters": 6}
+
+
+def test_a_lack_of_capacity_is_a_failure_of_the_answer(aws, aws_bed, waits):
+    aws_bed.no_capacity(provider="FARGATE_SPOT")
+    strategy = [{"capacityProvider": "FARGATE_SPOT", "weight": 1}]
+    answer = aws.ecs.run_task(**aws.order(waits, capacityProviderStrategy=strategy, count=2))
+    assert answer["tasks"] == []
+    assert [f["reason"][:23] for f in answer["failures"]] == ["Capacity is unavailable"] * 2
+
+
+def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
+    wrong = aws.client("ecs", aws_session_token="none")
+    with pytest.raises(ClientError, match="UnrecognizedClientException"):
+        wrong.list_clusters()
+    session = Client(aws_bed)
+    session.variables = aws_bed.session("bob", seconds=1)
+    token = session.variables["AWS_SESSION_TOKEN"]
+    sts = session.client("sts", aws_session_token=token)
+    assert sts.get_caller_identity()["Arn"] == "arn:aws:iam::123456789012:user/bob"
+
+    def over():
+        try:
+            sts.get_caller_identity()
+        except ClientError as error:
+            return "ExpiredToken" in str(error)
+
+    until(over, "the credentials end")
+
+
+# The test bed's own end ---------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_a_test_bed_whose_process_is_told_to_go():
+    code = f"""
+import os, signal, sys
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}, {str(Path(__file__).parent)!r}]
+from aws_bed import AwsBed
+from on_aws import Client
+with AwsBed() as bed:
+    bed.settings(delay=0.02)
+    aws = Client(bed).furnish()
+    aws.reaches(aws.run(aws.define("waits", "import time; time.sleep(600)")), "RUNNING")
+    pids = [pid for machine in bed.machines() for pid in machine["pids"]]
+    print(bed.directory, bed.process.pid, *pids, flush=True)
+    sys.stdin.read()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    directory, bed, *pids = process.stdout.readline().split()
+    assert pids
+    os.kill(int(bed), signal.SIGTERM)
+    until(lambda: not any(Path("/proc", pid).exists() for pid in pids), "the tasks' end")
+    until(lambda: not Path(directory).exists(), "the directory's end")
+    process.communicate("")
