@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.waterfall import Tier, Waterfall
+from scalable.scaling.tiers import Tier
+from scalable.scaling.waterfall import Waterfall
 
 TAGS = ("a", "b")
 COUNTS = st.integers(0, 20)

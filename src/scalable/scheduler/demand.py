@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scalable.protocol.pools import check_count, check_tag
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.waterfall import AllocationPolicy, Tier, Waterfall, unplaced
+from scalable.scaling.tiers import AllocationPolicy, Tier, unplaced
+from scalable.scaling.waterfall import Waterfall
 from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")

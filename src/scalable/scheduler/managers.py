@@ -11,7 +11,7 @@ from typing import Any
 
 from scalable.protocol.handlers import AttachAnswer, Attachment
 from scalable.protocol.matching import Shape, difference
-from scalable.scaling.waterfall import Tier
+from scalable.scaling.tiers import Tier
 from scalable.spec import PoolStatus
 
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach

@@ -4,7 +4,8 @@ import logging
 from dataclasses import replace
 from itertools import pairwise
 
-from scalable.scaling.waterfall import Tier, Waterfall, unplaced
+from scalable.scaling.tiers import Tier, unplaced
+from scalable.scaling.waterfall import Waterfall
 
 ONLY = frozenset({"a"})
 HPC = Tier("hpc", priority=0, tags=ONLY)
