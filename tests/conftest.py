@@ -154,6 +154,33 @@ def missing_for_aws():
 
 
 @pytest.fixture(scope="session")
+def gcp_bed():
+    """Run a Google Cloud on this machine; see the package `gcp_bed`."""
+    if reason := missing_for_gcp():
+        if os.environ.get("SCALABLE_REQUIRE_GCP"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from gcp_bed import GcpBed
+
+    with GcpBed() as bed:
+        yield bed
+
+
+def missing_for_gcp():
+    """Return why the Google Cloud test bed cannot run here, "" if it can."""
+    for name in ("aiohttp", "googleapiclient", "google.cloud.compute", "google.auth"):
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            return f"the Google Cloud test bed needs the Python package of {name}"
+    from gcp_bed import unavailable
+
+    return unavailable()
+
+
+@pytest.fixture(scope="session")
 def running_session(tmp_path_factory):
     """Run a session from a manifest's text, with a directory and a state of its own."""
 

@@ -1,0 +1,206 @@
+"""The test bed as tests hold it: a process that runs it, and commands to it."""
+
+import contextlib
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from kubernetes_bed.container import unavailable
+
+from .identities import PROJECT, email_of
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP through a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("bed", timeout=60)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class GcpBed:
+    """A Google Cloud on this machine, in a process of its own.
+
+    It ends with the process that made it, whatever way that ends, and so do all its machines.
+    """
+
+    project = PROJECT
+
+    def __init__(self):
+        if reason := unavailable():
+            raise RuntimeError(f"the Google Cloud test bed cannot run: {reason}")
+        self.directory = Path(tempfile.mkdtemp(prefix="gcp-bed-"))
+        self.process = None
+        self.endpoint = ""
+
+    def start(self):
+        """Start it and wait until it listens."""
+        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from gcp_bed.service import main; main({str(self.directory)!r})"
+        with (self.directory / "errors").open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        if self.process.stdout.readline() != b"ready\n":
+            text = self.errors()
+            self.stop()
+            raise RuntimeError(f"the Google Cloud test bed did not start:\n{text}")
+        self.endpoint = (self.directory / "endpoint").read_text()
+        return self
+
+    def stop(self):
+        """End it and its machines and remove its directory."""
+        if self.process is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def environment(self, user="alice"):
+        """Return the variables of a user's shell; users: alice, bob, viewer, nobody, stranger.
+
+        The key of `stranger` is not valid.
+        """
+        return {
+            "GOOGLE_APPLICATION_CREDENTIALS": str(self.key(user)),
+            "GOOGLE_CLOUD_PROJECT": PROJECT,
+            "SCALABLE_GCP_ENDPOINT": self.endpoint,
+        }
+
+    def key(self, user="alice"):
+        """Return the path of the key of a user's service account."""
+        return self.directory / f"key-{user}.json"
+
+    @staticmethod
+    def email(user="alice"):
+        """Return the e-mail address of a user's service account."""
+        return email_of(user)
+
+    def errors(self):
+        """Return what the process wrote to its standard error."""
+        path = self.directory / "errors"
+        return path.read_text() if path.exists() else ""
+
+    def ask(self, command, **arguments):
+        """Run a command of the process (`do_...` in service.py) and return its result."""
+        connection = _Connection(self.directory / "control")
+        try:
+            connection.request("POST", f"/{command}", json.dumps(arguments))
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        if "error" in answer:
+            raise RuntimeError(f"{command} of the Google Cloud test bed: {answer['error']}")
+        return answer["result"]
+
+    # What there is --------------------------------------------------------------------------------
+
+    @property
+    def calls(self):
+        """How often each method was called, such as `compute.instances.insert`."""
+        return self.ask("calls")
+
+    def reset_calls(self):
+        """Return how often each method was called, and count from 0 again."""
+        return self.ask("calls", reset=True)
+
+    def machines(self):
+        """Return name -> zone, type, status, spot, address, labels, pids of each instance."""
+        return self.ask("machines")
+
+    def console(self, name):
+        """Return the output of a machine's serial port."""
+        return self.ask("console", name=name)
+
+    def set(self, **settings):
+        """Change settings (seconds, see SETTINGS in service.py); return what they were."""
+        return self.ask("set", **settings)
+
+    # Troubles -------------------------------------------------------------------------------------
+
+    def preempt(self, name):
+        """Take a machine back: a notice now, its end `notice` seconds later."""
+        self.ask("preempt", name=name)
+
+    def kill(self, name):
+        """Kill what runs on a machine; the machine goes on."""
+        self.ask("kill", name=name)
+
+    def lose(self, name):
+        """Let a machine end at once, without a notice."""
+        self.ask("lose", name=name)
+
+    def throttle(self, method="*", every=3, status=403):
+        """Refuse every n-th call of methods that match: 403 rateLimitExceeded, or 429; 0 ends it."""
+        self.ask("throttle", method=method, every=every, status=status)
+
+    def break_calls(self, method="*", count=1, status=503):
+        """Answer so many calls with an error before anything is done."""
+        self.ask("break_calls", method=method, count=count, status=status)
+
+    def lose_answers(self, method="compute.instances.insert", count=1):
+        """Cut the connection of so many calls after the work was done."""
+        self.ask("lose_answers", method=method, count=count)
+
+    def exhaust(self, zone="*", machine_type="*", code="ZONE_RESOURCE_POOL_EXHAUSTED"):
+        """Let new machines fail for want of capacity; code "" ends it.
+
+        The other code is `ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS`.
+        """
+        self.ask("exhaust", zone=zone, machine_type=machine_type, code=code)
+
+    def without_type(self, zone="*", machine_type="*", missing=True):
+        """Let a zone not have a machine type."""
+        self.ask("without_type", zone=zone, machine_type=machine_type, missing=missing)
+
+    def quota(self, metric, limit, region="us-central1"):
+        """Set the limit of a region; return what it was."""
+        return self.ask("quota", metric=metric, limit=limit, region=region)
+
+    def never_boot(self, pattern="*", count=1):
+        """Let so many of the next machines whose names match never run anything."""
+        self.ask("never_boot", pattern=pattern, count=count)
+
+    def deny(self, permission, user="alice", denied=True):
+        """Take a permission, such as `compute.instances.create`, from a user."""
+        self.ask("deny", user=user, permission=permission, denied=denied)
+
+    def expire_tokens(self):
+        """Let all access tokens be invalid; new ones can be had at once."""
+        self.ask("expire_tokens")
+
+    def token_lifetime(self, seconds):
+        """Let new tokens be valid for so long."""
+        self.ask("token_lifetime", seconds=seconds)
+
+    def clear_faults(self):
+        """End all faults, and set settings and quotas back."""
+        self.ask("clear_faults")
+
+    def clear(self):
+        """End and forget all instances."""
+        self.ask("clear")

@@ -1,0 +1,239 @@
+"""The test bed's own process: the APIs, the machines, and commands for tests."""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+from aiohttp import web
+
+from .catalogue import Catalogue
+from .discovery import Discovery
+from .faults import Faults
+from .identities import USERS, Identities, email_of
+from .instances import Instances
+from .machine import Addresses, write_commands
+from .networks import Networks
+from .operations import Operations
+from .serving import Server
+
+#: Seconds of an instance's life, and of its end. `run_scale` is multiplied with `maxRunDuration`.
+SETTINGS = {
+    "pending": 0.02,
+    "provisioning": 0.03,
+    "staging": 0.03,
+    "notice": 30.0,
+    "shutdown": 20.0,
+    "grace": 15.0,
+    "run_scale": 1.0,
+}
+logger = logging.getLogger("gcp_bed")
+
+
+class Service:
+    """Everything that the test bed consists of."""
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.settings = dict(SETTINGS)
+        self.tasks = set()
+        self.discovery = Discovery()
+        self.identities = Identities()
+        self.catalogue = Catalogue()
+        self.operations = Operations()
+        self.faults = Faults()
+        self.networks = Networks(self.operations)
+        self.instances = Instances(self)
+        self.server = Server(self)
+        for part in (self.catalogue, self.operations, self.networks, self.instances):
+            self.server.handlers |= part.handlers()
+        unknown = self.server.handlers.keys() - self.discovery.known
+        assert not unknown, f"no document describes {unknown}"
+        self.runner = self.control = None
+        self.endpoint = ""
+        self.addresses = None
+
+    async def start(self):
+        """Listen, and write the keys of the users."""
+        app = self.server.application()
+        self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self.runner.setup()
+        site = web.TCPSite(self.runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.addresses = Addresses(port)
+        write_commands(self.directory / "bin")
+        for user in USERS:
+            path = self.directory / f"key-{user}.json"
+            path.touch(mode=0o600)
+            path.write_text(json.dumps(self.identities.key_file(user, f"{self.endpoint}/token")))
+        (self.directory / "endpoint").write_text(self.endpoint)
+        await self.listen_for_control()
+
+    async def listen_for_control(self):
+        app = web.Application()
+        app.router.add_post("/{command}", self.command)
+        self.control = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self.control.setup()
+        await web.UnixSite(self.control, str(self.directory / "control")).start()
+
+    async def command(self, request):
+        name = request.match_info["command"]
+        try:
+            answer = getattr(self, f"do_{name}")(**await request.json())
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:  # noqa: BLE001
+            return web.json_response({"error": f"{type(error).__name__}: {error}"})
+        return web.json_response({"result": answer})
+
+    # Commands -------------------------------------------------------------------------------------
+
+    def do_calls(self, reset=False):
+        found = dict(self.faults.calls)
+        if reset:
+            self.faults.calls.clear()
+        return found
+
+    def do_machines(self):
+        return {
+            instance.resource["name"]: {
+                "zone": instance.zone,
+                "type": instance.shape["name"],
+                "status": instance.status,
+                "spot": instance.spot,
+                "address": instance.address,
+                "labels": instance.resource.get("labels") or {},
+                "pids": instance.machine.processes() if instance.machine else [],
+            }
+            for instance in self.instances.found.values()
+        }
+
+    def do_console(self, name):
+        machine = self.instances.named(name).machine
+        return machine.console.read_text(errors="replace") if machine else ""
+
+    def do_set(self, **settings):
+        unknown = settings.keys() - self.settings.keys()
+        if unknown:
+            raise ValueError(f"no settings: {unknown}; there are {list(self.settings)}")
+        before = {key: self.settings[key] for key in settings}
+        self.settings |= settings
+        return before
+
+    def do_preempt(self, name):
+        self.instances.named(name).preempt()
+
+    def do_kill(self, name):
+        self.instances.named(name).machine.kill_containers()
+
+    def do_lose(self, name):
+        """Let the host of a machine break: it ends without a notice."""
+        instance = self.instances.named(name)
+        if instance.stopping is None:
+            ending = instance.stop("compute.instances.hostError", grace=0)
+            instance.stopping = asyncio.create_task(ending)
+
+    def do_throttle(self, method, every, status):
+        self.faults.throttled[method] = {"every": every, "status": status, "calls": 0}
+
+    def do_break_calls(self, method, count, status):
+        self.faults.broken[method] = {"count": count, "status": status}
+
+    def do_lose_answers(self, method, count):
+        self.faults.lost[method] = count
+
+    def do_exhaust(self, zone, machine_type, code):
+        if code:
+            self.faults.exhaustion[zone, machine_type] = code
+        else:
+            self.faults.exhaustion.pop((zone, machine_type), None)
+
+    def do_without_type(self, zone, machine_type, missing):
+        change = self.catalogue.missing.add if missing else self.catalogue.missing.discard
+        change((zone, machine_type))
+
+    def do_quota(self, metric, limit, region):
+        before = self.catalogue.limits[region].get(metric)
+        self.catalogue.limits[region][metric] = float(limit)
+        return before
+
+    def do_never_boot(self, pattern, count):
+        self.faults.dead[pattern] = count
+
+    def do_deny(self, user, permission, denied):
+        change = self.identities.denied.add if denied else self.identities.denied.discard
+        change((email_of(user), permission))
+
+    async def do_expire_tokens(self):
+        """Let all tokens be invalid, and return when new ones can be had."""
+        since = self.identities.expire()
+        await asyncio.sleep(max(since - time.time(), 0))
+
+    def do_token_lifetime(self, seconds):
+        self.identities.lifetime = float(seconds)
+
+    def do_clear_faults(self):
+        calls = self.faults.calls
+        self.faults.__init__()
+        self.faults.calls = calls
+        self.catalogue.missing.clear()
+        self.identities.denied.clear()
+        self.identities.lifetime = 3600.0
+        fresh = Catalogue()
+        self.catalogue.limits = fresh.limits
+        self.settings |= SETTINGS
+
+    async def do_clear(self):
+        """End and forget all instances."""
+        for instance in list(self.instances.found.values()):
+            if instance.machine is not None:
+                instance.machine.kill()
+                await instance.machine.stop(0)
+            instance.remove()
+
+    # End ------------------------------------------------------------------------------------------
+
+    async def close(self):
+        """End everything."""
+        for instance in list(self.instances.found.values()):
+            for task in (instance.life, instance.stopping):
+                if task is not None:
+                    task.cancel()
+        for task in self.tasks:
+            task.cancel()
+        await self.do_clear()
+        await self.runner.cleanup()
+        await self.control.cleanup()
+
+
+async def run(directory, lifeline, ready):
+    """Run until a signal, or until the other end of `lifeline` is closed."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
+    service = Service(directory)
+    await service.start()
+    ready()
+    await stop.wait()
+    loop.remove_reader(lifeline)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(15):
+            await service.close()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def main(directory):
+    """Run as the child of a `GcpBed`: standard input is the lifeline."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    asyncio.run(run(directory, sys.stdin.fileno(), lambda: print("ready", flush=True)))
