@@ -71,8 +71,18 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
     return unpack(texts, inner), record
 
 
-def run_scheduler(directory: ClusterDirectory, port: int) -> None:
-    """Run the scheduler until it ends; the place removes what is left."""
+def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
+    """Run the scheduler until it ends; the place removes what is left.
+
+    Parameters
+    ----------
+    directory
+        Directory of the cluster.
+    port
+        Port of the scheduler.
+    relay_host
+        Address at which the relay of tunnels listens; by default that of this machine or pod alone.
+    """
     from scalable.lifecycle.stored_specs import stored_spec
     from scalable.programs.scheduler import serve
     from scalable.protocol.code import in_image
@@ -84,7 +94,9 @@ def run_scheduler(directory: ClusterDirectory, port: int) -> None:
     Importer(in_image("the scheduler")).install()
     host = os.environ.get(HOST_VARIABLE) or None
     kept = stored_spec(directory).options.get("reconnect_within")
-    relaying = {"port": RELAY_PORT} | ({"kept_s": parse_duration(kept)} if kept else {})
+    relaying: dict[str, Any] = {"port": RELAY_PORT}
+    relaying |= {"kept_s": parse_duration(kept)} if kept else {}
+    relaying |= {"host": relay_host} if relay_host else {}
     beside = partial(_beside, directory.record().abandoned_after_s, relaying)
     reason = asyncio.run(serve(directory, {"host": host, "port": port}, beside))
     logger.info("ended: %s", reason)

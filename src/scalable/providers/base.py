@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         CostEstimate,
         DeploymentSpec,
         Diagnostic,
+        ProgramState,
         ResourceRequest,
         ScalePlan,
         Traits,
@@ -53,6 +53,7 @@ __getattr__, __dir__ = exported_lazily(
             "CostEstimate",
             "DeploymentSpec",
             "Diagnostic",
+            "ProgramState",
             "ResourceRequest",
             "ScalePlan",
             "Traits",
@@ -222,22 +223,6 @@ class ClusterLifecycle(Protocol):
 
     def remote(self, place: Mapping[str, str]) -> RemotePlace:
         """Return an object that finds and reaches the clusters of one place; ask nothing yet."""
-
-
-@dataclass(frozen=True)
-class ProgramState:
-    """The state of a cluster's scheduler or manager in a remote place.
-
-    Attributes
-    ----------
-    state
-        ``pending``, ``running``, ``completed`` (it ended as it should) or ``failed``.
-    reason
-        Reason why it waits or failed, or None.
-    """
-
-    state: str
-    reason: str | None = None
 
 
 class TunnelEnd(Protocol):

@@ -172,6 +172,10 @@ class Cloud(Protocol):
     and for a bounded time. Wrong credentials are an error of one line.
     """
 
+    @property
+    def spot_share(self) -> float:
+        """Share of the machines with workers that are spot machines, from 0 to 1."""
+
     def units_on(self, component: ComponentSpec) -> int:
         """Return the number of units of a component that share one machine; ask nothing."""
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.spec.clusters import STATES, ClusterRecord, ClusterStatus, PoolStatus
+    from scalable.spec.clusters import (
+        STATES,
+        ClusterRecord,
+        ClusterStatus,
+        PoolStatus,
+        ProgramState,
+    )
     from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
     from scalable.spec.deployment import DeploymentSpec, ManagerSpec
     from scalable.spec.diagnostics import Diagnostic, ValidationReport
@@ -45,6 +51,7 @@ __all__ = [
     "Plan",
     "PoolStatus",
     "PredictedCost",
+    "ProgramState",
     "Price",
     "ResourceRequest",
     "ScalePlan",
@@ -65,6 +72,7 @@ __getattr__, __dir__ = exported_lazily(
             "ClusterRecord",
             "ClusterStatus",
             "PoolStatus",
+            "ProgramState",
         ),
         "scalable.spec.components": (
             "ComponentSpec",

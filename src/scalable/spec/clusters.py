@@ -328,3 +328,19 @@ class ClusterStatus:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """The state of a cluster's scheduler or manager in a remote place.
+
+    Attributes
+    ----------
+    state
+        ``pending``, ``running``, ``completed`` (it ended as it should) or ``failed``.
+    reason
+        Reason why it waits or failed, or None.
+    """
+
+    state: str
+    reason: str | None = None

@@ -1,0 +1,248 @@
+"""The clusters on a cloud's machines, found and reached by whoever has access to the account."""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from scalable.client.tunnel import Tunnel
+from scalable.errors import ClusterError, ProviderError
+from scalable.protocol.streams import RELAY_PORT
+from scalable.records.packing import record_in
+from scalable.remote.asking import ask
+from scalable.remote.cloud import (
+    CLUSTER,
+    MACHINE_OF,
+    MANAGER,
+    MANAGING,
+    OWNER,
+    ROLE,
+    SCHEDULER,
+    Cloud,
+    Machine,
+    MachineState,
+)
+from scalable.remote.dialling import TcpDial
+from scalable.remote.machine_site import REMOVAL_TIMEOUT_S, remove_all
+from scalable.remote.machines import PORT, MachineFrame
+from scalable.spec import ProgramState
+
+logger = logging.getLogger("scalable.remote")
+
+ANSWER_TIMEOUT_S = 20.0
+LOGS_TIMEOUT_S = 120.0
+#: Seconds after which a cluster without a machine for its scheduler has failed.
+MACHINELESS_S = 900.0
+
+
+class CloudPlace:
+    """The clusters of one user in one place of a cloud; see :class:`.RemotePlace`.
+
+    Parameters
+    ----------
+    connect
+        Function that makes a connection to the cloud.
+    """
+
+    def __init__(self, connect: Callable[[], Cloud]) -> None:
+        self._connect = connect
+
+    def clusters(self) -> dict[str, dict[str, str]]:
+        """Return cluster id -> files, for all clusters of the user."""
+        return ask(self._connect, _clusters, ANSWER_TIMEOUT_S)
+
+    def programs(self, cluster_id: str) -> dict[str, ProgramState]:
+        """Return program -> state; empty if the cluster is not there."""
+        return ask(self._connect, lambda cloud: _programs(cloud, cluster_id), ANSWER_TIMEOUT_S)
+
+    def address(self, cluster_id: str) -> str | None:
+        """Return the scheduler's address if this process is on one of the cloud's machines."""
+        if MACHINE_OF not in os.environ:
+            return None
+        machine = ask(self._connect, lambda c: scheduler_of(c, cluster_id), ANSWER_TIMEOUT_S)
+        return None if machine is None else inner_address(machine)
+
+    def tunnel(self, cluster_id: str) -> SchedulerTunnel:
+        """Return a tunnel to the scheduler."""
+        return SchedulerTunnel(self._connect, cluster_id)
+
+    def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """Return program or worker -> new output, and the next mark."""
+        return ask(self._connect, lambda cloud: _logs(cloud, cluster_id, since), LOGS_TIMEOUT_S)
+
+    def keep(self, cluster_id: str, seconds: float | None) -> None:
+        """Do nothing: the scheduler ends itself in time, and all machines end with it."""
+
+    def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
+        """End all machines of a cluster, and remove what was made for it."""
+
+        async def delete(cloud: Cloud) -> list[str]:
+            frame = MachineFrame(cluster_id, await cloud.owner(), {})
+            own = [] if wait else await _machines_of_this_process(cloud, frame)
+            return await remove_all(cloud, frame, wait=wait, last=own)
+
+        return ask(self._connect, delete, REMOVAL_TIMEOUT_S + ANSWER_TIMEOUT_S)
+
+
+async def _machines_of_this_process(cloud: Cloud, frame: MachineFrame) -> list[str]:
+    """Return the ids of the machines of managers: one of them asks."""
+    return [machine.id for machine in await cloud.machines(frame.marks(MANAGING))]
+
+
+async def _clusters(cloud: Cloud) -> dict[str, dict[str, str]]:
+    own = {OWNER: await cloud.owner()}
+    found: dict[str, dict[str, str]] = {}
+    for role in (SCHEDULER, MANAGING):
+        for stored in await cloud.files(own | {ROLE: role}):
+            cluster_id = stored.marks.get(CLUSTER, "")
+            if role == SCHEDULER and _is_detached(cluster_id, stored.files):
+                found[cluster_id] = dict(stored.files)
+            elif cluster_id in found:
+                for path, text in stored.files.items():
+                    found[cluster_id].setdefault(path, text)
+    return found
+
+
+def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
+    """Return whether files are those of a cluster that can be reached without its creator."""
+    try:
+        record = record_in(files)
+    except ClusterError as error:
+        logger.debug("the files of cluster %s are left out: %s", cluster_id, error)
+        return False
+    return record.id == cluster_id and not is_session(cluster_id)
+
+
+def is_session(cluster_id: str) -> bool:
+    """Return whether a cluster ends with its creator's session, by the form of its id."""
+    try:
+        return str(uuid.UUID(cluster_id)) != cluster_id
+    except ValueError:
+        return True
+
+
+def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
+    """Return cluster id -> description, for sessions of the user whose scheduler is gone."""
+
+    async def find(cloud: Cloud) -> dict[str, str]:
+        own = {OWNER: await cloud.owner()}
+        machines = [m for m in await cloud.machines(own) if m.state is not MachineState.ENDED]
+        led = {m.marks.get(CLUSTER) for m in machines if m.marks.get(ROLE) == SCHEDULER}
+        found: dict[str, str] = {}
+        for stored in await cloud.files(own | {ROLE: SCHEDULER}):
+            cluster_id = stored.marks.get(CLUSTER, "")
+            if is_session(cluster_id) and cluster_id not in led and not _is_fresh(stored.files):
+                found[cluster_id] = "files of a session that has ended"
+        for machine in machines:
+            cluster_id = machine.marks.get(CLUSTER, "")
+            if cluster_id in found:
+                found[cluster_id] = f"{found[cluster_id]}, machine {machine.id}"
+        return found
+
+    return ask(connect, find, ANSWER_TIMEOUT_S)
+
+
+def _is_fresh(files: Mapping[str, str]) -> bool:
+    """Return whether files were put there so lately that their machine may not be there yet."""
+    try:
+        made = datetime.fromisoformat(record_in(files).created_at)
+    except (ClusterError, ValueError):
+        return False
+    return (datetime.now(UTC) - made).total_seconds() < MACHINELESS_S
+
+
+async def scheduler_of(cloud: Cloud, cluster_id: str) -> Machine | None:
+    """Return the machine of a cluster's scheduler; the one that runs if there are several."""
+    frame = MachineFrame(cluster_id, await cloud.owner(), {})
+    found = await cloud.machines(frame.marks(SCHEDULER))
+    runs = [machine for machine in found if machine.state is MachineState.RUNNING]
+    return max(runs or found, key=lambda machine: machine.made_at, default=None)
+
+
+def inner_address(machine: Machine) -> str | None:
+    """Return the address of a scheduler within the cloud's network, once its machine has one."""
+    return f"tls://{machine.address}:{PORT}" if machine.address else None
+
+
+async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
+    frame = MachineFrame(cluster_id, await cloud.owner(), {})
+    found: dict[str, ProgramState] = {}
+    files = await cloud.files(frame.marks(SCHEDULER))
+    if not files:
+        return found
+    machines = [
+        machine
+        for role in (SCHEDULER, MANAGING)
+        for machine in await cloud.machines(frame.marks(role))
+    ]
+    for machine in sorted(machines, key=lambda its: its.made_at):
+        program = machine.marks.get(MANAGER, SCHEDULER)
+        found[program] = _state(machine, last=program == SCHEDULER)
+    # The files are there before the machine is, and after a machine that ended long ago.
+    fresh = _is_fresh(files[0].files)
+    machineless = ProgramState("pending", "its machine has not been started yet")
+    gone = ProgramState("failed", "the scheduler's machine is gone")
+    found.setdefault(SCHEDULER, machineless if fresh else gone)
+    return found
+
+
+def _state(machine: Machine, *, last: bool) -> ProgramState:
+    if machine.state in (MachineState.PENDING, MachineState.RUNNING):
+        return ProgramState(machine.state.value, machine.reason)
+    if machine.exit_code == 0 and not machine.from_outside:
+        return ProgramState("completed", machine.reason)
+    noun = "scheduler" if last else "manager"
+    return ProgramState("failed", machine.reason or f"the {noun}'s machine has ended")
+
+
+async def _logs(
+    cloud: Cloud, cluster_id: str, since: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    frame = MachineFrame(cluster_id, await cloud.owner(), {})
+    found: dict[str, tuple[str, str]] = {}
+    for machine in await cloud.machines(frame.marks()):
+        name = _log_name(machine)
+        text, mark = await cloud.output(machine, since.get(name, ""))
+        if text:
+            found[name] = text, mark
+    return found
+
+
+def _log_name(machine: Machine) -> str:
+    role = machine.marks.get(ROLE)
+    if role == SCHEDULER:
+        return SCHEDULER
+    if role == MANAGING:
+        return f"manager-{machine.marks.get(MANAGER)}"
+    return machine.units[0] if machine.units else machine.id
+
+
+class SchedulerTunnel:
+    """A tunnel to the scheduler of one cluster, whose machine is looked up when it is opened."""
+
+    def __init__(self, connect: Callable[[], Cloud], cluster_id: str) -> None:
+        self._connect, self._cluster_id = connect, cluster_id
+        self._tunnel: Tunnel | None = None
+
+    async def open(self) -> int:
+        """Listen on loopback; return the port."""
+        cloud: Any = self._connect()
+        try:
+            machine = await scheduler_of(cloud, self._cluster_id)
+        finally:
+            await cloud.close()
+        host = None if machine is None else machine.public_address or machine.address
+        if host is None:
+            raise ProviderError(f"the scheduler of cluster {self._cluster_id} has no address yet")
+        subject = f"the scheduler of cluster {self._cluster_id}"
+        self._tunnel = Tunnel(TcpDial(host, RELAY_PORT), subject)
+        return await self._tunnel.open()
+
+    async def close(self) -> None:
+        """End all connections and stop listening."""
+        if self._tunnel is not None:
+            await self._tunnel.close()

@@ -1,0 +1,143 @@
+"""What the providers of clouds have in common: all but the cloud."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from scalable.spec import DeploymentSpec, ScalePlan, Traits
+
+if TYPE_CHECKING:
+    from scalable.manager.pools import Pool
+    from scalable.manager.site import ManagerSite
+    from scalable.remote.cloud import Cloud, MachineSide
+    from scalable.remote.cloud_place import CloudPlace
+    from scalable.remote.cloud_services import CloudServices
+    from scalable.remote.session_cluster import SessionCluster
+
+
+class CloudProvider(ABC):
+    """Provider whose scheduler and workers are machines of a cloud.
+
+    The manager of a session runs in the user's process. The manager of a detached cluster is a
+    machine, too, or with ``manager: here`` a process of the user's machine.
+
+    Attributes
+    ----------
+    name, traits
+        Name of the provider, and its traits.
+    ours
+        Keys of a place that only the user's machine understands.
+    """
+
+    name: ClassVar[str]
+    traits: ClassVar[Traits]
+    ours: ClassVar[frozenset[str]] = frozenset()
+
+    @abstractmethod
+    def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> Cloud:
+        """Return a connection to a place; ask nothing yet.
+
+        Without ``spec`` nothing is started by it. An empty place is that of ``spec``.
+        """
+
+    @abstractmethod
+    def machine_side(self) -> MachineSide:
+        """Return the cloud as this process sees it, which runs on one of its machines."""
+
+    @abstractmethod
+    def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Return the place that a target names; ask nothing."""
+
+    @abstractmethod
+    def places(self) -> list[dict[str, str]]:
+        """Return the places that the user reaches from here without a manifest."""
+
+    # Sessions -------------------------------------------------------------------------------------
+
+    def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
+        """Start a scheduler on a machine, and connect to it; its pools are empty.
+
+        Raises
+        ------
+        NotImplementedError
+            When the target writes ``manager: there``, which only detached clusters have.
+        ProviderError
+            When the cloud refuses, or the scheduler does not run in time; nothing is left running.
+        """
+        if spec.options.get("manager") == "there":
+            raise NotImplementedError(
+                f"target {spec.target_name!r}: manager: there is for detached clusters in this "
+                "version; the manager of a session is in its process. Leave it out, or start the "
+                "cluster with `scalable up` or detach=True"
+            )
+        from scalable.remote.machine_site import MachineSite
+        from scalable.remote.session_cluster import SessionCluster
+
+        cloud = self.cloud(self.place_of(spec), spec)
+        return SessionCluster(spec, lambda its_id: MachineSite(spec, cloud, its_id), self.traits)
+
+    def scale(self, cluster: Any, plan: ScalePlan) -> None:
+        """Set pools to the counts of the plan; machines come and go in the background."""
+        cluster.scale_to_plan(dict(plan.workers_by_tag))
+
+    def close(self, cluster: Any) -> None:
+        """End all machines of the cluster, and remove what was made for it."""
+        if cluster is not None:
+            cluster.close()
+
+    # Detached clusters ----------------------------------------------------------------------------
+
+    def remote(self, place: Mapping[str, str]) -> CloudPlace:
+        """Return an object that finds and reaches the user's clusters in a place."""
+        from scalable.remote.cloud_place import CloudPlace
+
+        return CloudPlace(lambda: self.cloud(place))
+
+    def services(self, spec: DeploymentSpec | None = None) -> CloudServices:
+        """Return an object that starts schedulers and managers on machines."""
+        from scalable.remote.cloud_services import CloudServices
+
+        return CloudServices(spec, self.cloud, self._inner_place)
+
+    def _inner_place(self, place: Mapping[str, str]) -> dict[str, str]:
+        return {key: text for key, text in place.items() if key not in self.ours}
+
+    def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
+        """Return the pools whose machines a manager starts."""
+        from scalable.remote.cloud_services import managed_pools
+
+        def connect(place: Mapping[str, str], its: DeploymentSpec | None) -> Cloud:
+            return self.cloud(place or self.place_of(spec), its)
+
+        return managed_pools(spec, site, connect)
+
+    def discover(self) -> list[dict[str, Any]]:
+        """Return a row for each session whose process has died and left something in the cloud."""
+        from scalable.remote.cloud_place import remains
+
+        found: list[dict[str, Any]] = []
+        for place in self.places():
+            left = remains(lambda place=place: self.cloud(place))  # type: ignore[misc]
+            found += [{"id": i, "provider": self.name, "what": what} for i, what in left.items()]
+        return found
+
+    def delete(self, cluster_id: str) -> list[str]:
+        """End the machines of a cluster, and remove what was made for it.
+
+        The record tells the place of a detached cluster; the remains of sessions are looked for in
+        the places that the user reaches from here.
+        """
+        from scalable.records import ClusterDirectory
+        from scalable.remote.cloud_place import is_session
+
+        if is_session(cluster_id):
+            parts = [self.remote(place).delete(cluster_id) for place in self.places()]
+            return [text for part in parts for text in part]
+        try:
+            record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
+        except FileNotFoundError:
+            return []
+        own = record.remote and record.provider == self.name
+        return self.remote(record.place).delete(cluster_id) if own else []

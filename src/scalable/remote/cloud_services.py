@@ -1,0 +1,231 @@
+"""The scheduler and managers of a detached cluster, on machines of a cloud."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from scalable.errors import NameTakenError, ProviderError
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+from scalable.manager.site import ManagerSite
+from scalable.records import ClusterDirectory
+from scalable.records.directory import RECORD
+from scalable.records.packing import packed, record_in
+from scalable.remote.asking import ask
+from scalable.remote.cloud import MANAGING, OWNER, ROLE, SCHEDULER, Cloud, MachineState, Refusal
+from scalable.remote.cloud_place import CloudPlace, inner_address, scheduler_of
+from scalable.remote.machine_launcher import MachineLauncher
+from scalable.remote.machine_site import start_scheduler, worker_files
+from scalable.remote.machines import MachineFrame
+from scalable.remote.workers import pool_of, worker_config
+from scalable.spec import ClusterRecord, DeploymentSpec
+from scalable.worker.config import WorkerConfig
+
+logger = logging.getLogger("scalable.remote")
+
+START_TIMEOUT_S = 120.0
+Connect = Callable[[Mapping[str, str], DeploymentSpec | None], Cloud]
+
+
+class CloudServices:
+    """Starts the schedulers and managers of detached clusters; see :class:`.ClusterServices`.
+
+    Parameters
+    ----------
+    spec
+        Deployment spec of the program's target; None if nothing is started.
+    connect
+        Function: ``connect(place, spec)`` makes a connection to the cloud.
+    inner_place
+        Function that returns a place as the cloud's own machines name it.
+    """
+
+    def __init__(
+        self,
+        spec: DeploymentSpec | None,
+        connect: Connect,
+        inner_place: Callable[[Mapping[str, str]], dict[str, str]],
+    ) -> None:
+        self._spec, self._connect, self._inner_place = spec, connect, inner_place
+
+    def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and the cloud keeps the output
+        """Request the machine of the scheduler or of a manager.
+
+        Parameters
+        ----------
+        directory, service
+            Directory of the cluster here; ``scheduler``, or the id of a manager.
+        program, log
+            Not used.
+
+        Raises
+        ------
+        ProviderError
+            When the cloud refuses.
+        NameTakenError
+            When the user has another cluster of that name in the place.
+        """
+        cluster = ClusterDirectory(directory)
+        place = cluster.record().place
+        start = self._start_scheduler if service == SCHEDULER else self._start_manager
+        ask(
+            lambda: self._connect(place, self._spec),
+            lambda cloud: start(cloud, cluster, service),
+            START_TIMEOUT_S,
+        )
+
+    def state(self, cluster_id: str) -> dict[str, str]:
+        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
+        try:
+            record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
+        except FileNotFoundError:
+            return {}
+        found = CloudPlace(lambda: self._connect(record.place, None)).programs(cluster_id)
+        return {
+            name: its.state for name, its in found.items() if its.state in ("pending", "running")
+        }
+
+    async def _frame(self, cloud: Cloud, cluster: ClusterDirectory) -> MachineFrame:
+        assert self._spec is not None
+        return MachineFrame(cluster.id, await cloud.owner(), self._spec.options)
+
+    async def _start_scheduler(self, cloud: Cloud, cluster: ClusterDirectory, _: str) -> None:
+        frame, record = await self._frame(cloud, cluster), cluster.record()
+        await _refuse_taken(cloud, frame, record)
+        await start_scheduler(cloud, frame, self._files(cluster))
+        # Two creators that begin at once see each other now: the later one gives way.
+        await _refuse_taken(cloud, frame, record, begun=True)
+
+    async def _start_manager(self, cloud: Cloud, cluster: ClusterDirectory, manager: str) -> None:
+        frame = await self._frame(cloud, cluster)
+        marks = frame.marks(MANAGING, manager)
+        earlier = await cloud.machines(marks)
+        await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
+        name = frame.files(MANAGING, manager)
+        await cloud.put_files(name, marks, self._files(cluster, manager))
+        await cloud.prepare(frame.cluster_id, frame.marks())
+        request = frame.manager_request(manager, secrets.token_hex(3))
+        answer = (await cloud.run([request]))[request.name]
+        if isinstance(answer, Refusal):
+            raise ProviderError(
+                f"no machine for manager {manager!r}: {answer.reason}",
+                hint=f"run `scalable resume {cluster.record().name}` later",
+                transient=True,
+            )
+
+    def _files(self, cluster: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
+        """Return the files of a program, which tell the place as the cloud's machines see it."""
+        record = cluster.record()
+        inner = dataclasses.replace(record, place=self._inner_place(record.place))
+        return packed(cluster, manager) | {RECORD: json.dumps(inner.to_dict())}
+
+
+async def _refuse_taken(
+    cloud: Cloud, frame: MachineFrame, record: ClusterRecord, *, begun: bool = False
+) -> None:
+    """Raise NameTakenError if the user has another living cluster of that name in the place.
+
+    Parameters
+    ----------
+    cloud, frame, record
+        Connection, facts and record of the new cluster.
+    begun
+        Whether the files of the new cluster are there: then only an earlier cluster counts.
+    """
+    mine = (record.created_at, record.id)
+    for stored in await cloud.files({OWNER: frame.owner, ROLE: SCHEDULER}):
+        other = record_in(stored.files)
+        if other.id == record.id or other.name != record.name:
+            continue
+        if begun and (other.created_at, other.id) > mine:
+            continue
+        machine = await scheduler_of(cloud, other.id)
+        if machine is None or machine.state in (MachineState.ENDING, MachineState.ENDED):
+            continue
+        raise NameTakenError(
+            f"a cluster {record.name!r} exists already: {machine.id}",
+            hint=f"choose another name, or end it: scalable down {record.name}",
+        )
+
+
+# Pools --------------------------------------------------------------------------------------------
+
+
+class ManagedMachines(MachineLauncher):
+    """Launcher of the machines of one manager, which outlive the manager's process.
+
+    Parameters
+    ----------
+    cloud, frame
+        Connection, and facts about the cluster.
+    site, spec
+        The manager, and its request.
+    belongs
+        Whether the scheduler is on a machine of the same place: its workers use its inner address.
+    """
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        frame: MachineFrame,
+        site: ManagerSite,
+        spec: DeploymentSpec,
+        *,
+        belongs: bool,
+    ) -> None:
+        super().__init__(cloud, frame, site.manager, spec.components)
+        self._site, self._spec, self._belongs = site, spec, belongs
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Keep the configurations of workers in the cloud, and take over machines."""
+        cloud = self._cloud
+        self.frame = dataclasses.replace(self.frame, owner=await cloud.owner())
+        await cloud.prepare(self.frame.cluster_id, self.frame.marks())
+        await worker_files(cloud, self.frame, self._manager, await self._configs())
+        return await super().adopt()
+
+    async def _configs(self) -> dict[str, WorkerConfig]:
+        site, address = self._site, self._site.scheduler
+        if self._belongs:
+            machine = await scheduler_of(self._cloud, site.cluster_id)
+            address = (machine and inner_address(machine)) or address
+        return {
+            component.name: worker_config(component, address, site.security, site.manager)
+            for component in self._spec.components.values()
+        }
+
+    async def close(self) -> None:
+        """End the questions and all connections."""
+        await super().close()
+        await self._cloud.close()
+
+
+def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> list[Pool]:
+    """Return the pools of a manager that is a program of its own.
+
+    Parameters
+    ----------
+    spec, site
+        The request, and the facts about the manager.
+    connect
+        Function: ``connect(place, spec)`` makes a connection to the cloud.
+    """
+    record = _record_of(site)
+    belongs = record is not None and record.remote and record.provider == spec.provider_name
+    frame = MachineFrame(site.cluster_id, "", spec.options)
+    cloud = connect(record.place if belongs and record is not None else {}, spec)
+    launcher = ManagedMachines(cloud, frame, site, spec, belongs=belongs)
+    return [pool_of(component, launcher, spec) for component in spec.components.values()]
+
+
+def _record_of(site: ManagerSite) -> ClusterRecord | None:
+    """Return the record of a manager's cluster; None for a manager on another machine."""
+    try:
+        return ClusterDirectory(site.directory.parent.parent).record()
+    except (FileNotFoundError, NotADirectoryError):
+        return None

@@ -1,0 +1,258 @@
+"""The machines of a cluster: made, awaited and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from scalable.client.tunnel import BackgroundTunnel
+from scalable.errors import ProviderError
+from scalable.protocol.streams import RELAY_PORT
+from scalable.remote.cloud import SCHEDULER, WORKERS, Cloud, Machine, MachineState, Refusal
+from scalable.remote.dialling import listens, tunnel_to
+from scalable.remote.machine_launcher import MachineLauncher
+from scalable.remote.machines import CONFIG, PORT, MachineFrame
+from scalable.spec import DeploymentSpec
+from scalable.units import parse_duration
+from scalable.worker.config import WorkerConfig
+
+logger = logging.getLogger("scalable.remote")
+
+#: Seconds between two questions about a machine that is awaited.
+POLL_S = 2.0
+#: Seconds between two looks at the scheduler's machine while the cluster is used.
+WATCH_S = 30.0
+DIAL_TIMEOUT_S = 3.0
+#: Seconds in which all machines of a cluster have to end.
+REMOVAL_TIMEOUT_S = 300.0
+LOG_LINES = 10
+
+
+async def worker_files(
+    cloud: Cloud, frame: MachineFrame, manager: str, configs: Mapping[str, WorkerConfig]
+) -> None:
+    """Keep tag -> configuration of a manager's workers in the cloud."""
+    await asyncio.gather(
+        *(
+            cloud.put_files(
+                frame.files(WORKERS, manager, tag),
+                frame.marks(WORKERS, manager, tag),
+                {CONFIG: json.dumps(dataclasses.asdict(config))},
+            )
+            for tag, config in configs.items()
+        )
+    )
+
+
+async def start_scheduler(cloud: Cloud, frame: MachineFrame, files: Mapping[str, str]) -> Machine:
+    """Prepare the place, keep the files of a scheduler there, and request its machine.
+
+    Raises
+    ------
+    ProviderError
+        When the cloud refuses.
+    """
+    # The files come first: by them anybody finds, and removes, what is made after them.
+    await cloud.put_files(frame.files(SCHEDULER), frame.marks(SCHEDULER), files)
+    await cloud.prepare(frame.cluster_id, frame.marks())
+    request = frame.scheduler_request()
+    answer = (await cloud.run([request]))[request.name]
+    if isinstance(answer, Refusal):
+        raise ProviderError(f"no machine for the scheduler: {answer.reason}", transient=True)
+    logger.debug("cluster %s: the scheduler's machine is %s", frame.cluster_id, answer.id)
+    return answer
+
+
+async def remove_all(
+    cloud: Cloud, frame: MachineFrame, *, wait: bool = True, last: Sequence[str] = ()
+) -> list[str]:
+    """End all machines of a cluster, then remove the rest; return a description of each thing.
+
+    Parameters
+    ----------
+    cloud, frame
+        Connection, and facts about the cluster.
+    wait
+        Whether to wait until the machines are gone. A program of the cluster itself does not wait:
+        its own machine ends last.
+    last
+        Ids of machines that are told to end after everything else.
+
+    Raises
+    ------
+    ProviderError
+        When machines are left after 300 s.
+    """
+    found = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
+    await cloud.stop([machine for machine in found if machine.id not in last])
+    deadline = time.monotonic() + REMOVAL_TIMEOUT_S
+    left = found
+    while wait and left:
+        if time.monotonic() > deadline:
+            shown = ", ".join(sorted(machine.id for machine in left))
+            raise ProviderError(
+                f"machines {shown} of cluster {frame.cluster_id} were told to end and are there "
+                f"after {REMOVAL_TIMEOUT_S:g} s"
+            )
+        left = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
+        starting = [m for m in left if m.state is not MachineState.ENDING]
+        if starting:  # they were requested meanwhile
+            await cloud.stop(starting)
+        if left:
+            await asyncio.sleep(POLL_S)
+    removed = [f"machine {machine.id} ({_noun(machine)})" for machine in found]
+    try:
+        removed += await cloud.clean(frame.marks())
+    except ProviderError as error:
+        if wait:
+            raise
+        logger.info("what machines that still end use is left: %s", error)
+    removed += await cloud.delete_files(frame.marks())
+    await cloud.stop([machine for machine in found if machine.id in last])
+    return removed
+
+
+def _noun(machine: Machine) -> str:
+    return ", ".join(machine.units) or machine.marks.get("scalable-role", "unknown")
+
+
+class MachineSite:
+    """The machines of one session's cluster; see :class:`scalable.remote.SessionSite`.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    cloud
+        Connection to the cloud.
+    cluster_id
+        Id of the cluster.
+
+    Attributes
+    ----------
+    manager
+        Id of the manager.
+    starts_again
+        Whether the cloud may start the program of a worker again: it does not.
+    """
+
+    starts_again = False
+
+    def __init__(self, spec: DeploymentSpec, cloud: Cloud, cluster_id: str) -> None:
+        self.manager = spec.target_name
+        self._spec, self._cloud = spec, cloud
+        self.frame = MachineFrame(cluster_id, "", spec.options)
+        for component in (None, *spec.components.values()):
+            self.frame.image(component)
+        self.launcher = MachineLauncher(cloud, self.frame, self.manager, spec.components)
+        self._host = ""
+        self._address = ""
+        self._watching: asyncio.Task[None] | None = None
+        self._on_end: Callable[[str], object] = lambda _reason: None
+
+    @property
+    def name(self) -> str:
+        """Name of the cluster in the cloud."""
+        return f"{self._spec.project_name}-{self._spec.target_name}-{self.frame.cluster_id[:6]}"
+
+    async def begin(self, on_end: Callable[[str], object]) -> None:
+        """Ask who the user is."""
+        self._on_end = on_end
+        self.frame = dataclasses.replace(self.frame, owner=await self._cloud.owner())
+        self.launcher.frame = self.frame
+
+    async def make(self, files: Mapping[str, str], start_s: float) -> None:  # noqa: ARG002 - no cloud ends a machine by itself; the scheduler does
+        """Start the scheduler's machine."""
+        await start_scheduler(self._cloud, self.frame, files)
+
+    async def scheduler(self, start_s: float) -> str:
+        """Wait until the relay beside the scheduler listens; return the scheduler's address."""
+        deadline = time.monotonic() + start_s
+        reason: str | None = None
+        while True:
+            machine = await self._scheduler_machine()
+            if machine is not None:
+                reason = machine.reason or reason
+                if machine.state is MachineState.ENDED:
+                    raise ProviderError(
+                        f"the scheduler's machine has ended: {machine.reason}"
+                        f"{await self._last_output(machine)}"
+                    )
+                host = machine.public_address or machine.address
+                if host and machine.address and machine.state is MachineState.RUNNING:
+                    reason = f"its relay does not answer at {host}:{RELAY_PORT}"
+                    if await listens(host, RELAY_PORT, DIAL_TIMEOUT_S):
+                        self._host = host
+                        self._address = f"tls://{machine.address}:{PORT}"
+                        self._watch()
+                        return self._address
+            if time.monotonic() > deadline:
+                raise ProviderError(
+                    f"the scheduler's machine does not run after {start_s:g} s: {reason}",
+                    hint="raise start_timeout in the target if it only needs more time; if the "
+                    "relay does not answer, look at the network's rules for the port",
+                )
+            await asyncio.sleep(POLL_S)
+
+    async def _scheduler_machine(self) -> Machine | None:
+        found = await self._cloud.machines(self.frame.marks(SCHEDULER))
+        return found[0] if found else None
+
+    async def _last_output(self, machine: Machine) -> str:
+        try:
+            text, _ = await self._cloud.output(machine, "")
+        except ProviderError as error:
+            logger.debug("the output of %s cannot be read: %s", machine.id, error)
+            return ""
+        lines = text.strip().splitlines()[-LOG_LINES:]
+        return "; its last output:\n  " + "\n  ".join(lines) if lines else ""
+
+    def _watch(self) -> None:
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch_scheduler())
+
+    async def _watch_scheduler(self) -> None:
+        """Tell when the scheduler's machine has ended."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            try:
+                machine = await self._scheduler_machine()
+            except ProviderError as error:
+                logger.debug("the scheduler's machine is not known: %s", error)
+                continue
+            if machine is None or machine.state is MachineState.ENDED:
+                reason = "it is gone" if machine is None else machine.reason
+                self._on_end(f"the scheduler's machine has ended: {reason}")
+                return
+
+    def tunnel(self) -> BackgroundTunnel:
+        """Return a tunnel over TCP to the relay on the scheduler's machine."""
+        kept_s = parse_duration(self._spec.options["reconnect_within"])
+        return tunnel_to(self._host, RELAY_PORT, kept_s=kept_s)
+
+    async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
+        """Keep the configurations of workers in the cloud."""
+        await worker_files(self._cloud, self.frame, self.manager, configs)
+
+    async def limit_life(self, seconds: float | None) -> None:
+        """Do nothing: the scheduler ends itself, and with it all machines."""
+
+    def all_ends(self) -> None:
+        """Take the end of all machines for granted."""
+        self.launcher.all_ends()
+
+    async def remove(self) -> None:
+        """End all machines, and remove all that was made for the cluster."""
+        await remove_all(self._cloud, self.frame)
+
+    async def close(self) -> None:
+        """End the questions and all connections."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self.launcher.close()
+        await self._cloud.close()
