@@ -1,4 +1,4 @@
-"""What the providers of clouds have in common: all but the cloud."""
+"""The base class of the providers of clouds: all but the cloud."""
 
 from __future__ import annotations
 
