@@ -76,6 +76,8 @@ class Decision:
     renew, leave
         Units that will not last: units whose successor must be requested now, and units that must
         take no more calls, with the reason.
+    taken_back
+        Those units of ``leave`` whose machine is taken back by its place.
     """
 
     lost: list[Loss] = field(default_factory=list)
@@ -84,6 +86,7 @@ class Decision:
     stop: list[UnitName] = field(default_factory=list)
     renew: list[UnitName] = field(default_factory=list)
     leave: dict[UnitName, str] = field(default_factory=dict)
+    taken_back: list[UnitName] = field(default_factory=list)
 
 
 def decide(
@@ -125,10 +128,11 @@ def decide(
         if name in wanted and not unit.superseded:
             _wanted(decision, unit, seen, now, start_timeout)
             _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
-            if unit.phase is not Phase.DRAINING and any(
-                view.drain for view in _here(unit, workers)
-            ):
-                decision.leave[name] = "it takes no more calls"
+            here = _here(unit, workers)
+            if unit.phase is not Phase.DRAINING and any(view.drain for view in here):
+                announced = [view.leaves for view in here if view.leaves]
+                decision.leave[name] = announced[0] if announced else "it takes no more calls"
+                decision.taken_back += [name] if announced else []
         elif _here(unit, workers):
             decision.drain.append(name)
         else:

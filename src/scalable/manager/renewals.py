@@ -61,6 +61,13 @@ def renew(inventory: Inventory, decision: Decision) -> None:
         if unit is not None and not unit.renewed:
             logger.debug("unit %s is renewed", name)
             inventory.wanted.renew(unit, inventory.pools[unit.pool])
+    for name in decision.taken_back:
+        unit = inventory.units.get(name)
+        if unit is not None:
+            pool, reason = inventory.pools[unit.pool], decision.leave[name]
+            logger.warning("worker %s is replaced: %s", name, reason)
+            pool.lost += 1
+            pool.last_loss = f"{name}: {reason}"
     for name, reason in decision.leave.items():
         if name in inventory.units:
             inventory.units[name].leaving = reason

@@ -96,6 +96,8 @@ class WorkerView:
         Bytes of results that the worker holds.
     drain
         Progress of the worker's draining (``draining``, ``holding``, ``done``), or None.
+    leaves
+        Reason for which the worker has announced that it leaves; None otherwise.
     """
 
     address: str
@@ -103,6 +105,7 @@ class WorkerView:
     occupancy: float = 0.0
     nbytes: int = 0
     drain: str | None = None
+    leaves: str | None = None
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Handler(StrEnum):
     TAKE_FILES = "scalable_take_files"
     # Called by workers
     BEGIN = "scalable_begin"
+    NOTICE = "scalable_notice"
     BUNDLE_BEGUN = "scalable_bundle_begun"
     CODE_TABLE = "scalable_code_table"
     SOURCES = "scalable_sources"
@@ -361,6 +362,10 @@ class SchedulerCalls:
     async def begin(self, worker: str) -> bool:
         """Announce that a worker begins; return False if one of the same name has begun before."""
         return bool(await self._call(Handler.BEGIN, worker=worker))
+
+    async def notice(self, worker: str, left_s: float, reason: str) -> None:
+        """Tell that the machine of a worker is taken back in ``left_s`` seconds."""
+        await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
 
     async def bundle_begun(self, key: str, client: str) -> None:
         """Tell a client that a worker is about to start one of its bundles."""

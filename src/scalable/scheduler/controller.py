@@ -140,6 +140,7 @@ class Controller(SchedulerPlugin):
                 Handler.EXCUSE_LOSSES: departures.excuse_losses,
                 Handler.GIVE_UP: departures.give_up,
                 Handler.BEGIN: departures.begin,
+                Handler.NOTICE: departures.notice,
                 Handler.POOLS: self._pools_remotely,
                 Handler.STATUS: self.status,
                 Handler.SCALE: self.scale,

@@ -110,6 +110,7 @@ class PoolCounts:
                 "occupancy": ws.occupancy,
                 "nbytes": ws.nbytes,
                 "drain": self._departures.state(ws),
+                "leaves": self._departures.reason(ws),
             }
             for ws in self._scheduler.workers.values()
             if told_at_start(ws, MANAGER_KEY) == manager or str(ws.name) in names

@@ -52,6 +52,7 @@ class Departures:
         self._begun: dict[str, None] = {}
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
@@ -63,6 +64,35 @@ class Departures:
         """Return :attr:`Drain.state` of a worker; None if the worker is not drained."""
         drain = self._drains.get(worker.address)
         return None if drain is None else drain.state
+
+    def reason(self, worker: WorkerState) -> str | None:
+        """Return why a worker leaves that has announced it; None for other workers."""
+        return self._reasons.get(worker.address)
+
+    def notice(self, worker: str, left_s: float, reason: str) -> None:
+        """Drain a worker whose machine will be taken back, and excuse the loss of its calls.
+
+        The worker's manager finds the reason in the answer to its heartbeat, and asks for the
+        worker's successor at once.
+
+        Parameters
+        ----------
+        worker
+            Address of the worker.
+        left_s
+            Seconds until the machine is taken back.
+        reason
+            Reason for the user.
+        """
+        ws = self.scheduler.workers.get(worker)
+        if ws is None or worker in self._reasons:
+            return
+        logger.info("worker %s leaves within %.0f s: %s", ws.name, left_s, reason)
+        self._reasons[worker] = reason
+        self._dismiss(worker)
+        self.excuse_losses([str(ws.name)])
+        self.drain([str(ws.name)])
+        self._drains[worker].leave_within(left_s)
 
     def drain(self, workers: Iterable[str]) -> None:
         """Begin to drain the workers with these names.
@@ -215,6 +245,7 @@ class Departures:
 
     def left(self, address: str) -> None:
         """End the draining of a worker that has left."""
+        self._reasons.pop(address, None)
         drain = self._drains.pop(address, None)
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
             drain.state = "done"

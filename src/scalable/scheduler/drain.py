@@ -10,6 +10,10 @@ Therefore these steps come before it:
 3. calls that have not begun are moved to other workers with Dask's work stealing, in which the
    worker confirms that a call has not begun;
 4. the drain waits until the running calls have ended.
+
+A worker whose machine is taken back has only some time left. Its results are moved while its calls
+run, and calls that do not end in time are cut as late as possible and run again elsewhere; Dask
+does not count that as a failure of theirs.
 """
 
 from __future__ import annotations
@@ -36,6 +40,12 @@ RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
 #: Seconds after which a worker leaves although it takes part in shuffles.
 SHUFFLES_LIMIT_S = 600.0
+#: Seconds before its end at which a worker whose time is limited leaves although calls run, and at
+#: which it leaves although it has results that could not be moved. Never more than the given part
+#: of its time.
+LEAVE_BEFORE_S, LEAVE_PART = 8.0, 0.5
+FORCE_BEFORE_S, FORCE_PART = 3.0, 0.2
+MOVE_INTERVAL_S = 1.0
 #: States that a worker gives to a task which has not begun to run.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
@@ -71,6 +81,7 @@ class Drain:
         self._retiring = False
         # A flag in addition to cancelling the task: Dask's comms may swallow a cancellation.
         self._abandoned = False
+        self._leaving_in_time: asyncio.Task[None] | None = None
         self._shuffles = ShufflesOf(scheduler, worker.address)
         self._shuffles.avoid(True)
         if not self._shuffles.running():
@@ -82,10 +93,11 @@ class Drain:
     def cancel(self) -> bool:
         """Let the worker accept work again; return False if it is too late for that.
 
-        It is too late once Dask retires the worker, once the worker has left, or if it has a call
-        that was given up.
+        It is too late once Dask retires the worker, once the worker has left, if it has a call that
+        was given up, or if its time is limited.
         """
-        if self._retiring or self._given_up or self.state == "done":
+        limited = self._leaving_in_time is not None
+        if self._retiring or self._given_up or limited or self.state == "done":
             return False
         self.abandon()
         if self._worker.address in self._scheduler.workers:
@@ -96,9 +108,18 @@ class Drain:
         """Do not wait for the end of this task: it was interrupted and does not end."""
         self._given_up.add(key)
 
+    def leave_within(self, left_s: float) -> None:
+        """Make the worker leave before its end in ``left_s`` seconds, even if calls still run."""
+        if self._leaving_in_time is None:
+            name = f"drain {self._worker.name} in {left_s:.0f} s"
+            self._leaving_in_time = asyncio.create_task(self._leave_in_time(left_s), name=name)
+            self._leaving_in_time.add_done_callback(self._ended)
+
     def abandon(self) -> None:
         """Stop draining, without a change of the worker's status."""
         self._abandoned = True
+        if self._leaving_in_time is not None:
+            self._leaving_in_time.cancel()
         self._shuffles.avoid(False)
         self._task.cancel()
 
@@ -130,6 +151,40 @@ class Drain:
         self.state = "done"
         self._shuffles.avoid(False)
         logger.debug("worker %s is drained and has left", self._worker.name)
+
+    async def _leave_in_time(self, left_s: float) -> None:
+        """Move results while calls run; end the worker's part in the cluster before its machine."""
+        end = time.monotonic() + left_s
+        leave_at = end - min(LEAVE_BEFORE_S, LEAVE_PART * left_s)
+        force_at = end - min(FORCE_BEFORE_S, FORCE_PART * left_s)
+        while self._goes_on and time.monotonic() < leave_at:
+            if self._worker.has_what and not self._holds_results_for_good():
+                await self._retire(leave_at, remove=False)
+            await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, leave_at - time.monotonic())))
+        if self._goes_on and self._worker.processing:
+            calls = len(self._worker.processing)
+            logger.info("worker %s leaves with %d calls: no time left", self._worker.name, calls)
+        while self._goes_on and time.monotonic() < force_at:
+            await self._retire(force_at, remove=True)
+            await asyncio.sleep(POLL_S)
+        if self._goes_on:
+            lost = len(self._worker.has_what)
+            logger.info("worker %s leaves with %d results", self._worker.name, lost)
+            await self._scheduler.remove_worker(
+                self._worker.address, expected=True, stimulus_id=f"scalable-leave-{next(_serial)}"
+            )
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._present and not self._abandoned
+
+    async def _retire(self, until: float, *, remove: bool) -> None:
+        """Have Dask move the worker's results, and wait for it until a monotonic time at most."""
+        moving = asyncio.ensure_future(
+            self._scheduler.retire_workers(workers=[self._worker.address], remove=remove)
+        )
+        await asyncio.wait([moving], timeout=max(0.0, until - time.monotonic()))
+        moving.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _shuffles_end(self) -> None:
         deadline = time.monotonic() + SHUFFLES_LIMIT_S

@@ -15,6 +15,7 @@ from distributed import Security
 
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.private_directory import make_private
+from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.worker")
 
@@ -68,6 +69,8 @@ class WorkerConfig:
         Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     shares_files
         Whether the worker sees the file system of the clients' machine.
+    notice_file
+        File that will tell when the worker's machine is taken back; empty where nothing tells it.
     """
 
     scheduler: str
@@ -88,6 +91,7 @@ class WorkerConfig:
     once: bool = False
     dask_config: str = ""
     shares_files: bool = True
+    notice_file: str = ""
 
     def to_line(self) -> bytes:
         """Return the configuration as one line of JSON."""
@@ -156,5 +160,6 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
     scratch = os.environ.pop(SCRATCH, "") or str(make_private("scalable"))
     own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
     values = json.loads(text) | own
+    values["notice_file"] = os.environ.pop(NOTICE_FILE, "")
     values["host"] = os.environ.get(HOST_VARIABLE) or values.get("host", LOOPBACK)
     return WorkerConfig(**values)

@@ -8,6 +8,7 @@ import os
 import signal
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from distributed.core import Status
@@ -16,6 +17,7 @@ from scalable.protocol.code import in_image
 from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig
 from scalable.worker.lifeline import remove_scratch
+from scalable.worker.notices import tell_of_notice
 from scalable.worker.process_worker import ProcessWorker
 
 logger = logging.getLogger("scalable.worker")
@@ -77,7 +79,12 @@ async def serve(config: WorkerConfig) -> Ending:
 
     loop.add_signal_handler(signal.SIGTERM, close)
     await worker
+    watch = None
+    if config.notice_file:
+        watch = loop.create_task(tell_of_notice(worker, Path(config.notice_file)))
     has_closed = await _close_of(worker)
+    if watch is not None:
+        watch.cancel()
     if closing:
         return Ending.TOLD
     return Ending.CLOSED if has_closed else Ending.CALLS_RUN

@@ -1,0 +1,70 @@
+"""Notices that the machine of workers will be taken back by its owner, such as a cloud.
+
+The program that starts the workers of a machine knows how its owner announces the end. It writes
+the time of the end into a file, and each worker reads the file and tells its scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+from scalable.protocol.handlers import SchedulerCalls
+
+logger = logging.getLogger("scalable.worker")
+
+#: Variable with the path of the file that will contain the notice.
+NOTICE_FILE = "SCALABLE_NOTICE_FILE"
+POLL_S = 0.5
+#: Seconds that the scheduler may take to answer before it is told again.
+TELL_TIMEOUT_S = 10.0
+TELL_AGAIN_S = 1.0
+
+
+def write_notice(path: Path, left_s: float) -> None:
+    """Write the notice that the machine is taken back in ``left_s`` seconds.
+
+    A notice that was written before is replaced.
+    """
+    # The monotonic clock is the same for all processes of a machine, and nobody sets it.
+    text = json.dumps({"notice_s": left_s, "end": time.monotonic() + left_s})
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+def read_notice(path: Path) -> tuple[float, float] | None:
+    """Return the seconds that are left now, and that were left at the notice; None without one."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return fields["end"] - time.monotonic(), fields["notice_s"]
+
+
+async def tell_of_notice(worker: Any, path: Path) -> None:
+    """Wait for a notice, and tell the worker's scheduler of it, until the scheduler has answered.
+
+    Parameters
+    ----------
+    worker
+        The Dask worker.
+    path
+        File that will contain the notice.
+    """
+    while (notice := read_notice(path)) is None:
+        await asyncio.sleep(POLL_S)
+    while (left_s := notice[0]) > 0:
+        reason = f"its machine is taken back by the cloud, which gave {notice[1]:.0f} s notice"
+        logger.warning("worker %s leaves: %s", worker.name, reason)
+        with contextlib.suppress(OSError, TimeoutError):
+            told = SchedulerCalls(worker.scheduler).notice(worker.address, left_s, reason)
+            await asyncio.wait_for(told, TELL_TIMEOUT_S)
+            return
+        await asyncio.sleep(TELL_AGAIN_S)
+        notice = read_notice(path) or notice
