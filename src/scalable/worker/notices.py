@@ -57,7 +57,7 @@ async def tell_of_notice(worker: Any, path: Path) -> None:
     path
         File that will contain the notice.
     """
-    while (notice := read_notice(path)) is None:
+    while (notice := read_notice(path)) is None:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(POLL_S)
     while (left_s := notice[0]) > 0:
         reason = f"its machine is taken back by the cloud, which gave {notice[1]:.0f} s notice"

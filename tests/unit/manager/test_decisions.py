@@ -193,3 +193,14 @@ def test_a_worker_that_restarts_itself_again_and_again_is_lost():
     restarting = unit("x", missing_since=9.0, starts=(1.0, 2.0, 3.0, 4.0, 5.0))
     (loss,) = decided({"x": {}}, [restarting]).lost
     assert loss.reason == "its worker ended again and again"
+
+
+def test_a_unit_whose_machine_is_taken_back_leaves_with_its_reason_once():
+    view = WorkerView("tcp://w", processing=1, drain="draining", leaves="its machine is taken back")
+    decision = decided({"x": {}}, [unit("x")], workers={"x": view})
+    assert decision.leave == {"x": "its machine is taken back"}
+    assert decision.taken_back == ["x"]
+    drained = WorkerView("tcp://w", drain="draining")
+    assert decided({"x": {}}, [unit("x")], workers={"x": drained}).taken_back == []
+    # Its successor is wanted, and it is not: nothing counts it a second time.
+    assert decided({"y": {}}, [unit("x")], workers={"x": view}).taken_back == []
