@@ -91,9 +91,9 @@ class MemoryCloud:
 
     async def clean(self, marks):
         self._called("clean")
-        left = set(self.prepared)
-        self.prepared.clear()
-        return sorted(left)
+        mine = self.prepared & {marks["scalable-cluster"]}
+        self.prepared -= mine
+        return [f"network of {cluster_id}" for cluster_id in mine]
 
     async def output(self, machine, since):
         return f"output of {machine.id}", "1"
