@@ -1,19 +1,16 @@
 """Machines that their cloud takes back: metadata services over HTTP, and workers as processes.
 
-``MachineLauncher`` starts each unit as a *machine*: this file as a program, which watches its
-metadata service and starts the worker's program, as the program of a cloud's machine does. When
-the time of a notice is over, the machine and all its processes are killed.
+``MachineLauncher`` starts each unit as a *machine*: this file as a program, which is the program of
+a cloud's machine with another ``MachineSide``. When the time of a notice is over, the machine and
+all its processes are killed.
 """
 
 import contextlib
 import datetime as dt
 import json
-import os
 import secrets
-import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.error
@@ -24,10 +21,11 @@ from pathlib import Path
 
 import psutil
 
+from scalable.files import write_private
 from scalable.manager.launcher import Observation, UnitState
-from scalable.remote.notices import NoticeWatch
+from scalable.programs.machine import run_workers
+from scalable.remote.machines import CONFIG
 from scalable.worker.config import WorkerConfig, security_fields
-from scalable.worker.notices import NOTICE_FILE
 
 TIMEOUT_S = 5.0
 
@@ -145,13 +143,13 @@ class MachineLauncher:
                 manager=self.manager,
                 hand_over=True,
             )
-            file = self.directory / f"{name}.json"
-            file.write_text(json.dumps(asdict(config)))
-            file.chmod(0o600)
+            files = self.directory / name / "files"
+            files.mkdir(mode=0o700, parents=True)
+            write_private(files / CONFIG, json.dumps(asdict(config)))
             command = [sys.executable, __file__, self.kind, metadata.url, str(self.notice_s)]
             with (self.directory / f"{name}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    [*command, str(file), name], stderr=log, stdout=log, start_new_session=True
+                    [*command, str(files), name], stderr=log, stdout=log, start_new_session=True
                 )
             self.machines[name] = process, metadata
 
@@ -200,15 +198,8 @@ def kill_with_children(process):
 
 
 def main():
-    kind, url, notice_s, config, name = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as directory:
-        notice = Path(directory) / "notice"
-        NoticeWatch(SIDES[kind](url, float(notice_s)), notice).start()
-        command = [sys.executable, "-m", "scalable.worker.program", config, name]
-        environment = {**os.environ, NOTICE_FILE: str(notice)}
-        worker = subprocess.Popen(command, env=environment)
-        signal.signal(signal.SIGTERM, lambda *_: worker.terminate())
-        sys.exit(worker.wait())
+    kind, url, notice_s, files, *names = sys.argv[1:]
+    sys.exit(run_workers(SIDES[kind](url, float(notice_s)), Path(files), names))
 
 
 if __name__ == "__main__":

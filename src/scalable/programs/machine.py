@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,12 +27,14 @@ from scalable.providers.registry import get_provider
 from scalable.records.packing import key_of
 from scalable.remote.cloud import MACHINE_OF, MANAGING, SCHEDULER, MachineSide
 from scalable.remote.machines import CONFIG, PORT
+from scalable.remote.notices import NoticeWatch
 from scalable.worker.config import HOST_VARIABLE
+from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.programs")
 
 #: Seconds between two looks at the units of this machine.
-POLL_S = 2.0
+POLL_S, ENDING_POLL_S = 2.0, 0.2
 #: Seconds that a unit has to end after SIGTERM.
 GRACE_S = 30.0
 #: Seconds for which a manager waits for the machine of the scheduler.
@@ -124,14 +127,19 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
     preload = [a.partition("=")[2] for a in arguments if a.startswith("--preload=")]
     names = [argument for argument in arguments if not argument.startswith("--preload=")]
     program = [sys.executable, "-m", "scalable.worker.program", str(files / CONFIG)]
-    units = Units({name: [*program, name, *preload] for name in names})
-    ending: list[int] = []
+    watch = NoticeWatch(side, files.parent / "notice")
+    os.environ[NOTICE_FILE] = str(watch.path)
+    ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ending.append(1))
+        signal.signal(number, lambda *_: ending.set())
+    units = Units({name: [*program, name, *preload] for name in names})
+    watch.start()
     while (code := units.exit_code()) is None:
-        time.sleep(POLL_S)
-        if ending:
-            units.tell_all()
+        if ending.wait(POLL_S):
+            # With a notice there is time: the scheduler lets running calls end, and ends the units.
+            if not watch.look():
+                units.tell_all()
+            time.sleep(ENDING_POLL_S)
         elif len(names) > 1:
             try:
                 units.end(side.stopped_units())

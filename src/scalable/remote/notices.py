@@ -34,7 +34,8 @@ class NoticeWatch:
 
     def __init__(self, side: MachineSide, path: Path) -> None:
         self.noticed = threading.Event()
-        self._side, self._path = side, path
+        self.path = path
+        self._side = side
         self._ended = threading.Event()
         self._failing = False
 
@@ -50,7 +51,7 @@ class NoticeWatch:
         """Return whether there is a notice, after asking the machine unless there was one."""
         if not self.noticed.is_set() and (left_s := self._asked()) is not None:
             logger.warning("the cloud takes this machine back in %.0f s", left_s)
-            write_notice(self._path, left_s)
+            write_notice(self.path, left_s)
             self.noticed.set()
         return self.noticed.is_set()
 
