@@ -259,4 +259,8 @@ class MachineSide(Protocol):
         """Return the units that :meth:`Cloud.stop_units` has named."""
 
     def notice(self) -> float | None:
-        """Return the seconds until the cloud takes the machine back; None without a notice."""
+        """Return the seconds until the cloud takes the machine back; None without a notice.
+
+        It is asked each second, and again after SIGTERM, which is the notice in some places: then
+        the units go on for as long as this tells, instead of being told to end at once.
+        """
