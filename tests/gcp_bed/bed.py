@@ -202,5 +202,5 @@ class GcpBed:
         self.ask("clear_faults")
 
     def clear(self):
-        """End and forget all instances."""
+        """End and forget all instances, secrets, networks and rules."""
         self.ask("clear")

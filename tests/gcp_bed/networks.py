@@ -26,8 +26,13 @@ class Networks:
         self.number = 5000
         #: Path within the project (`global/networks/default`) -> resource.
         self.found = {}
+        self.reset()
         #: Returns the links of the networks and subnetworks that instances use, and of the instances.
         self.used = list
+
+    def reset(self):
+        """Have the network `default` and its rules, as in a new project."""
+        self.found.clear()
         self.add_network("default", auto=True)
         for name, what, sources in (
             ("allow-internal", [{"IPProtocol": "tcp", "ports": ["0-65535"]}], ["10.128.0.0/9"]),

@@ -22,6 +22,7 @@ from .instances import Instances
 from .machine import Addresses, write_commands
 from .networks import Networks
 from .operations import Operations
+from .secret_manager import ResourceManager, SecretManager
 from .serving import Server
 
 #: Seconds of an instance's life, and of its end. `run_scale` is multiplied with `maxRunDuration`.
@@ -51,8 +52,10 @@ class Service:
         self.faults = Faults()
         self.networks = Networks(self.operations)
         self.instances = Instances(self)
+        self.secrets = SecretManager(self.identities)
         self.server = Server(self)
-        for part in (self.catalogue, self.operations, self.networks, self.instances):
+        parts = (self.catalogue, self.operations, self.networks, self.instances, self.secrets)
+        for part in (*parts, ResourceManager(self.identities)):
             self.server.handlers |= part.handlers()
         unknown = self.server.handlers.keys() - self.discovery.known
         assert not unknown, f"no document describes {unknown}"
@@ -193,7 +196,9 @@ class Service:
         self.settings |= SETTINGS
 
     async def do_clear(self):
-        """End and forget all instances."""
+        """End and forget all instances, and what else clients have made."""
+        self.secrets.found.clear()
+        self.networks.reset()
         for instance in list(self.instances.found.values()):
             if instance.machine is not None:
                 instance.machine.kill()

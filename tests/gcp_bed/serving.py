@@ -12,11 +12,6 @@ from .identities import NUMBER, PROJECT
 
 #: Verbs of methods whose permission has another one.
 VERBS = {"insert": "create", "bulkInsert": "create", "aggregatedList": "list", "patch": "update"}
-#: Methods that anyone who is identified may call.
-FREE = {
-    "cloudresourcemanager.projects.testIamPermissions",
-    "secretmanager.projects.secrets.testIamPermissions",
-}
 
 
 @dataclass(frozen=True)
@@ -36,7 +31,6 @@ class Server:
     def __init__(self, bed):
         self.bed = bed
         self.handlers = {}
-        self.owners = []
 
     def application(self):
         app = web.Application(middlewares=[self.guard], client_max_size=8 * 2**20)
@@ -89,31 +83,32 @@ class Server:
             text = "Request had insufficient authentication scopes."
             raise ApiError(403, text, "insufficientPermissions")
         query = check_parameters(route, request.query)
-        path = dict(route.path)
-        project = path.get("project") or path.get("projectsId") or path.get("projectId")
-        if project == NUMBER:
-            project = PROJECT
         handler = self.handlers.get(route.id)
         if handler is None:
             raise ApiError(501, f"The test bed does not serve {route.id}")
-        if project not in {PROJECT, None} and not route.id.startswith("compute.images."):
-            text = f"Required '{permission(route.id)}' permission for 'projects/{project}'"
-            raise (
-                ApiError(403, text)
-                if not route.id.startswith("compute.")
-                else not_found(f"projects/{project}")
-            )
-        if route.id.startswith("compute."):
-            wanted = permission(route.id)
-            self.bed.identities.require(identity, wanted, f"projects/{project}")
+        self.check_project(route, identity)
         body = check_body(route, await self.body(request))
-        call = Call(route.id, path, query, body, identity)
+        call = Call(route.id, dict(route.path), query, body, identity)
         answer = handler(call)
         if inspect.isawaitable(answer):
             answer = await answer
         if faults.loses(route.id):
             request.transport.abort()
         return web.json_response(answer)
+
+    def check_project(self, route, identity):
+        """Refuse another project, and calls of Compute Engine that somebody may not make."""
+        path, compute = route.path, route.id.startswith("compute.")
+        names = ("project", "projectsId", "projectId", *(() if compute else ("resource",)))
+        project = next((path[name] for name in names if name in path), PROJECT)
+        if compute and project == "cos-cloud" and route.id.startswith("compute.images."):
+            return
+        if project not in {PROJECT, NUMBER}:
+            if compute:
+                raise not_found(f"projects/{project}")
+            raise ApiError(403, f"Permission denied on resource project {project}.")
+        if compute:
+            self.bed.identities.require(identity, permission(route.id), f"projects/{PROJECT}")
 
     async def body(self, request):
         text = await request.text()

@@ -1,13 +1,16 @@
 """The Google Cloud test bed, asked by Google's own clients."""
 
+import json
 import uuid
 
 import pytest
 
 pytest.importorskip("google.cloud.compute")
+pytest.importorskip("google.cloud.secretmanager")
 
 from google.api_core import exceptions
-from google.cloud import compute_v1
+from google.auth.transport import requests as google_requests
+from google.cloud import compute_v1, secretmanager
 from google.oauth2 import service_account
 
 PROJECT, ZONE = "bed-project", "us-central1-a"
@@ -24,12 +27,12 @@ class Cloud:
         self.instances = self.client(compute_v1.InstancesClient)
         self.operations = self.client(compute_v1.ZoneOperationsClient)
 
+    def credentials(self):
+        return service_account.Credentials.from_service_account_file(self.key, scopes=[SCOPE])
+
     def client(self, kind):
-        credentials = service_account.Credentials.from_service_account_file(
-            self.key, scopes=[SCOPE]
-        )
         transport = kind.get_transport_class("rest")
-        return kind(transport=transport(credentials=credentials, **self.options))
+        return kind(transport=transport(credentials=self.credentials(), **self.options))
 
     def done(self, operation):
         return self.operations.wait(operation=operation.name, **PLACE)
@@ -78,7 +81,8 @@ def cloud(bed):
 
 
 def test_a_startup_script_runs_as_processes_that_end_with_the_instance(bed, cloud, eventually):
-    script = "#!/bin/bash\necho ready on $(hostname)\ndocker run --name c --network host image sleep 600\n"
+    loop = "trap exit TERM; while :; do sleep 0.1; done"
+    script = f"#!/bin/bash\necho ready on $(hostname)\ndocker run image sh -c '{loop}'\n"
     assert cloud.done(cloud.insert(name="one", script=script)).status.name == "DONE"
     eventually(lambda: "startup-script: ready on one" in bed.console("one"))
     found = eventually(lambda: (m := bed.machines()["one"]) and len(m["pids"]) > 3 and m)
@@ -115,3 +119,99 @@ def test_a_request_id_makes_one_instance_and_one_operation(bed, cloud):
     with pytest.raises(exceptions.BadRequest, match="valid UUID"):
         cloud.insert("again", name="twice")
     assert list(bed.machines()) == ["once"]
+
+
+def test_bodies_that_the_discovery_document_or_the_service_refuses_make_nothing(bed, cloud):
+    session = google_requests.AuthorizedSession(cloud.credentials())
+    url = f"{bed.endpoint}/compute/v1/projects/{PROJECT}/zones/{ZONE}/instances"
+    good = json.loads(compute_v1.Instance.to_json(instance("x"), use_integers_for_enums=False))
+    good = {key: value for key, value in good.items() if value}
+    labels = {f"l{n}": "v" for n in range(65)}
+    for change, words in (
+        ({"lables": {}}, "Unknown name"),
+        ({"canIpForward": "yes"}, "TYPE_BOOL"),
+        ({"name": "Upper"}, "regex"),
+        ({"name": "a" * 64}, "regex"),
+        ({"labels": {"Key": "v"}}, "Label key"),
+        ({"labels": {"key": "Value"}}, "Label value"),
+        ({"labels": labels}, "cannot exceed 64"),
+        ({"machineType": "e2-small"}, "malformed"),
+        ({"machineType": f"zones/{ZONE}/machineTypes/e9-huge"}, "does not exist in zone"),
+        ({"disks": []}, "No disks"),
+        ({"scheduling": {"provisioningModel": "CHEAP"}}, "enum"),
+        ({"metadata": {"items": [{"key": "a", "value": "x" * 300_000}]}}, "too long"),
+    ):
+        answer = session.post(url, json=good | change)
+        assert answer.status_code in {400, 413}, (change, answer.text)
+        assert words in answer.json()["error"]["message"]
+    assert session.post(url + "?dryRun=true", json=good).status_code == 400
+    assert bed.machines() == {}
+    assert session.post(url, json=good).status_code == 200
+
+
+def test_only_identities_that_a_policy_names_read_a_secret(bed, cloud):
+    def manager(user):
+        credentials = Cloud(bed, user).credentials()
+        kind = secretmanager.SecretManagerServiceClient
+        transport = kind.get_transport_class("rest")
+        return kind(transport=transport(credentials=credentials, **cloud.options))
+
+    alice, viewer = manager("alice"), manager("viewer")
+    parent = f"projects/{PROJECT}"
+    body = {"replication": {"automatic": {}}, "labels": {"cluster": "a"}}
+    secret = alice.create_secret(parent=parent, secret_id="s-1", secret=body)
+    alice.add_secret_version(parent=secret.name, payload={"data": b"hidden"})
+    version = f"{parent}/secrets/s-1/versions/latest"
+    assert alice.access_secret_version(name=version).payload.data == b"hidden"
+    with pytest.raises(exceptions.Forbidden, match=r"secretmanager\.versions\.access"):
+        viewer.access_secret_version(name=version)
+    policy = alice.get_iam_policy(request={"resource": secret.name})
+    member = f"serviceAccount:{bed.email('viewer')}"
+    policy.bindings.add(role="roles/secretmanager.secretAccessor", members=[member])
+    alice.set_iam_policy(request={"resource": secret.name, "policy": policy})
+    assert viewer.access_secret_version(name=version).payload.data == b"hidden"
+    found = alice.list_secrets(request={"parent": parent, "filter": "labels.cluster=a"})
+    assert [s.name for s in found] == [secret.name]
+    alice.delete_secret(name=secret.name)
+    with pytest.raises(exceptions.NotFound):
+        alice.access_secret_version(name=version)
+
+
+def test_a_machine_reads_its_secret_and_metadata_as_its_service_account(bed, cloud, eventually):
+    api = f"{bed.endpoint}/v1/projects/{PROJECT}/secrets"
+    session = google_requests.AuthorizedSession(cloud.credentials())
+    session.post(f"{api}?secretId=s", json={"replication": {"automatic": {}}})
+    session.post(f"{api}/s:addVersion", json={"payload": {"data": "aGlkZGVu"}})
+    metadata = "http://metadata.google.internal/computeMetadata/v1/instance"
+    script = f"""#!/bin/bash
+curl -s -o /dev/null -w '%{{http_code}}\\n' {metadata}/name
+ask() {{ curl -s -H 'Metadata-Flavor: Google' "{metadata}/$1"; }}
+echo key=$(ask attributes/key)
+access() {{
+  token=$(ask service-accounts/default/token | sed 's/.*"access_token": "\\([^"]*\\)".*/\\1/')
+  curl -s -H "Authorization: Bearer $token" \\
+    https://secretmanager.googleapis.com/v1/projects/{PROJECT}/secrets/s/versions/latest:access
+}}
+access | grep -o 'denied for resource'
+echo key=$(ask 'attributes/key?wait_for_change=true')
+access | grep -o aGlkZGVu
+poweroff
+"""
+    cloud.done(cloud.insert(name="m", script=script, metadata=[{"key": "key", "value": "first"}]))
+    eventually(lambda: "denied for resource" in bed.console("m"))
+    assert "startup-script: 403\n" in bed.console("m")
+    assert "key=first" in bed.console("m")
+    account = cloud.instances.get(instance="m", **PLACE).service_accounts[0].email
+    binding = {
+        "role": "roles/secretmanager.secretAccessor",
+        "members": [f"serviceAccount:{account}"],
+    }
+    session.post(f"{api}/s:setIamPolicy", json={"policy": {"bindings": [binding]}})
+    shown = cloud.instances.get(instance="m", **PLACE)
+    shown.metadata.items[1].value = "second"
+    cloud.done(
+        cloud.instances.set_metadata(instance="m", metadata_resource=shown.metadata, **PLACE)
+    )
+    eventually(lambda: bed.machines()["m"]["status"] == "TERMINATED")
+    assert "key=second" in bed.console("m")
+    assert "aGlkZGVu" in bed.console("m")
