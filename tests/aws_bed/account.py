@@ -25,6 +25,7 @@ from .fargate import Fargate
 from .faults import Faults
 from .gate import Gate
 from .identities import ACCOUNT, Identities
+from .instances import Instances
 from .machines import Addresses
 from .memory import watch_memory
 from .metadata import Metadata
@@ -53,6 +54,8 @@ class Account:
         self.identities = Identities()
         self.permissions = Permissions()
         self.tasks = []
+        #: Seconds of each step of a machine's start.
+        self.delay = 0.1
 
     async def start(self):
         """Listen."""
@@ -65,6 +68,7 @@ class Account:
         self.metadata = Metadata(self)
         self.metadata_url = await self.metadata.start()
         self.fargate = Fargate(self)
+        self.instances = Instances(self)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.tasks.append(asyncio.create_task(watch_memory(self.fargate)))
         told = {"endpoint": self.endpoint, "secrets": self.identities.secrets}
@@ -77,7 +81,7 @@ class Account:
         """End all machines and stop listening."""
         for task in self.tasks:
             task.cancel()
-        ends = await self.fargate.close()
+        ends = self.fargate.close() + self.instances.close()
         if ends:
             await asyncio.wait(ends, timeout=10)
         await self.metadata.close()
@@ -86,14 +90,16 @@ class Account:
     # Asked by the gate, in its threads, with the lock held ----------------------------------------
 
     def answer(self, request):
-        """Return the JSON answer to a call that moto does not answer, None otherwise."""
+        """Return the body of the answer to a call that moto does not answer, None otherwise."""
         if request.service == "ecs":
             document = self.fargate.answer(request)
             return None if document is None else json.dumps(document).encode()
-        return None
+        return self.instances.answer(request) if request.service == "ec2" else None
 
-    def done(self, request, body):
+    def done(self, request):
         """Make real what moto has answered."""
+        if request.service == "ec2":
+            self.instances.done(request)
 
     def check_role(self, arn, code, text, service="ecs-tasks.amazonaws.com"):
         """Raise an error if a role does not exist or does not trust a service."""
@@ -146,12 +152,12 @@ class Account:
 
     def do_settings(self, delay=None, validity=None):
         if delay is not None:
-            self.fargate.delay = delay
+            self.delay = delay
         if validity is not None:
             self.identities.validity = validity
 
     def do_machines(self):
-        return [
+        tasks = [
             {
                 "id": run.arn,
                 "kind": "task",
@@ -162,25 +168,46 @@ class Account:
             for run in self.fargate.every()
             if run.status != "STOPPED"
         ]
+        return tasks + [
+            {
+                "id": run.id,
+                "kind": "instance",
+                "state": run.state,
+                "address": run.address,
+                "pids": [run.process.pid] if run.process and run.process.running else [],
+            }
+            for run in self.instances.runs.values()
+            if not run.ended
+        ]
 
     def machine(self, identity):
-        """Return a task by its ARN or id."""
+        """Return a task by its ARN or id, or an instance by its id."""
         for run in self.fargate.every():
             if identity in {run.arn, run.id}:
                 return run
+        if identity in self.instances.runs:
+            return self.instances.runs[identity]
         raise LookupError(f"the test bed has no machine {identity}")
 
     def do_interrupt(self, identity, notice_s=None):
         self.machine(identity).interrupt(notice_s)
 
+    def do_rebalance(self, identity):
+        self.machine(identity).rebalance()
+
     def do_kill(self, identity):
         self.machine(identity).kill()
 
     def do_output(self, identity):
-        """Return the output of each container of a machine."""
+        """Return the output of each container of a task, or of the console of an instance."""
         run = self.machine(identity)
-        paths = {e.name: e.process.container.log for e in run.containers if e.process}
-        return {name: path.read_text(errors="replace") for name, path in paths.items()}
+        if identity in self.instances.runs:
+            paths = {"console": run.console}
+        else:
+            paths = {e.name: e.process.container.log for e in run.containers if e.process}
+        return {
+            name: path.read_text(errors="replace") for name, path in paths.items() if path.exists()
+        }
 
 
 async def run(directory, lifeline, ready):

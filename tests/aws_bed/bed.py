@@ -157,12 +157,12 @@ class AwsBed:
         """Cut the connection after calls were carried out."""
         return self.ask("fault", kind="lose", operations=operations, times=times)
 
-    def no_capacity(self, operations="*", reason="", times=None, **patterns):
-        """Refuse machines; patterns: zone, type, provider."""
-        reason = reason or (
-            "Capacity is unavailable at this time. Please try again later or in a different availability zone"
-        )
-        fields = {"reason": reason, **patterns}
+    def no_capacity(self, operations="*", times=None, **fields):
+        """Refuse machines that match the patterns `zone`, `type`, `provider`.
+
+        `provider` is FARGATE, FARGATE_SPOT, spot or on-demand; `reason` and `code` are those of the
+        answer, such as `RESOURCE:MEMORY` of ECS and `Unsupported` of EC2.
+        """
         return self.ask("fault", kind="capacity", operations=operations, times=times, **fields)
 
     def startup(self, pattern, times=None, **fields):
@@ -187,6 +187,10 @@ class AwsBed:
     def interrupt(self, identity, notice_s=None):
         """Take back a machine of spot capacity, with the notice of its kind or a shorter one."""
         self.ask("interrupt", identity=identity, notice_s=notice_s)
+
+    def rebalance(self, identity):
+        """Recommend to leave a spot instance."""
+        self.ask("rebalance", identity=identity)
 
     def kill(self, identity):
         """Kill the processes of a machine."""

@@ -15,6 +15,7 @@ from .task_run import TaskRun
 
 #: Tasks in one call of DescribeTasks or one page of ListTasks.
 PAGE = 100
+UNAVAILABLE = "Capacity is unavailable at this time. Please try again later or in a different availability zone"
 #: Longest reason that StopTask takes.
 REASON = 1024
 
@@ -33,8 +34,11 @@ class Fargate:
         #: region -> ARN -> task
         self.tasks = {}
         self.tokens = {}
-        #: Seconds that PROVISIONING and PENDING take.
-        self.delay = 0.1
+
+    @property
+    def delay(self):
+        """Seconds that PROVISIONING and PENDING take."""
+        return self.account.delay
 
     def may(self, role):
         """Return the function that tells whether a role may do something."""
@@ -96,9 +100,10 @@ class Fargate:
             return self.made(known[1], known[2])
         runs, failures = [], []
         for order in self.reader.read(request):
-            reason = self.faults.capacity(
+            rule = self.faults.capacity_rule(
                 request.name, zone=order.zone, provider=order.provider or "FARGATE"
             )
+            reason = (rule.fields.get("reason") or UNAVAILABLE) if rule else ""
             try:
                 if not reason:
                     order.address = self.account.addresses.take()
@@ -240,8 +245,8 @@ class Fargate:
                 backend.enis.pop(run.interface.id, None)
             self.account.addresses.give_back(run.address)
 
-    async def close(self):
-        """End every task and wait for it."""
+    def close(self):
+        """End every task; return what is to be waited for."""
         going = [run for run in self.every() if run.task is not None and not run.task.done()]
         for run in going:
             run.halt.set()

@@ -83,19 +83,19 @@ class Faults:
         """Whether the answer to this call is lost after it was carried out."""
         return self.of("lose", request.name) is not None
 
-    def capacity(self, name, **machine):
-        """Return the reason why there is no capacity for a machine, "" if there is some.
+    def capacity_rule(self, name, **machine):
+        """Return the rule that leaves a machine without capacity, None without one.
 
         A rule names what it concerns by patterns: `zone`, `type`, `provider`.
         """
         for kind, rule in list(self.rules.values()):
             if kind != "capacity":
                 continue
-            wanted = {k: v for k, v in rule.fields.items() if k != "reason"}
+            wanted = {k: v for k, v in rule.fields.items() if k not in {"reason", "code"}}
             fits = all(fnmatch.fnmatch(machine.get(k) or "", v) for k, v in wanted.items())
             if fits and rule.applies(name):
-                return rule.fields["reason"]
-        return ""
+                return rule
+        return None
 
     def startup(self, order):
         """Return the trouble of a machine that starts: `never`, `delay`, `error`."""

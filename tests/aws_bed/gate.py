@@ -55,7 +55,10 @@ class Gate:
             return "200 OK", [("Content-Type", "text/xml")], text.encode()
         document = account.answer(request)
         if document is not None:
-            return "200 OK", [("Content-Type", "application/x-amz-json-1.1")], document
+            kind = "application/x-amz-json-1.1" if request.protocol == "json" else "text/xml"
+            if isinstance(document, str):
+                document = document.encode()
+            return "200 OK", [("Content-Type", kind)], document
         try:
             body, status, headers = run_wsgi_app(self.moto, environ, buffered=True)
         except Exception as error:
@@ -63,7 +66,7 @@ class Gate:
             raise AwsError("InternalError", f"moto failed: {error!r}", 500) from error
         body = b"".join(body)
         if status.startswith("2"):
-            account.done(request, body)
+            account.done(request)
         elif status.startswith("5"):
             logger.warning("%s failed in moto: %s", request.name, body[:2000])
         kept = [

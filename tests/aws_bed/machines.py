@@ -28,12 +28,16 @@ class Addresses:
         self.prefix = f"127.{port >> 8}.{port & 255}"
         self.free = [f"{self.prefix}.{last}" for last in range(254, 0, -1)]
 
-    def take(self):
-        """Return an address that no machine has."""
-        if not self.free:
+    def take_some(self, count):
+        """Return some addresses that no machine has, or none of them."""
+        if count > len(self.free):
             text = "There are not enough free addresses in the subnet to satisfy the request."
             raise NoAddressError("InsufficientFreeAddressesInSubnet", text)
-        return self.free.pop()
+        return [self.free.pop() for _ in range(count)]
+
+    def take(self):
+        """Return an address that no machine has."""
+        return self.take_some(1)[0]
 
     def give_back(self, address):
         self.free.insert(0, address)

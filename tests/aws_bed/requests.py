@@ -30,7 +30,11 @@ SERVICES = {
 }
 CREDENTIAL = re.compile(r"Credential=([^/]+)/(\d+)/([^/]+)/([^/]+)/aws4_request")
 #: Codes for a request that does not satisfy the model.
-INVALID = {"json": "ValidationException", "query": "ValidationError", "ec2": "InvalidParameter"}
+INVALID = {
+    "json": "ValidationException",
+    "query": "ValidationError",
+    "ec2": "InvalidParameterValue",
+}
 LENGTHS = {str: "length", list: "number of entries"}
 
 

@@ -9,6 +9,7 @@ import boto3
 CLUSTER = "bed"
 SOON = 60.0
 LOGS = "/bed"
+IMAGE = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 
 
 def trust(service):
@@ -57,10 +58,15 @@ class Client:
     def furnish(self):
         """Make a cluster, a role for tasks, a log group."""
         self.ecs.create_cluster(clusterName=CLUSTER, capacityProviders=["FARGATE", "FARGATE_SPOT"])
-        self.logs.create_log_group(logGroupName=LOGS)
+        self.make_logs()
         self.role = self.make_role("tasks")
         self.subnets = [entry["SubnetId"] for entry in self.ec2.describe_subnets()["Subnets"]]
         return self
+
+    def make_logs(self):
+        """Make the log group; another test may have made it."""
+        with contextlib.suppress(self.logs.exceptions.ResourceAlreadyExistsException):
+            self.logs.create_log_group(logGroupName=LOGS)
 
     def make_role(self, name, service="ecs-tasks.amazonaws.com"):
         """Make a role for a service, which may write logs; return its ARN."""
@@ -111,6 +117,49 @@ class Client:
             "networkConfiguration": {"awsvpcConfiguration": network},
             **fields,
         }
+
+    def furnish_instances(self):
+        """Make an instance profile, a log group, and find an image."""
+        self.make_logs()
+        self.make_role("instances", "ec2.amazonaws.com")
+        self.iam.create_instance_profile(InstanceProfileName="instances")
+        self.iam.add_role_to_instance_profile(InstanceProfileName="instances", RoleName="instances")
+        found = self.ssm.get_parameter(Name=IMAGE)
+        self.image = found["Parameter"]["Value"]
+        return self
+
+    def launch(self, script, type_="t3.micro", **fields):
+        """Launch one instance with user data; return its id."""
+        answer = self.ec2.run_instances(
+            **{
+                "ImageId": self.image,
+                "InstanceType": type_,
+                "MinCount": 1,
+                "MaxCount": 1,
+                "UserData": script,
+                "IamInstanceProfile": {"Name": "instances"},
+                **fields,
+            }
+        )
+        return answer["Instances"][0]["InstanceId"]
+
+    def instance(self, name):
+        """Return what DescribeInstances says of an instance."""
+        (reservation,) = self.ec2.describe_instances(InstanceIds=[name])["Reservations"]
+        return reservation["Instances"][0]
+
+    def becomes(self, name, state):
+        """Wait until an instance has a state; return its description."""
+        return until(lambda: (i := self.instance(name))["State"]["Name"] == state and i, state)
+
+    def console(self, name, text=""):
+        """Wait until the console of an instance has a text; return all of it."""
+
+        def found():
+            console = self.bed.output(name).get("console", "")
+            return text in console and console
+
+        return until(found, f"{text!r} on the console")
 
     def run(self, definition, **fields):
         """Run one task; return its ARN."""
