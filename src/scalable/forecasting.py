@@ -5,6 +5,7 @@ Only this module combines run records, the task model and planning.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,13 +14,16 @@ from statistics import median
 
 from scalable import settings
 from scalable.planning import Knowledge, PastPrediction, Prices
+from scalable.planning.plan import written_prices
 from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
-from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan, TaskSpec
+from scalable.spec import CostEstimate, DeploymentSpec, Rate, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
 
 #: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
+#: Name of managers among the programs of :attr:`scalable.spec.CostEstimate.always`.
+MANAGER = "manager"
 
 
 def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel:
@@ -64,6 +68,7 @@ def gather(
     runs_dir
         Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
+    traits = provider_traits(spec.provider_name)
     where = settings.runs_dir() if runs_dir is None else runs_dir
     history = read_history(where, spec.project_name)
     model = task_model(spec, history)
@@ -79,7 +84,9 @@ def gather(
         startup_s=_startups(here),
         past_predictions=_past_predictions(here),
         prices=prices,
-        counts_startup=provider_traits(spec.provider_name).counts_startup,
+        counts_startup=traits.counts_startup,
+        starting=traits.starting,
+        today=dt.datetime.now(dt.UTC).date(),
     )
 
 
@@ -106,8 +113,12 @@ def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> Deployme
     return replace(spec, tasks=tasks)
 
 
-def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
-    """Return a provider's prices for one worker of each component, or None.
+def quoted_prices(
+    provider: object, spec: DeploymentSpec, *, detached: bool = False
+) -> Prices | None:
+    """Return the prices of one worker of each component, or None if none is known.
+
+    Prices of the manifest come before those of the provider.
 
     Parameters
     ----------
@@ -115,17 +126,44 @@ def quoted_prices(provider: object, spec: DeploymentSpec) -> Prices | None:
         Provider that may offer ``estimate_cost(spec, plan)``.
     spec
         The request.
+    detached
+        Whether the cluster outlives its creator, so that its managers have machines.
     """
+    written = written_prices(spec)
     estimate = getattr(provider, "estimate_cost", None)
     if estimate is None:
-        return None
+        return written
     one_each = ScalePlan(
         dict.fromkeys(spec.components, 1), {tag: spec.resources(tag) for tag in spec.components}
     )
     found: CostEstimate | None = estimate(spec, one_each)
     if found is None:
-        return None
-    return Prices(dict(found.by_tag), found.currency, found.source, found.as_of)
+        return written
+    prices = Prices(
+        {**found.by_tag, **{tag: rate.per_unit_hour for tag, rate in found.rates.items()}},
+        found.currency,
+        found.source,
+        found.as_of,
+        found.rates,
+        {n: rate for n, rate in found.always.items() if detached or n != MANAGER},
+        found.notes,
+    )
+    return prices if written is None else _overwritten(prices, written)
+
+
+def _overwritten(prices: Prices, written: Prices) -> Prices:
+    """Return a provider's prices with those of the manifest in their place."""
+    rates = dict(prices.rates)
+    for tag in written.hourly_by_tag.keys() & rates.keys():
+        billed, hourly = rates[tag].price, written.hourly_by_tag[tag]
+        rates[tag] = Rate(
+            replace(billed, per_hour=hourly, spot_per_hour=None, date=None, source=written.source)
+        )
+    hourly_by_tag = {**prices.hourly_by_tag, **written.hourly_by_tag}
+    source = written.source
+    if any(tag not in written.hourly_by_tag for tag in prices.hourly_by_tag) or prices.always:
+        source = f"{written.source}; {prices.source}"
+    return replace(prices, hourly_by_tag=hourly_by_tag, rates=rates, source=source)
 
 
 def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:

@@ -173,6 +173,7 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         manager_grace_s=_seconds(common.manager_grace),
         spill_after_s=_seconds(common.spill_after),
         price_per_core_hour=common.price_per_core_hour,
+        prices=common.prices,
         managers=tuple(
             ManagerSpec(manager.target, manager.priority, manager.limits)
             for manager in checked.managers

@@ -176,6 +176,11 @@ class Target(Record):
     price_per_core_hour: NonNegativeFloat | None = Field(
         default=None, description="Price of one core for one hour."
     )
+    prices: dict[Text, NonNegativeFloat] = Field(
+        default={},
+        description="Component, or type of machine: price of one worker or machine for one hour. "
+        "They come before price_per_core_hour and before the provider's prices.",
+    )
 
 
 class Manager(Record):

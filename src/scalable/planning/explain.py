@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scalable.planning.billing import NOT_COUNTED, old_prices
 from scalable.planning.counts import total_limit
-from scalable.planning.knowledge import Knowledge
+from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.objectives import Choice, Problem
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
@@ -37,6 +38,7 @@ class Explanation:
     knowledge: Knowledge
     choice: Choice | None
     deadline_name: str
+    prices: Prices | None = None
 
 
 def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
@@ -238,12 +240,14 @@ def _time(given: Explanation) -> Iterator[str]:
                 f"{', '.join(waiting)}."
             )
         return
-    unknown = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
-    if given.knowledge.counts_startup and unknown:
-        yield (
-            f"The start-up time of workers of {', '.join(unknown[:_SHOWN])} has not been measured "
-            "and is not included."
+    unmeasured = [tag for tag in spec.components if tag not in given.knowledge.startup_s]
+    if given.knowledge.counts_startup and unmeasured:
+        shown = ", ".join(unmeasured[:_SHOWN])
+        assumed = given.knowledge.startup_of(unmeasured[0])
+        counts_as = (
+            "is not included" if assumed is None else f"is assumed to be {format_duration(assumed)}"
         )
+        yield f"The start-up time of workers of {shown} has not been measured and {counts_as}."
     served = {tag: slots_of(spec, tag) * n for tag, n in counts.items()}
     for c in given.calls:
         room = served[c.tag]
@@ -253,15 +257,28 @@ def _time(given: Explanation) -> Iterator[str]:
 
 
 def _cost(given: Explanation) -> Iterator[str]:
-    cost = given.plan.predicted_cost
-    if cost is None:
+    cost, estimate = given.plan.predicted_cost, given.plan.cost_estimate
+    if cost is not None and not given.problem.released and cost.held > _HELD * cost.expected:
+        if estimate is None:
+            yield (
+                f"The cost of {_amount(cost.expected, cost.unit)} counts workers only while their "
+                f"pool has work; it is {_amount(cost.held, cost.unit)} if all workers stay until "
+                "the end. Set `adaptive` on the target to release idle workers."
+            )
+        else:
+            yield (
+                f"The cost of {_amount(cost.held, cost.unit)} counts all workers until the end of "
+                f"the run; it is {_amount(cost.expected, cost.unit)} if idle workers are released: "
+                "set `adaptive` on the target."
+            )
+    if given.prices is None:
         return
-    if not given.problem.released and cost.held > _HELD * cost.expected:
-        yield (
-            f"The cost of {_amount(cost.expected, cost.unit)} counts workers only while their "
-            f"pool has work; it is {_amount(cost.held, cost.unit)} if all workers stay until the "
-            "end. Set `adaptive` on the target to release idle workers."
-        )
+    yield from given.prices.notes
+    if given.prices.rates:
+        programs = ", ".join(given.prices.always) or "no scheduler"
+        yield f"Counted besides workers: {programs}. Not counted: {NOT_COUNTED}."
+    if given.knowledge.today is not None:
+        yield from old_prices(given.prices, given.knowledge.today)
 
 
 def _amount(amount: float, unit: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scalable.spec import Forecast, TaskSpec
+from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Prices:
     ----------
     hourly_by_tag
         Tag -> price of one worker for one hour.
-    currency, source, as_of
+    currency, source, as_of, rates, always, notes
         Same as in :class:`scalable.spec.CostEstimate`.
     """
 
@@ -48,6 +49,9 @@ class Prices:
     currency: str = "USD"
     source: str = ""
     as_of: str | None = None
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    always: Mapping[str, Rate] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class Knowledge:
     counts_startup
         Whether the start-up time of workers matters. If it matters but is not measured, the plan
         says that its prediction does not include the start-up time.
+    starting
+        Assumed time and billing of the start of a worker; None if nothing is known of them.
+    today
+        Present day, against which the age of prices is judged; None not to judge it.
     """
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
@@ -80,3 +88,16 @@ class Knowledge:
     past_predictions: Sequence[PastPrediction] = ()
     prices: Prices | None = None
     counts_startup: bool = True
+    starting: Starting | None = None
+    today: dt.date | None = None
+
+    def startup_of(self, tag: str) -> float | None:
+        """Return the seconds that a start takes: measured, else assumed; None if not known.
+
+        Starts are assumed only where each of their seconds has a price that the provider told.
+        """
+        if tag in self.startup_s:
+            return self.startup_s[tag]
+        if self.prices is None or tag not in self.prices.rates or self.starting is None:
+            return None
+        return self.starting.startup_s

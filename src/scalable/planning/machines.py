@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from scalable.spec.prices import Offer, Packing
 
+#: Largest ratio of two costs that make no difference.
+ALIKE = 1.01
+
 
 def cheapest(
     offers: Iterable[Offer],
@@ -54,8 +57,8 @@ def packed(
     """Return the machine on which workers cost least, and how many of them it gets.
 
     The cost of a choice is that of all machines for the wanted workers, the last of which may not
-    be full. Equal costs are decided by fewer workers on a machine (less is lost with one), then as
-    in :func:`cheapest`.
+    be full. Of choices that cost at most :data:`ALIKE` times the least, the one with the fewest
+    workers on a machine is taken: less is lost with a machine, and less is idle.
 
     Parameters
     ----------
@@ -78,22 +81,21 @@ def packed(
         None if no machine holds a single worker.
     """
     wanted = max(1, wanted)
-    best: tuple[tuple[object, ...], Packing] | None = None
+    found: list[tuple[float, Packing]] = []
     for offer in offers:
         shape = offer.shape
         usable = shape.memory_bytes - reserved_bytes
         room = shape.holds(cpus, memory_bytes, gpus) if usable > 0 else 0
         if memory_bytes:
             room = min(room, usable // memory_bytes)
-        units = min(room, wanted, most_units or room)
-        if units < 1:
-            continue
-        machines = -(-wanted // units)
-        cost = round(machines * offer.price.expected(spot), 9)
-        order = (cost, units, *_size(offer))
-        if best is None or order < best[0]:
-            best = (order, Packing(offer, units, spot))
-    return None if best is None else best[1]
+        units = min(room, wanted, room if most_units is None else most_units)
+        if units >= 1:
+            machines = -(-wanted // units)
+            found.append((machines * offer.price.expected(spot), Packing(offer, units, spot)))
+    limit = ALIKE * min((cost for cost, _ in found), default=0.0)
+    alike = [(packing.units, cost, packing) for cost, packing in found if cost <= limit]
+    order = min(alike, key=lambda one: (one[0], one[1], *_size(one[2].offer)), default=None)
+    return None if order is None else order[2]
 
 
 def _size(offer: Offer) -> tuple[float, int, str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
+from scalable.planning.billing import Always, Billing
 from scalable.planning.frontier import Bounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.request import PlanRequest
@@ -64,6 +65,10 @@ class Problem:
         Whether idle workers are released. If False, all workers stay until the end.
     unit
         Unit of costs.
+    billing
+        Billing of each pool's machines; None to count worker-seconds as they are.
+    always
+        Machines that run for the whole run besides the workers'.
     """
 
     predicted: Network
@@ -73,6 +78,8 @@ class Problem:
     overhead: float = 1.0
     released: bool = False
     unit: str = "worker-seconds"
+    billing: Sequence[Billing] | None = None
+    always: Always = Always()  # noqa: RUF009 - frozen
 
     def point(self, workers: Workers) -> Point:
         """Return worker counts with their predicted time and cost."""
@@ -86,8 +93,13 @@ class Problem:
         """Return the length of the run in seconds, with the work that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
-    def cost(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
-        """Return the cost of workers while their pool has work.
+    def cost(
+        self,
+        workers: Sequence[int],
+        work: Sequence[float] | None = None,
+        run_s: float | None = None,
+    ) -> float:
+        """Return the cost of workers while their pool has work, and of the scheduler.
 
         The cost consists of the work, the start of each worker, and the time that workers wait for
         the last calls of a stage. This wait is half a call for each worker and stage.
@@ -98,7 +110,16 @@ class Problem:
             Number of workers of each pool.
         work
             Work of each pool as a multiple of its expected work; None for 1.
+        run_s
+            Length of the run in seconds; None for the predicted length.
         """
+        total = self.cost_of_pools(workers, work)
+        if self.always.rate:
+            total += self.always.cost(self.time_s(workers) if run_s is None else run_s)
+        return total
+
+    def cost_of_pools(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
+        """Return :meth:`cost` of the workers alone."""
         total = 0.0
         network = self.predicted
         for pool, count in enumerate(workers):
@@ -109,13 +130,31 @@ class Problem:
                     waiting = (count - 1 / network.slots[pool]) * stage.work_s / stage.calls / 2
                     all_calls = stage.work_s / network.slots[pool] + waiting
                     seconds += all_calls * self.overhead * (1.0 if work is None else work[pool])
+            if self.billing is not None and count:
+                terms = self.billing[pool]
+                seconds = terms.billed_parts_s(seconds, count) * terms.paid_units(count) / count
             total += seconds * self.bounds.rates[pool]
         return total
 
-    def held(self, workers: Sequence[int]) -> float:
-        """Return the cost of workers that all stay until the end of the run."""
-        rate = sum(r * n for r, n in zip(self.bounds.rates, workers, strict=True))
-        return rate * self.time_s(workers)
+    def held(self, workers: Sequence[int], run_s: float | None = None) -> float:
+        """Return the cost of workers that all stay until the end of the run, and of the scheduler.
+
+        Parameters
+        ----------
+        workers
+            Number of workers of each pool.
+        run_s
+            Length of the run in seconds; None for the predicted length.
+        """
+        length_s = self.time_s(workers) if run_s is None else run_s
+        if self.billing is None:
+            rate = sum(r * n for r, n in zip(self.bounds.rates, workers, strict=True))
+            return rate * length_s + self.always.cost(length_s)
+        total = self.always.cost(length_s)
+        for rate, count, terms in zip(self.bounds.rates, workers, self.billing, strict=True):
+            if count:
+                total += rate * terms.paid_units(count) * terms.billed_s(length_s)
+        return total
 
     def spent(self, workers: Sequence[int]) -> float:
         """Return the cost to pay: :meth:`cost` if idle workers are released, else :meth:`held`."""
@@ -248,8 +287,8 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 def _worker_rates(problem: Problem) -> list[float]:
     """Return a rate for each pool: its price scaled to 1, plus a little for the cost of waiting."""
     pools = range(len(problem.bounds.rates))
-    none = problem.cost([0] * len(pools))
-    more = [problem.cost([int(p == pool) for p in pools]) - none for pool in pools]
+    none = problem.cost_of_pools([0] * len(pools))
+    more = [problem.cost_of_pools([int(p == pool) for p in pools]) - none for pool in pools]
     highest, most = max(problem.bounds.rates) or 1.0, max(more) or 1.0
     return [
         rate / highest + 1e-6 * cost / most

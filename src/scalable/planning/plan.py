@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalable.planning import uncertainty
+from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
 from scalable.planning.bounds import bounds_of, most_of
 from scalable.planning.counts import worker_counts
 from scalable.planning.explain import Explanation, explain
@@ -84,20 +85,27 @@ def make_plan(
         memory_advice=advise_memory(spec, calls),
     )
     plan = _predicted(plan, problem, calls, knowledge, prices)
-    explanation = Explanation(spec, plan, problem, calls, knowledge, choice, deadline_name)
+    explanation = Explanation(spec, plan, problem, calls, knowledge, choice, deadline_name, prices)
     binding, reasons = explain(explanation)
     return replace(plan, binding=binding, reasons=reasons)
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return prices from the target's ``price_per_core_hour``, or None if it is not set."""
-    price = spec.price_per_core_hour
-    if price is None:
+    """Return prices from the target's ``prices`` and ``price_per_core_hour``; None without both.
+
+    A component's own price in ``prices`` comes before the price of its cores.
+    """
+    per_core, named = spec.price_per_core_hour, spec.prices
+    hourly = {
+        tag: named[tag] if tag in named else component.cpus * (per_core or 0.0)
+        for tag, component in spec.components.items()
+        if tag in named or per_core is not None
+    }
+    if not hourly:
         return None
-    return Prices(
-        {tag: component.cpus * price for tag, component in spec.components.items()},
-        source=f"price_per_core_hour of target {spec.target_name!r}",
-    )
+    keys = ["prices"] * any(tag in named for tag in hourly)
+    keys += ["price_per_core_hour"] * any(tag not in named for tag in hourly)
+    return Prices(hourly, source=f"{' and '.join(keys)} of target {spec.target_name!r}")
 
 
 def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None, str]:
@@ -144,6 +152,8 @@ class _Sizing:
             overhead=usual,
             released=spec.adaptive is not None,
             unit="worker-seconds" if prices is None else prices.currency,
+            billing=billing_of(spec.components, self.knowledge, prices),
+            always=always_of(prices, self.knowledge.starting),
         )
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
@@ -156,7 +166,8 @@ class _Sizing:
             return forecast.mean_s
 
         slots = {tag: slots_of(self.spec, tag) for tag in self.spec.components}
-        return make_network(calls, slots, self.knowledge.startup_s, duration_of)
+        startup_s = {tag: self.knowledge.startup_of(tag) or 0.0 for tag in self.spec.components}
+        return make_network(calls, slots, startup_s, duration_of)
 
 
 def _predicted(
@@ -183,18 +194,28 @@ def _predicted(
     held = problem.held(workers)
     # The cost of waiting is an estimate, but released workers never cost more than kept workers.
     expected = min(problem.cost(workers), held)
-    costs = [problem.cost(workers, draw.work) for draw in draws]
+    costs = [
+        problem.cost(workers, draw.work, time_s) for draw, time_s in zip(draws, times, strict=True)
+    ]
     past_predictions = knowledge.past_predictions
+    billed = expected if problem.released else held
+    billed_costs = (
+        costs if problem.released else [problem.held(workers, time_s) for time_s in times]
+    )
+    low, high = uncertainty.interval((), billed_costs, billed)
+    spread = _spread(problem, workers)
     cost = PredictedCost(
         expected,
         uncertainty.interval((), costs, expected),
         held,
         problem.unit,
+        billed,
+        (low * spread[0], high * spread[1]),
     )
     evidence = uncertainty.evidence_of(calls)
     return replace(
         plan,
-        cost_estimate=_cost_estimate(plan, prices, expected),
+        cost_estimate=_cost_estimate(plan, prices, billed),
         predicted_time_s=time_s,
         predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
@@ -204,20 +225,33 @@ def _predicted(
     )
 
 
+def _spread(problem: Problem, workers: Sequence[int]) -> tuple[float, float]:
+    """Return least and greatest cost as multiples of the expected one, for ranges of prices."""
+    if problem.billing is None:
+        return 1.0, 1.0
+    parts = [
+        (rate * terms.paid_units(count), terms.spread)
+        for rate, count, terms in zip(problem.bounds.rates, workers, problem.billing, strict=True)
+    ]
+    return weighed_spread([*parts, (problem.always.rate, problem.always.spread)])
+
+
 def _cost_estimate(plan: Plan, prices: Prices | None, total: float | None) -> CostEstimate | None:
     if prices is None:
         return None
-    by_tag = {
-        tag: count * prices.hourly_by_tag.get(tag, 0.0)
-        for tag, count in plan.scale_plan.workers_by_tag.items()
-    }
+    by_tag = hourly_by_tag(plan.scale_plan.workers_by_tag, prices)
+    always = {name: rate.per_unit_hour for name, rate in prices.always.items()}
     return CostEstimate(
         total=total,
         by_tag=by_tag,
-        hourly=sum(by_tag.values()),
+        hourly=sum(by_tag.values()) + sum(always.values()),
         currency=prices.currency,
         source=prices.source,
         as_of=prices.as_of,
+        always_by_name=always,
+        rates=prices.rates,
+        always=prices.always,
+        notes=prices.notes,
     )
 
 

@@ -105,6 +105,7 @@ class Request:
         report.extend(locate(d) for d in notices(self.spec))
         report.extend(locate(d) for d in conflicts(self.spec))
         report.extend(locate(d) for d in self._unseen_storage())
+        report.extend(locate(d) for d in self._unused_prices())
         found = self.provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
         return report
@@ -134,6 +135,22 @@ class Request:
         hint = "name a bucket, such as s3://bucket/prefix, in an overlay of this target"
         path = ("project", "default_storage")
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
+
+    def _unused_prices(self) -> list[Diagnostic]:
+        """Return warnings about prices that no component has, where the provider has no others."""
+        if hasattr(self.provider, "estimate_cost"):
+            return []
+        return [
+            Diagnostic(
+                "W_NOT_APPLIED",
+                ("targets", self.target, "prices", name),
+                f"the price has no effect: there is no component {name!r}",
+                f"the components are {', '.join(self.spec.tags)}",
+                "warning",
+            )
+            for name in self.spec.prices
+            if name not in self.spec.components
+        ]
 
     def check(self) -> ValidationReport:
         """Check against the live state of the target, such as its batch system; start nothing.
@@ -206,17 +223,19 @@ class Request:
         *,
         deadline: str | float | None = None,
         budget: float | None = None,
+        detached: bool = False,
     ) -> Plan:
         """Predict the run from the manifest and from earlier runs of the project.
 
-        For parameters and errors see :meth:`scalable.ScalableSession.plan`.
+        For parameters and errors see :meth:`scalable.ScalableSession.plan`; ``detached`` says
+        whether the cluster outlives its creator, so that managers have machines of their own.
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
 
         asked = PlanRequest.parse(objective, policy, deadline, budget)
         self.require_valid()
-        prices = quoted_prices(self.provider, self.spec)
+        prices = quoted_prices(self.provider, self.spec, detached=detached)
         plan = make_plan(self.spec, self.resolved.lock, gather(self.spec, prices), asked)
         logger.debug(
             "plan for target %r: workers %s, time %s s, lock %.12s",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         ScalePlan,
         TaskPrediction,
     )
-    from scalable.spec.prices import Offer, Packing, Price, Shape
+    from scalable.spec.prices import Offer, Packing, Price, Rate, Shape
     from scalable.spec.resources import ResourceRequest
     from scalable.spec.traits import Starting, Traits
 
@@ -53,6 +53,7 @@ __all__ = [
     "PredictedCost",
     "Price",
     "ProgramState",
+    "Rate",
     "ResourceRequest",
     "ScalePlan",
     "Shape",
@@ -104,6 +105,7 @@ __getattr__, __dir__ = exported_lazily(
             "Offer",
             "Packing",
             "Price",
+            "Rate",
             "Shape",
         ),
         "scalable.spec.resources": ("ResourceRequest",),

@@ -61,6 +61,8 @@ class DeploymentSpec:
         start are requested from the next manager.
     price_per_core_hour
         Price of one core for one hour in the user's currency, or None.
+    prices
+        Component, or the provider's name of a shape -> price of one worker or machine for one hour.
     managers
         Managers of the cluster.
     local_cache
@@ -86,6 +88,7 @@ class DeploymentSpec:
     manager_grace_s: float | None = None
     spill_after_s: float | None = None
     price_per_core_hour: float | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
     managers: tuple[ManagerSpec, ...] = ()
     local_cache: str | None = None
     default_storage: str | None = None

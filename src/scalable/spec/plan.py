@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from scalable.spec.prices import Rate
 from scalable.spec.resources import ResourceRequest
 
 
@@ -58,6 +59,15 @@ class CostEstimate:
         Currency of the prices.
     source, as_of
         Source of the prices, and their date (ISO 8601) or None.
+    always_by_name
+        Program -> part of ``hourly`` for its machine: the scheduler, and managers where they have
+        machines.
+    rates
+        Tag -> price and billing of its workers' machines, where the provider tells them.
+    always
+        Program -> price and billing of its machine.
+    notes
+        Sentences about the prices: sizes that were rounded up, and what is not counted.
     """
 
     total: float | None
@@ -66,6 +76,10 @@ class CostEstimate:
     currency: str = "USD"
     source: str = ""
     as_of: str | None = None
+    always_by_name: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    always: Mapping[str, Rate] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
@@ -76,6 +90,10 @@ class CostEstimate:
             "currency": self.currency,
             "source": self.source,
             "as_of": self.as_of,
+            "always_by_name": dict(self.always_by_name),
+            "rates": {tag: rate.to_dict() for tag, rate in self.rates.items()},
+            "always": {name: rate.to_dict() for name, rate in self.always.items()},
+            "notes": list(self.notes),
         }
 
 
@@ -120,16 +138,28 @@ class PredictedCost:
         Cost if all workers stay until the end of the run.
     unit
         A currency, or ``worker-seconds`` where no price is known.
+    billed
+        Cost that will be billed: ``expected`` where idle workers are released, else ``held``. None
+        for the same as ``expected``.
+    billed_interval
+        Bounds of ``billed`` that hold with a probability of 80 %; they include the range of spot
+        prices.
     """
 
     expected: float
     interval: tuple[float, float]
     held: float
     unit: str = "worker-seconds"
+    billed: float | None = None
+    billed_interval: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
-        return asdict(self) | {"interval": list(self.interval)}
+        between = self.billed_interval
+        return asdict(self) | {
+            "interval": list(self.interval),
+            "billed_interval": None if between is None else list(between),
+        }
 
 
 @dataclass(frozen=True)

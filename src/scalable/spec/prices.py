@@ -127,6 +127,47 @@ class Price:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """The price of the machines of one pool, or of one program.
+
+    Attributes
+    ----------
+    price
+        Price of one machine.
+    units
+        Number of workers on one machine.
+    spot
+        Fraction of the machines at spot prices, 0 to 1.
+    """
+
+    price: Price
+    units: int = 1
+    spot: float = 0.0
+
+    @property
+    def per_unit_hour(self) -> float:
+        """USD for one worker for one hour, if its machine is full."""
+        return self.price.expected(self.spot) / self.units
+
+    def hourly(self, workers: int) -> float:
+        """Return the USD for one hour of the machines that the given workers need."""
+        return -(-workers // self.units) * self.price.expected(self.spot)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """Least and greatest cost as multiples of the expected one; (1, 1) without spot prices."""
+        expected = self.price.expected(self.spot)
+        if not expected:
+            return 1.0, 1.0
+        low, high = self.price.hourly(self.spot)
+        return low / expected, high / expected
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values."""
+        return {"price": self.price.to_dict(), "units": self.units, "spot": self.spot}
+
+
+@dataclass(frozen=True)
 class Offer:
     """A shape with its price in one region.
 
@@ -161,6 +202,11 @@ class Packing:
     spot: float = 0.0
 
     @property
+    def rate(self) -> Rate:
+        """The price of its workers."""
+        return Rate(self.offer.price, self.units, self.spot)
+
+    @property
     def per_unit_hour(self) -> float:
         """USD for one worker for one hour, if the machine is full."""
-        return self.offer.price.expected(self.spot) / self.units
+        return self.rate.per_unit_hour

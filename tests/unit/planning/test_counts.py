@@ -156,6 +156,10 @@ def test_a_plan_is_the_same_each_time_and_says_what_it_costs():
             "currency": "USD",
             "source": "price_per_core_hour of target 't'",
             "as_of": None,
+            "always_by_name": {},
+            "rates": {},
+            "always": {},
+            "notes": [],
         },
     }
     assert str(plan.scale_plan) == "{'a': ResourceRequest(cpus=4, memory='2G'), count=2}"

@@ -92,3 +92,10 @@ def test_the_price_of_a_mixture_lies_between():
     assert price.expected(1.0) == pytest.approx(0.3)
     assert price.hourly(0.5) == pytest.approx((0.6, 0.7))
     assert Price("a", "here", 1.0).hourly(1.0) == (0.0, 1.0)
+
+
+def test_of_equal_costs_the_smallest_machine_is_taken():
+    twice = offer("twice", 4, 16, 0.2005)
+    assert packed([twice, SMALL], 2, 4 * GIB, wanted=8).offer is SMALL
+    much_less = offer("less", 4, 16, 0.19)
+    assert packed([much_less, SMALL], 2, 4 * GIB, wanted=8).offer is much_less

@@ -225,10 +225,14 @@ def test_prices_become_costs():
     assert (cost.hourly, cost.currency, cost.as_of) == (12.5, "EUR", "2026-01-31")
     assert cost.source == "the table of somewhere"
     work = (6000 * 2.0 + 100 * 0.5) / 3600
-    assert work < cost.total < 1.05 * work
-    assert made.predicted_cost.unit == "EUR"
-    assert made.predicted_cost.held == pytest.approx(12.5 * 1120 / 3600)
-    low, high = made.predicted_cost.interval
+    predicted = made.predicted_cost
+    assert work < predicted.expected < 1.05 * work
+    assert predicted.unit == "EUR"
+    assert predicted.held == pytest.approx(12.5 * 1120 / 3600)
+    low, high = predicted.interval
+    assert low < predicted.expected < high
+    assert cost.total == predicted.billed == predicted.held
+    low, high = predicted.billed_interval
     assert low < cost.total < high
     assert plan(hpc(*TWO), "minimize cost").cost_estimate is None
     assert plan(hpc(*TWO), "minimize cost").predicted_cost.unit == "worker-seconds"

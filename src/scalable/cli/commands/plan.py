@@ -68,7 +68,7 @@ _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 @click.option(
     "--detached",
     is_flag=True,
-    help="With --show-manifests: the objects that `scalable up` sends, not those of a session.",
+    help="Plan a cluster of `scalable up`, not of a session: its managers have machines too.",
 )
 @output_options
 def command(
@@ -97,7 +97,7 @@ def command(
     from scalable.session.request import Request
 
     request = Request.read(manifest, target)
-    plan = request.plan(**asked)
+    plan = request.plan(**asked, detached=detached)
     for warning in request.validate().warnings:
         output.note(warning.render())
     if show_manifests:
@@ -212,7 +212,10 @@ def _cost(plan: Plan) -> str:
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     between = ""
     if predicted is not None:
-        low, high = (format_amount(end, predicted.unit) for end in predicted.interval)
+        ends = predicted.interval
+        if cost is not None and predicted.billed_interval is not None:
+            ends = predicted.billed_interval
+        low, high = (format_amount(end, predicted.unit) for end in ends)
         between = f"{low} to {high}"
     if cost is None:
         if predicted is None:

@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913 - what a user may say
         processes=processes,
         dashboard_address=dashboard,
     )
-    plan = request.plan()
+    plan = request.plan(detached=True)
     for warning in request.validate().warnings:
         output.note(warning.render())
     assert options.name is not None

@@ -8,7 +8,7 @@ from scalable.providers.aws.traits import TRAITS
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 
 if TYPE_CHECKING:
-    from scalable.providers.base import DeploymentSpec, ScalePlan
+    from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
 
 
 #: Option of a target that has no effect -> key of a component that has.
@@ -26,6 +26,8 @@ class AWSBatchProvider:
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Accept what the option model accepted; warn of options that have no effect."""
+        from scalable.providers.aws.quote import price_warnings
+
         report = ValidationReport()
         for option, instead in _INSTEAD.items():
             if option in spec.written_options:
@@ -38,7 +40,14 @@ class AWSBatchProvider:
                         severity="warning",
                     )
                 )
+        report.extend(price_warnings(spec))
         return report
+
+    def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
+        """Return the cost of an hour with the workers of a plan; None where no price is known."""
+        from scalable.providers.aws.quote import estimate_cost
+
+        return estimate_cost(spec, plan)
 
     def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
         """Refuse: not available yet."""

@@ -93,7 +93,7 @@ def rounding(tag: str, cpus: float, memory_bytes: int | None = None) -> str | No
     size = fargate_size(cpus, memory_bytes)
     if size.vcpus == cpus and (memory_bytes is None or size.memory_bytes == memory_bytes):
         return None
-    asked = f"{cpus:g} cpus"
+    asked = f"{cpus:g} cpu{'s' * (cpus != 1)}"
     if memory_bytes is not None:
         asked += f" and {memory_bytes / 2**30:.4g} GiB"
     return f"Workers of {tag!r} ask for {asked}; Fargate rounds them up to {size}."

@@ -8,7 +8,7 @@ from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.gcp.traits import TRAITS
 
 if TYPE_CHECKING:
-    from scalable.providers.base import DeploymentSpec, ScalePlan
+    from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
 
 
 class GCPProvider:
@@ -20,9 +20,19 @@ class GCPProvider:
 
     builds_clusters = False
 
-    def validate(self, spec: DeploymentSpec) -> ValidationReport:  # noqa: ARG002
-        """Accept what the option model accepted."""
-        return ValidationReport()
+    def validate(self, spec: DeploymentSpec) -> ValidationReport:
+        """Accept what the option model accepted; warn of missing prices."""
+        from scalable.providers.gcp.quote import price_warnings
+
+        report = ValidationReport()
+        report.extend(price_warnings(spec))
+        return report
+
+    def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
+        """Return the cost of an hour with the workers of a plan; None where no price is known."""
+        from scalable.providers.gcp.quote import estimate_cost
+
+        return estimate_cost(spec, plan)
 
     def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
         """Refuse: not available yet."""

@@ -1,0 +1,222 @@
+"""Cost of machines as providers bill them. No I/O.
+
+A provider bills each machine from some moment of its start until its end, for a shortest time at
+least, and rounds up to whole seconds. A worker alone on its machine is billed like it; several
+workers on one machine share its price, and a machine that is not full costs the same. The scheduler
+and managers on machines of their own are billed for the whole run. Storage, traffic, addresses and
+logs are not counted.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from scalable.planning.knowledge import Knowledge, Prices
+from scalable.spec import Starting
+from scalable.spec.prices import OLD_DAYS, Price
+
+#: Costs that providers bill besides machines, which no plan counts.
+NOT_COUNTED = "storage, traffic, addresses and logs"
+#: Length in seconds to which billed time is rounded up where the provider tells nothing else.
+GRANULARITY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Billing:
+    """The billing of the machines of one pool.
+
+    Attributes
+    ----------
+    units
+        Number of workers on one machine.
+    unbilled_s
+        First seconds of a start that are not billed.
+    minimum_s
+        Shortest time that is billed for a machine, in seconds.
+    granularity_s
+        Seconds to whose multiples billed time is rounded up; 0 for no rounding.
+    spread
+        Least and greatest cost as multiples of the expected one.
+    """
+
+    units: int = 1
+    unbilled_s: float = 0.0
+    minimum_s: float = 0.0
+    granularity_s: float = 0.0
+    spread: tuple[float, float] = (1.0, 1.0)
+
+    def machines(self, workers: int) -> int:
+        """Return the number of machines for the given workers."""
+        return -(-workers // self.units)
+
+    def paid_units(self, workers: int) -> int:
+        """Return the number of workers that the machines for the given workers could hold."""
+        return self.machines(workers) * self.units
+
+    def billed_s(self, seconds: float) -> float:
+        """Return the billed seconds of a machine.
+
+        Parameters
+        ----------
+        seconds
+            Seconds from the request of the machine to its end.
+        """
+        paid = max(0.0, seconds - self.unbilled_s)
+        if self.granularity_s and math.isfinite(paid):
+            paid = math.ceil(paid / self.granularity_s - 1e-9) * self.granularity_s
+        return max(self.minimum_s, paid)
+
+    def billed_parts_s(self, seconds: float, workers: int) -> float:
+        """Return the billed seconds of several machines together, each of which ends on its own.
+
+        Each machine is rounded up by half the granularity on average.
+
+        Parameters
+        ----------
+        seconds
+            Seconds from requests to ends, of all workers together.
+        workers
+            Number of workers.
+        """
+        paid = max(0.0, seconds - workers * (self.unbilled_s - self.granularity_s / 2))
+        return max(workers * self.minimum_s, paid)
+
+
+@dataclass(frozen=True)
+class Always:
+    """The machines that run for the whole run: the scheduler's, and managers' where they have any.
+
+    Attributes
+    ----------
+    rate
+        Cost of one second of all these machines.
+    lead_s
+        Seconds that they are billed for before the first worker is requested.
+    minimum_s, granularity_s
+        As for :class:`Billing`.
+    spread
+        Least and greatest cost as multiples of the expected one.
+    """
+
+    rate: float = 0.0
+    lead_s: float = 0.0
+    minimum_s: float = 0.0
+    granularity_s: float = 0.0
+    spread: tuple[float, float] = (1.0, 1.0)
+
+    def cost(self, run_s: float) -> float:
+        """Return the cost of a run.
+
+        Parameters
+        ----------
+        run_s
+            Seconds from the request of the first worker to the end of the run.
+        """
+        if not self.rate:
+            return 0.0
+        terms = Billing(1, 0.0, self.minimum_s, self.granularity_s)
+        return self.rate * terms.billed_s(run_s + self.lead_s)
+
+
+def billing_of(tags: Iterable[str], knowledge: Knowledge, prices: Prices | None) -> list[Billing]:
+    """Return the billing of each pool.
+
+    Parameters
+    ----------
+    tags
+        Tags of the pools.
+    knowledge
+        Start-up times, and how starts are billed.
+    prices
+        Prices of workers; None if no price is known, so that worker-seconds are counted.
+    """
+    return [_billing(tag, knowledge, prices) for tag in tags]
+
+
+def _billing(tag: str, knowledge: Knowledge, prices: Prices | None) -> Billing:
+    if prices is None:
+        return Billing()
+    starting = knowledge.starting
+    startup_s = knowledge.startup_of(tag) or 0.0
+    unbilled_s = 0.0 if starting is None else max(0.0, startup_s - starting.billed_s)
+    rate = prices.rates.get(tag)
+    if rate is None:
+        least_s = 0.0 if starting is None else starting.billed_least_s
+        return Billing(1, unbilled_s, least_s, 0.0 if starting is None else GRANULARITY_S)
+    price = rate.price
+    return Billing(rate.units, unbilled_s, price.minimum_s, price.granularity_s, rate.spread)
+
+
+def always_of(prices: Prices | None, starting: Starting | None) -> Always:
+    """Return the machines that run for the whole run, with their cost.
+
+    Parameters
+    ----------
+    prices
+        Prices of the provider.
+    starting
+        Assumed start of a machine: the scheduler's is billed before workers are requested.
+    """
+    if prices is None or not prices.always:
+        return Always()
+    rates = list(prices.always.values())
+    hourly = sum(rate.per_unit_hour for rate in rates)
+    lead_s = 0.0 if starting is None else min(starting.startup_s, starting.billed_s)
+    return Always(
+        rate=hourly / 3600,
+        lead_s=lead_s,
+        minimum_s=max(rate.price.minimum_s for rate in rates),
+        granularity_s=max(rate.price.granularity_s for rate in rates),
+        spread=weighed_spread([(rate.per_unit_hour, rate.spread) for rate in rates]),
+    )
+
+
+def weighed_spread(parts: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, float]:
+    """Return the spread of a sum of costs, each with a spread of its own.
+
+    Parameters
+    ----------
+    parts
+        Expected cost, and least and greatest cost as multiples of it.
+    """
+    total = sum(cost for cost, _ in parts)
+    if not total or not math.isfinite(total):
+        return 1.0, 1.0
+    low = sum(cost * spread[0] for cost, spread in parts) / total
+    return low, sum(cost * spread[1] for cost, spread in parts) / total
+
+
+def hourly_by_tag(workers: Mapping[str, int], prices: Prices) -> dict[str, float]:
+    """Return tag -> cost of one hour of the machines of its workers."""
+    return {
+        tag: prices.rates[tag].hourly(count)
+        if tag in prices.rates
+        else count * prices.hourly_by_tag.get(tag, 0.0)
+        for tag, count in workers.items()
+    }
+
+
+def old_prices(prices: Prices, today: dt.date) -> Iterator[str]:
+    """Yield a sentence if prices are older than they should be.
+
+    Parameters
+    ----------
+    prices
+        Prices with their dates.
+    today
+        Present day.
+    """
+    used = [rate.price for rate in (*prices.rates.values(), *prices.always.values())]
+    if not used and prices.as_of is not None:
+        used = [Price("", "", 0.0, date=prices.as_of)]
+    dates = [price.date for price in used if price.date and price.is_old(today)]
+    if dates:
+        oldest = min(dates)
+        age = (today - dt.date.fromisoformat(oldest)).days
+        yield (
+            f"The oldest price is of {oldest}, {age} days ago (more than {OLD_DAYS}): "
+            "`scalable prices --refresh` asks the provider for the present ones."
+        )

@@ -1,0 +1,170 @@
+"""Prices of the machines of a target on AWS: which machine a worker gets, and what it costs."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scalable.planning.machines import packed
+from scalable.providers.aws.prices import fargate_price
+from scalable.providers.aws.sizes import fargate_size, rounding
+from scalable.providers.quotes import (
+    MANAGER,
+    SCHEDULER,
+    Quote,
+    estimated,
+    most_units,
+    prices_in_force,
+    spot_share,
+    warnings_about,
+)
+from scalable.providers.tables import offers, shapes_of
+from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec.prices import Offer, Packing, Price, Rate
+
+PACKAGE = "scalable.providers.aws"
+#: Size of the machines of a scheduler and of a manager: cores and bytes of memory.
+PROGRAM_CPUS, PROGRAM_BYTES = 1.0, 4 * 2**30
+#: Memory that the operating system and the agent of an instance keep, in bytes.
+RESERVED_BYTES = 400 * 2**20
+#: Families whose cores cannot all be used for long without extra cost; taken only if named.
+_BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
+#: Environment variables that name a region where the target does not, the first one first.
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def region_of(options: Mapping[str, Any]) -> str | None:
+    """Return the region of a target: its own, else that of the environment, else of the profile."""
+    named = options.get("region")
+    if named:
+        return str(named)
+    for variable in _REGION_VARIABLES:
+        if os.environ.get(variable):
+            return os.environ[variable]
+    return _region_of_profile()
+
+
+def _region_of_profile() -> str | None:
+    given = os.environ.get("AWS_CONFIG_FILE")
+    profile = os.environ.get("AWS_PROFILE", "default")
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(Path(given) if given else Path.home() / ".aws" / "config", encoding="utf-8")
+    except (configparser.Error, OSError, RuntimeError, UnicodeDecodeError):
+        return None
+    section = profile if profile == "default" else f"profile {profile}"
+    return parser.get(section, "region", fallback=None)
+
+
+def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
+    """Return the cost of an hour with the workers of a plan; None where no price is known."""
+    return estimated(quote(spec), plan)
+
+
+def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
+    """Return warnings about names in ``prices`` that nothing has, and about missing prices."""
+    return warnings_about(PACKAGE, region_of(spec.options), spec, quote(spec))
+
+
+def quote(spec: DeploymentSpec) -> Quote:
+    """Return the prices of a target; empty where its region has none."""
+    region = region_of(spec.options)
+    if region is None:
+        return Quote()
+    given = prices_in_force(PACKAGE, region, spec)
+    if spec.options.get("cluster_type") == "ec2":
+        return _on_instances(spec, given)
+    return _on_fargate(spec, given)
+
+
+def _on_fargate(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
+    spot = spot_share(spec.options.get("spot"))
+    rates, notes = {}, []
+    for tag, component in spec.components.items():
+        try:
+            size = fargate_size(component.cpus, component.memory_bytes)
+        except ValueError:
+            continue
+        price = fargate_price(size, list(given))
+        if price is not None:
+            rates[tag] = Rate(price, 1, spot)
+        note = rounding(tag, component.cpus, component.memory_bytes)
+        notes += [note] if note else []
+    program = fargate_price(fargate_size(PROGRAM_CPUS, PROGRAM_BYTES), list(given))
+    always = {} if program is None else {name: Rate(program) for name in (SCHEDULER, MANAGER)}
+    return Quote(rates, always, tuple(notes))
+
+
+def _on_instances(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
+    spot = spot_share(spec.options.get("spot"))
+    machines = offers(list(given), shapes_of(PACKAGE))
+    rates, notes = {}, []
+    for tag, component in spec.components.items():
+        packing = packing_of(
+            machines, component.cpus, component.memory_bytes or 0, component.gpus,
+            types=types_of(spec.options), spot=spot, most_units=most_units(component.workers),
+        )  # fmt: skip
+        if packing is None:
+            continue
+        rates[tag] = packing.rate
+        notes.append(_said(tag, packing))
+    program = packed(machines, PROGRAM_CPUS, PROGRAM_BYTES, wanted=1, reserved_bytes=RESERVED_BYTES)
+    always = {} if program is None else dict.fromkeys((SCHEDULER, MANAGER), program.rate)
+    return Quote(rates, always, tuple(notes))
+
+
+def types_of(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the instance types that a target names, in the order in which they are tried."""
+    first = options.get("instance_type")
+    return tuple(dict.fromkeys([*([first] if first else []), *options.get("instance_types", ())]))
+
+
+def packing_of(
+    machines: Sequence[Offer],
+    cpus: float,
+    memory_bytes: int,
+    gpus: int = 0,
+    *,
+    types: Sequence[str] = (),
+    spot: float = 0.0,
+    most_units: int,
+) -> Packing | None:
+    """Return the instance type for workers, and how many share one; None if none has a price.
+
+    Parameters
+    ----------
+    machines
+        Instance types of the region with their prices.
+    cpus, memory_bytes, gpus
+        Size of one worker.
+    types
+        Instance types that the target names: the first one with a price is taken. Empty for the
+        one on which workers cost least.
+    spot
+        Fraction of the instances at spot prices.
+    most_units
+        Upper limit of workers on one instance, for which the choice is made.
+    """
+    if types:
+        named = {offer.shape.name: offer for offer in machines}
+        machines = [named[name] for name in types if name in named][:1]
+    else:
+        machines = [o for o in machines if not o.shape.name.startswith(_BURSTABLE)]
+    return packed(
+        machines,
+        cpus,
+        memory_bytes,
+        gpus,
+        wanted=most_units,
+        spot=spot,
+        reserved_bytes=RESERVED_BYTES,
+    )
+
+
+def _said(tag: str, packing: Packing) -> str:
+    name, units = packing.offer.shape.name, packing.units
+    on_one = "1 worker" if units == 1 else f"{units} workers"
+    return f"Workers of {tag!r} run on {name}, {on_one} on each."

@@ -1,0 +1,115 @@
+"""Prices of the machines of a target on Google Cloud: which machine a worker gets, and its cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalable.planning.machines import packed
+from scalable.providers.quotes import (
+    MANAGER,
+    SCHEDULER,
+    Quote,
+    estimated,
+    most_units,
+    prices_in_force,
+    spot_share,
+    warnings_about,
+)
+from scalable.providers.tables import offers, shapes_of
+from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec.prices import Offer, Packing
+
+PACKAGE = "scalable.providers.gcp"
+#: Size of the machines of a scheduler and of a manager: cores and bytes of memory.
+PROGRAM_CPUS, PROGRAM_BYTES = 1.0, 4 * 2**30
+#: Memory that the operating system of a machine keeps, in bytes.
+RESERVED_BYTES = 400 * 2**20
+#: Environment variables that name a region where the target does not, the first one first.
+_REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
+
+
+def region_of(options: Mapping[str, Any]) -> str | None:
+    """Return the region of a target: its own, else that of its zone, else of the environment."""
+    if options.get("region"):
+        return str(options["region"])
+    if options.get("zone"):
+        return str(options["zone"]).rpartition("-")[0]
+    return next((os.environ[name] for name in _REGION_VARIABLES if os.environ.get(name)), None)
+
+
+def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
+    """Return the cost of an hour with the workers of a plan; None where no price is known."""
+    return estimated(quote(spec), plan)
+
+
+def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
+    """Return warnings about names in ``prices`` that nothing has, and about missing prices."""
+    return warnings_about(PACKAGE, region_of(spec.options), spec, quote(spec))
+
+
+def quote(spec: DeploymentSpec) -> Quote:
+    """Return the prices of a target; empty where its region has none."""
+    region = region_of(spec.options)
+    if region is None:
+        return Quote()
+    machines = offers(prices_in_force(PACKAGE, region, spec), shapes_of(PACKAGE))
+    spot = spot_share(spec.options.get("spot") or spec.options.get("preemptible"))
+    first = spec.options.get("instance_type")
+    types = (*([first] if first else []), *spec.options.get("instance_types", ()))
+    rates, notes = {}, []
+    for tag, component in spec.components.items():
+        packing = packing_of(
+            machines, component.cpus, component.memory_bytes or 0, component.gpus,
+            types=types, spot=spot, most_units=most_units(component.workers),
+        )  # fmt: skip
+        if packing is None:
+            continue
+        rates[tag] = packing.rate
+        name, units = packing.offer.shape.name, packing.units
+        on_one = "1 worker" if units == 1 else f"{units} workers"
+        notes.append(f"Workers of {tag!r} run on {name}, {on_one} on each.")
+    program = packing_of(machines, PROGRAM_CPUS, PROGRAM_BYTES, most_units=1)
+    always = {} if program is None else dict.fromkeys((SCHEDULER, MANAGER), program.rate)
+    return Quote(rates, always, tuple(notes))
+
+
+def packing_of(
+    machines: Sequence[Offer],
+    cpus: float,
+    memory_bytes: int,
+    gpus: int = 0,
+    *,
+    types: Sequence[str] = (),
+    spot: float = 0.0,
+    most_units: int,
+) -> Packing | None:
+    """Return the machine type for workers, and how many share one; None if none has a price.
+
+    Parameters
+    ----------
+    machines
+        Machine types of the region with their prices.
+    cpus, memory_bytes, gpus
+        Size of one worker.
+    types
+        Machine types that the target names: the first one with a price is taken. Empty for the one
+        on which workers cost least.
+    spot
+        Fraction of the machines at spot prices.
+    most_units
+        Upper limit of workers on one machine, for which the choice is made.
+    """
+    if types:
+        named = {offer.shape.name: offer for offer in machines}
+        machines = [named[name] for name in types if name in named][:1]
+    return packed(
+        machines,
+        cpus,
+        memory_bytes,
+        gpus,
+        wanted=most_units,
+        spot=spot,
+        reserved_bytes=RESERVED_BYTES,
+    )

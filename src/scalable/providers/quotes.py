@@ -1,0 +1,181 @@
+"""What providers with prices share: the prices in force, and the estimate of a plan's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from scalable.providers.price_files import kept
+from scalable.providers.tables import prices_of, shapes_of
+from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan, WorkerRange
+from scalable.spec.prices import Price, Rate
+
+GIB = 2**30
+#: Names of the programs of a cluster that have machines besides the workers.
+SCHEDULER, MANAGER = "scheduler", "manager"
+#: Upper limit of workers on one machine.
+MOST_UNITS = 8
+
+
+@dataclass(frozen=True)
+class Quote:
+    """The prices of one target.
+
+    Attributes
+    ----------
+    rates
+        Tag -> price of its workers' machines; a tag without a known price is missing.
+    always
+        Program -> price of its machine.
+    notes
+        Sentences for the user, such as sizes that were rounded up.
+    """
+
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    always: Mapping[str, Rate] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Price]:
+    """Return the prices of a region: the manifest's, else kept ones, else those of the table.
+
+    Parameters
+    ----------
+    package
+        Name of the provider's package, with its tables.
+    region
+        The provider's name of the region.
+    spec
+        Request, whose ``prices`` may name shapes.
+    """
+    provider = package.rpartition(".")[2]
+    found = {price.shape: price for price in prices_of(package) if price.region == region}
+    for price in kept(provider, region):
+        # A provider's interface may not tell spot prices: those of the table go on.
+        known = found.get(price.shape)
+        if price.spot_per_hour is None and known is not None and known.spot_per_hour is not None:
+            scale = price.per_hour / known.per_hour
+            low, high = known.spot_per_hour
+            found[price.shape] = replace(price, spot_per_hour=(low * scale, high * scale))
+        else:
+            found[price.shape] = price
+    for shape, hourly in spec.prices.items():
+        if shape in spec.components:
+            continue
+        if shape in found or shape in shapes_of(package):
+            terms = found.get(shape) or Price(shape, region, 0.0)
+            source = f"prices of target {spec.target_name!r}"
+            found[shape] = replace(
+                terms, per_hour=hourly, spot_per_hour=None, date=None, source=source
+            )
+    return list(found.values())
+
+
+def unknown_names(package: str, spec: DeploymentSpec) -> list[str]:
+    """Return the names in the target's ``prices`` that are neither a component nor a shape."""
+    known = {price.shape for price in prices_of(package)} | shapes_of(package).keys()
+    return [name for name in spec.prices if name not in known and name not in spec.components]
+
+
+def estimated(quote: Quote, plan: ScalePlan) -> CostEstimate | None:
+    """Return the cost of an hour with the workers of a plan; None if no worker has a price.
+
+    Parameters
+    ----------
+    quote
+        Prices of the target.
+    plan
+        Worker counts.
+    """
+    if not quote.rates:
+        return None
+    by_tag = {
+        tag: quote.rates[tag].hourly(count)
+        for tag, count in plan.workers_by_tag.items()
+        if tag in quote.rates
+    }
+    always = {name: rate.per_unit_hour for name, rate in quote.always.items()}
+    used = [rate.price for rate in (*quote.rates.values(), *quote.always.values())]
+    missing = [tag for tag in plan.workers_by_tag if tag not in quote.rates]
+    notes = list(quote.notes)
+    if missing:
+        notes.append(f"No price is known for workers of {', '.join(missing)}: they count nothing.")
+    return CostEstimate(
+        total=None,
+        by_tag=by_tag,
+        hourly=sum(by_tag.values()) + sum(always.values()),
+        source=", ".join(_unique(price.source for price in used)),
+        as_of=min((price.date for price in used if price.date), default=None),
+        always_by_name=always,
+        rates=quote.rates,
+        always=quote.always,
+        notes=tuple(notes),
+    )
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return [text for text in dict.fromkeys(texts) if text]
+
+
+def spot_share(spot: object) -> float:
+    """Return the fraction of machines at spot prices that a target's option ``spot`` names."""
+    return float(spot) if isinstance(spot, bool | int | float) else 0.0
+
+
+def most_units(workers: WorkerRange | None) -> int:
+    """Return the upper limit of a pool's workers on one machine.
+
+    Parameters
+    ----------
+    workers
+        Allowed numbers of the pool's workers, or None.
+    """
+    most = None if workers is None else workers.maximum
+    return MOST_UNITS if most is None else max(1, min(MOST_UNITS, most))
+
+
+def warnings_about(
+    package: str, region: str | None, spec: DeploymentSpec, quote: Quote
+) -> list[Diagnostic]:
+    """Return warnings about names in ``prices`` that nothing has, and about missing prices.
+
+    Parameters
+    ----------
+    package
+        Name of the provider's package.
+    region
+        Region of the target, or None.
+    spec
+        The request.
+    quote
+        Prices of the target.
+    """
+    path = ("targets", spec.target_name)
+    found = [
+        Diagnostic(
+            "W_NOT_APPLIED",
+            (*path, "prices", name),
+            f"the price has no effect: {name!r} is neither a component nor a known type of machine",
+            hint="name a component, or a type as `scalable prices` shows it",
+            severity="warning",
+        )
+        for name in unknown_names(package, spec)
+    ]
+    unpriced = [
+        tag
+        for tag in spec.components
+        if tag not in quote.rates and tag not in spec.prices and spec.price_per_core_hour is None
+    ]
+    if unpriced:
+        where = f"in region {region}" if region else "without a region"
+        found.append(
+            Diagnostic(
+                "W_NO_PRICE",
+                path,
+                f"no price is known for workers of {', '.join(unpriced)} {where}: plans do not "
+                "count them",
+                hint="run `scalable prices --refresh`, or write `prices` in the target",
+                severity="warning",
+            )
+        )
+    return found
