@@ -24,6 +24,7 @@ from distributed.core import rpc
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
+from scalable.forecasting import quoted_prices
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
@@ -221,7 +222,9 @@ class ManagerProcess:
             priority=config.priority,
             limits=dict(config.limits),
             pools={tag: _shape(part) for tag, part in spec.components.items()},
-            prices=unit_prices(spec, traits.starting),
+            prices=unit_prices(
+                spec, traits.starting, quoted_prices(get_provider(spec.provider_name), spec)
+            ),
         )
         try:
             answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)

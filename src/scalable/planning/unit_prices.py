@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from scalable.planning.billing import GRANULARITY_S
+from scalable.planning.knowledge import Prices
 from scalable.planning.plan import written_prices
 from scalable.spec import DeploymentSpec, Starting
 
-#: Length in seconds to which billed time is rounded up. A price for cores counts each second.
-GRANULARITY_S = 1.0
 
-
-def unit_prices(spec: DeploymentSpec, starting: Starting) -> dict[str, dict[str, float]]:
+def unit_prices(
+    spec: DeploymentSpec, starting: Starting, prices: Prices | None = None
+) -> dict[str, dict[str, float]]:
     """Return the price of one worker of each tag that has a price.
 
     Parameters
@@ -18,6 +19,8 @@ def unit_prices(spec: DeploymentSpec, starting: Starting) -> dict[str, dict[str,
         Deployment spec of the target that starts the workers.
     starting
         Time and price of starting a worker there.
+    prices
+        Prices of the target, with those of its provider; None for those of the manifest alone.
 
     Returns
     -------
@@ -26,14 +29,18 @@ def unit_prices(spec: DeploymentSpec, starting: Starting) -> dict[str, dict[str,
         time in seconds) and ``granularity_s`` (length in seconds to which billed time is rounded
         up). Tags without a known price are left out.
     """
-    prices = written_prices(spec)
-    if prices is None:
+    known = prices or written_prices(spec)
+    if known is None:
         return {}
+    terms = {
+        tag: (rate.price.minimum_s, rate.price.granularity_s) for tag, rate in known.rates.items()
+    }
+    usual = (starting.billed_least_s, GRANULARITY_S)
     return {
         tag: {
             "per_hour": hourly,
-            "minimum_s": starting.billed_least_s,
-            "granularity_s": GRANULARITY_S,
+            "minimum_s": terms.get(tag, usual)[0],
+            "granularity_s": terms.get(tag, usual)[1],
         }
-        for tag, hourly in prices.hourly_by_tag.items()
+        for tag, hourly in known.hourly_by_tag.items()
     }

@@ -1,4 +1,4 @@
-"""What providers with prices share: the prices in force, and the estimate of a plan's cost."""
+"""Prices in force on a target, and the estimate of a plan's cost, for providers with prices."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from plans import request
 
+from scalable.planning import Prices
 from scalable.planning.unit_prices import unit_prices
-from scalable.spec import ComponentSpec, Starting
+from scalable.spec import ComponentSpec, Price, Rate, Starting
 
 
 def test_a_worker_costs_its_cores_and_at_least_the_minimum():
@@ -17,3 +18,11 @@ def test_a_worker_costs_its_cores_and_at_least_the_minimum():
 
 def test_without_a_price_nothing_is_told():
     assert unit_prices(request(components=[ComponentSpec("a")]), Starting()) == {}
+
+
+def test_prices_of_a_provider_come_with_its_billing():
+    rate = Rate(Price("m", "here", 0.4, minimum_s=30.0, granularity_s=2.0), units=2)
+    prices = Prices({"a": 0.2}, rates={"a": rate})
+    assert unit_prices(request(components=[ComponentSpec("a")]), Starting(), prices) == {
+        "a": {"per_hour": 0.2, "minimum_s": 30.0, "granularity_s": 2.0}
+    }

@@ -88,6 +88,8 @@ def _on_fargate(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
             size = fargate_size(component.cpus, component.memory_bytes)
         except ValueError:
             continue
+        if component.gpus:
+            continue  # there are none on Fargate
         price = fargate_price(size, list(given))
         if price is not None:
             rates[tag] = Rate(price, 1, spot)
