@@ -3,15 +3,19 @@
 import json
 import uuid
 
+import psutil
 import pytest
 
 pytest.importorskip("google.cloud.compute")
 pytest.importorskip("google.cloud.secretmanager")
 
 from google.api_core import exceptions
+from google.auth import exceptions as auth_exceptions
 from google.auth.transport import requests as google_requests
 from google.cloud import compute_v1, secretmanager
 from google.oauth2 import service_account
+
+from gcp_bed import GcpBed
 
 PROJECT, ZONE = "bed-project", "us-central1-a"
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
@@ -81,16 +85,19 @@ def cloud(bed):
 
 
 def test_a_startup_script_runs_as_processes_that_end_with_the_instance(bed, cloud, eventually):
-    loop = "trap exit TERM; while :; do sleep 0.1; done"
+    loop = "trap exit TERM; echo up; while :; do sleep 0.1; done"
     script = f"#!/bin/bash\necho ready on $(hostname)\ndocker run image sh -c '{loop}'\n"
     assert cloud.done(cloud.insert(name="one", script=script)).status.name == "DONE"
     eventually(lambda: "startup-script: ready on one" in bed.console("one"))
-    found = eventually(lambda: (m := bed.machines()["one"]) and len(m["pids"]) > 3 and m)
+    eventually(lambda: "startup-script: up" in bed.console("one"))
+    found = bed.machines()["one"]
+    assert all(psutil.pid_exists(pid) for pid in found["pids"])
     assert (found["status"], found["type"]) == ("RUNNING", "e2-small")
     shown = cloud.instances.get(instance="one", **PLACE)
     assert shown.network_interfaces[0].network_i_p == found["address"]
     assert cloud.delete("one").status.name == "DONE"
     assert bed.machines() == {}
+    assert not any(psutil.pid_exists(pid) for pid in found["pids"])
     with pytest.raises(exceptions.NotFound):
         cloud.instances.get(instance="one", **PLACE)
 
@@ -193,7 +200,7 @@ access() {{
     https://secretmanager.googleapis.com/v1/projects/{PROJECT}/secrets/s/versions/latest:access
 }}
 access | grep -o 'denied for resource'
-echo key=$(ask 'attributes/key?wait_for_change=true')
+until [ "$(ask 'attributes/key?wait_for_change=true&timeout_sec=5')" = second ]; do :; done
 access | grep -o aGlkZGVu
 poweroff
 """
@@ -213,5 +220,109 @@ poweroff
         cloud.instances.set_metadata(instance="m", metadata_resource=shown.metadata, **PLACE)
     )
     eventually(lambda: bed.machines()["m"]["status"] == "TERMINATED")
-    assert "key=second" in bed.console("m")
     assert "aGlkZGVu" in bed.console("m")
+
+
+def test_a_preempted_machine_has_a_notice_and_then_ends(bed, cloud, eventually):
+    script = """#!/bin/bash
+address=http://metadata.google.internal/computeMetadata/v1/instance/preempted
+ask() { curl -s -H 'Metadata-Flavor: Google' "$address?wait_for_change=true&timeout_sec=5"; }
+(trap '' TERM; until [ "$(ask)" = TRUE ]; do :; done; echo preempted) &
+docker run -d --name c image sh -c 'trap "echo told; exit" TERM; while :; do sleep 0.1; done'
+docker logs -f c
+"""
+    for name, action in (("keep", "STOP"), ("drop", "DELETE")):
+        scheduling = {"provisioning_model": "SPOT", "instance_termination_action": action}
+        end = [{"key": "shutdown-script", "value": "#!/bin/sh\necho farewell\n"}]
+        operation = cloud.insert(name=name, script=script, scheduling=scheduling, metadata=end)
+        assert not cloud.done(operation).error
+        eventually(lambda name=name: len(bed.machines()[name]["pids"]) > 6)
+    shown = cloud.instances.get(instance="keep", **PLACE)
+    assert shown.scheduling.preemptible
+    bed.set(notice=5.0)
+    bed.preempt("keep")
+    bed.preempt("drop")
+    eventually(lambda: bed.machines().get("keep", {}).get("status") == "TERMINATED")
+    eventually(lambda: list(bed.machines()) == ["keep"])
+    for word in (
+        "startup-script: preempted",
+        "shutdown-script: farewell",
+        "Reached target Power-Off",
+    ):
+        assert word in bed.console("keep"), word
+    text = 'operationType="compute.instances.preempted"'
+    found = cloud.operations.list(request={**PLACE, "filter": text})
+    assert {o.target_link.rpartition("/")[2] for o in found} == {"keep", "drop"}
+
+
+def test_capacity_and_quota_end_an_operation_with_an_error(bed, cloud):
+    bed.exhaust(ZONE, "e2-small", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS")
+    (error,) = cloud.done(cloud.insert(name="m1")).error.errors
+    assert error.code == "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
+    assert f"zones/{ZONE}' does not have enough resources" in error.message
+    assert not cloud.done(cloud.insert(name="m2", machine_type="e2-medium")).error
+    bed.exhaust(ZONE, "e2-small", "")
+    bed.quota("CPUS", 2)
+    (error,) = cloud.done(cloud.insert(name="m3")).error.errors
+    assert error.code == "QUOTA_EXCEEDED"
+    assert error.message == "Quota 'CPUS' exceeded.  Limit: 2.0 in region us-central1."
+    assert list(bed.machines()) == ["m2"]
+    bed.without_type(ZONE, "e2-small")
+    with pytest.raises(exceptions.BadRequest, match="does not exist in zone"):
+        cloud.insert(name="m4")
+
+
+def test_a_lost_answer_leaves_one_instance_that_the_request_id_finds_again(bed, cloud):
+    bed.lose_answers("compute.instances.insert")
+    number = str(uuid.uuid4())
+    with pytest.raises(Exception, match=r"[Cc]onnection"):
+        cloud.insert(number, name="m")
+    operation = cloud.insert(number, name="m")
+    assert not cloud.done(operation).error
+    assert list(bed.machines()) == ["m"]
+
+
+def test_calls_are_throttled_and_counted_on_order(bed, cloud):
+    bed.reset_calls()
+    bed.throttle("compute.instances.list", every=2, status=403)
+    cloud.list("")
+    with pytest.raises(exceptions.Forbidden, match="Rate Limit Exceeded"):
+        cloud.list("")
+    assert bed.calls["compute.instances.list"] == 2
+    bed.deny("compute.instances.create")
+    with pytest.raises(exceptions.Forbidden, match=r"Required 'compute\.instances\.create'"):
+        cloud.insert(name="m")
+
+
+def test_tokens_end_and_are_renewed_and_wrong_keys_are_refused(bed, cloud):
+    cloud.list("")
+    bed.reset_calls()
+    bed.expire_tokens()
+    cloud.list("")
+    assert bed.calls == {"compute.instances.list": 2, "oauth2.token": 1}
+    with pytest.raises(auth_exceptions.RefreshError, match="invalid_grant"):
+        Cloud(bed, "stranger").list("")
+    with pytest.raises(exceptions.Forbidden):
+        Cloud(bed, "nobody").list("")
+    session = google_requests.AuthorizedSession(Cloud(bed, "bob").credentials())
+    answer = session.get(f"{bed.endpoint}/oauth2/v3/userinfo").json()
+    assert answer["email"] == bed.email("bob")
+
+
+def test_a_machine_that_never_boots_runs_and_does_nothing(bed, cloud):
+    bed.never_boot("dead")
+    assert not cloud.done(cloud.insert(name="dead", script="#!/bin/sh\necho alive\n")).error
+    found = bed.machines()["dead"]
+    assert (found["status"], found["pids"], bed.console("dead")) == ("RUNNING", [], "")
+
+
+def test_nothing_is_left_of_a_test_bed_that_is_told_to_end(eventually):
+    with GcpBed() as bed:
+        cloud = Cloud(bed)
+        script = "#!/bin/bash\necho up\ndocker run image sleep 600\n"
+        cloud.done(cloud.insert(name="m", script=script))
+        pids = eventually(lambda: len(p := bed.machines()["m"]["pids"]) > 4 and p)
+        bed.process.terminate()
+        assert bed.process.wait(20) == 0
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+        assert not bed.directory.exists()
