@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from scalable.manifest.fields import Argument, Image, PositiveInt, ProviderOptions
+from scalable.manifest.fields import (
+    Argument,
+    Duration,
+    Environment,
+    Image,
+    Memory,
+    PositiveInt,
+    ProviderOptions,
+)
+
+#: Fraction of machines.
+Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class AWSOptions(ProviderOptions):
@@ -20,7 +31,13 @@ class AWSOptions(ProviderOptions):
         default="fargate", description="Containers on Fargate, or on EC2 machines."
     )
     instance_type: Argument | None = Field(
-        default=None, description="Type of machine for ec2, such as m6i.xlarge."
+        default=None,
+        description="Type of machine for ec2, such as m6i.xlarge; by default the cheapest that has "
+        "room for a worker.",
+    )
+    instance_types: tuple[Argument, ...] = Field(
+        default=(),
+        description="Types of machines for ec2, in the order in which they are tried.",
     )
     image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that name none."
@@ -29,19 +46,94 @@ class AWSOptions(ProviderOptions):
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
     worker_cpu: PositiveInt | None = Field(
-        default=None, description="No effect in this version: the component's cpus."
+        default=None, description="No effect: the component's cpus."
     )
     worker_mem: PositiveInt | None = Field(
-        default=None, description="No effect in this version: the component's memory."
+        default=None, description="No effect: the component's memory."
     )
-    vpc: Argument | None = Field(default=None, description="VPC; by default the default VPC.")
-    subnets: tuple[Argument, ...] = Field(default=(), description="Subnets of the workers.")
+    env: Environment = Field(default={}, description="Environment of all containers.")
+    spot: bool | Fraction = Field(
+        default=False,
+        description="Spot capacity for workers, for all of them or for a fraction such as 0.7; "
+        "where there is none, workers are on demand.",
+    )
+    spot_allocation: Literal["price-capacity-optimized", "capacity-optimized", "lowest-price"] = (
+        Field(
+            default="price-capacity-optimized",
+            description="Choice among the spot offers for ec2, as fleet requests name it.",
+        )
+    )
+    vpc: Argument | None = Field(
+        default=None,
+        description="VPC; by default the default one, and where there is none, one that is made.",
+    )
+    subnets: tuple[Argument, ...] = Field(
+        default=(), description="Subnets of all machines; by default those of the VPC."
+    )
     security_groups: tuple[Argument, ...] = Field(
-        default=(), description="Security groups of the workers."
+        default=(),
+        description="Security groups of all machines; by default two are made for each cluster.",
+    )
+    zones: tuple[Argument, ...] = Field(
+        default=(), description="Zones such as us-east-1a; by default all with a subnet."
+    )
+    public: bool = Field(
+        default=True,
+        description="Public addresses for the machines. Without them the subnets need a NAT "
+        "gateway or endpoints, and clients a way into the VPC.",
+    )
+    clients_from: tuple[Argument, ...] = Field(
+        default=("0.0.0.0/0",),
+        description="CIDR blocks from which clients reach the scheduler. All connections are "
+        "encrypted, and both sides show certificates of the cluster.",
+    )
+    ecs_cluster: Argument = Field(
+        default="scalable", description="ECS cluster of the tasks; made if it does not exist."
     )
     execution_role_arn: Argument | None = Field(
-        default=None, description="Role that starts the tasks."
+        default=None,
+        description="Role that starts the tasks of Fargate; by default one is made for each "
+        "cluster.",
     )
     task_role_arn: Argument | None = Field(
-        default=None, description="Role that the workers themselves have."
+        default=None,
+        description="Role that the workers themselves have; by default none on Fargate. For ec2 "
+        "the instance profile of the same name is used.",
+    )
+    manager_role_arn: Argument | None = Field(
+        default=None,
+        description="Role of managers that run there; by default one is made for each cluster. "
+        "For ec2 the instance profile of the same name is used.",
+    )
+    ami: Argument | None = Field(
+        default=None,
+        description="Machine image for ec2, with Docker; by default that of ECS with Amazon Linux "
+        "2023.",
+    )
+    disk: Memory | None = Field(
+        default=None, description="Disk space of each machine; by default 20 GiB, 30 GiB for ec2."
+    )
+    manager: Literal["here", "there"] | None = Field(
+        default=None,
+        description="Where the manager of a detached cluster runs: `there` on a machine of its own "
+        "(default), or `here` in a process of this machine.",
+    )
+    start_timeout: Duration = Field(
+        default="10m", description="Time within which the scheduler's machine has to run."
+    )
+    abandoned_after: Duration = Field(
+        default="5m",
+        description="Time without its creator after which a cluster ends by itself.",
+    )
+    reconnect_within: Duration = Field(
+        default="2m",
+        description="Time for which calls wait for a client whose connection was cut.",
+    )
+    allow_version_mismatch: bool = Field(
+        default=False,
+        description="Accept an image with another release of distributed than this machine's; "
+        "the difference is only warned of.",
+    )
+    logs_kept_days: PositiveInt = Field(
+        default=14, description="Days for which CloudWatch keeps the output of machines."
     )

@@ -1,0 +1,241 @@
+"""AWS as the launcher of machines sees it: tasks of Fargate, and instances of EC2."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from scalable.errors import ProviderError
+from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.fargate import Tasks, cluster_is_gone
+from scalable.providers.aws.logs import Logs
+from scalable.providers.aws.names import owner_of
+from scalable.providers.aws.network import Ground, Network
+from scalable.providers.aws.render import TaskFrame
+from scalable.providers.aws.roles import Roles
+from scalable.providers.aws.secrets import Secrets
+from scalable.providers.aws.settings import FARGATE, Settings
+from scalable.remote.cloud import (
+    CLUSTER,
+    MANAGING,
+    OWNER,
+    ROLE,
+    Machine,
+    MachineRequest,
+    Refusal,
+    StoredFiles,
+)
+from scalable.spec import ComponentSpec
+
+logger = logging.getLogger("scalable.providers.aws")
+
+#: Seconds after which what was created for a cluster that has no files counts as left behind.
+LEFT_AFTER_S = 3600.0
+#: Number of machines that are requested at the same time.
+BATCH = 10
+
+
+class AWSCloud:
+    """One account and region of AWS, as one user sees it; see :class:`scalable.remote.cloud.Cloud`.
+
+    Parameters
+    ----------
+    settings
+        Options of a target; without one, those of a place.
+    owner
+        Text of the user, for a manager in the cloud, which has a role of its own; None to ask.
+    api
+        Connection; None for a new one.
+    """
+
+    def __init__(
+        self, settings: Settings, *, owner: str | None = None, api: Api | None = None
+    ) -> None:
+        self._settings = settings
+        self._owner = owner
+        self.api = api or Api(settings.region)
+        self._secrets = Secrets(self.api)
+        self._roles = Roles(self.api, settings.passed_roles)
+        self._network = Network(self.api, settings.network)
+        self._logs = Logs(self.api, settings.logs_kept_days)
+        self._tasks = Tasks(self.api, settings)
+        self._grounds: dict[str, asyncio.Task[Ground]] = {}
+
+    def units_on(self, component: ComponentSpec) -> int:  # noqa: ARG002 - of the protocol
+        """Return the number of units of a component that share one machine; ask nothing."""
+        return 1
+
+    async def owner(self) -> str:
+        """Return a text that names the user, and no other user of the account."""
+        if self._owner is None:
+            self._owner = owner_of((await self.api.identity()).arn)
+        return self._owner
+
+    # What machines need ---------------------------------------------------------------------------
+
+    async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
+        """Find, or create, the network, its rules, the roles, the log group and the ECS cluster."""
+        await self._ground(cluster_id, marks)
+
+    async def missing(self, cluster_id: str) -> list[str]:
+        """Return descriptions of what :meth:`prepare` would create; create nothing."""
+        created = await self._network.missing(cluster_id)
+        if FARGATE in self._settings.kinds:
+            if not self._settings.execution_role:
+                names = await self._roles.missing(cluster_id, ("execution",))
+                created += [f"role {name}: reads this cluster's secrets" for name in names]
+            if not await self._tasks.exists():
+                created.append(f"ECS cluster {self._settings.ecs_cluster}")
+        if not await self._logs.exists():
+            created.append(f"log group /scalable, kept {self._settings.logs_kept_days} days")
+        return created
+
+    async def _ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+        """Return the network of a cluster, prepared once; callers wait for each other."""
+        task = self._grounds.get(cluster_id)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            marks = {key: marks[key] for key in (CLUSTER, OWNER) if key in marks}
+            task = asyncio.ensure_future(self._make_ground(cluster_id, marks))
+            self._grounds[cluster_id] = task
+        return await asyncio.shield(task)
+
+    async def _make_ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+        marks = {CLUSTER: cluster_id, OWNER: await self.owner(), **marks}
+        beside = [self._logs.prepare()]
+        if FARGATE in self._settings.kinds:
+            beside.append(self._prepare_tasks(cluster_id, marks))
+        ground, _ = await asyncio.gather(
+            self._network.ground(cluster_id, marks), asyncio.gather(*beside)
+        )
+        return ground
+
+    async def _prepare_tasks(self, cluster_id: str, marks: Mapping[str, str]) -> None:
+        await self._tasks.prepare()
+        await self._execution_role(cluster_id, marks)
+
+    async def _execution_role(self, cluster_id: str, marks: Mapping[str, str]) -> str:
+        if self._settings.execution_role:
+            return self._settings.execution_role
+        return await self._roles.execution(cluster_id, marks)
+
+    # Machines -------------------------------------------------------------------------------------
+
+    async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
+        """Start machines, ten at a time; return name -> machine, or its refusal."""
+        results: dict[str, Machine | Refusal] = {}
+        for i in range(0, len(requests), BATCH):
+            batch = requests[i : i + BATCH]
+            made = await asyncio.gather(*map(self._run, batch), return_exceptions=True)
+            for request, result in zip(batch, made, strict=True):
+                if isinstance(result, BaseException):
+                    raise result
+                results[request.name] = result
+        return results
+
+    async def _run(self, request: MachineRequest) -> Machine | Refusal:
+        try:
+            return await self._start_task(request)
+        except AWSError as error:
+            if not cluster_is_gone(error):
+                raise
+        # Another user's last cluster has taken the ECS cluster with it.
+        self._grounds.pop(request.marks[CLUSTER], None)
+        return await self._start_task(request)
+
+    async def _start_task(self, request: MachineRequest) -> Machine | Refusal:
+        cluster_id = request.marks[CLUSTER]
+        ground = await self._ground(cluster_id, request.marks)
+        marks = {key: request.marks[key] for key in (CLUSTER, OWNER) if key in request.marks}
+        frame = TaskFrame(
+            region=self.api.region,
+            execution_role=await self._execution_role(cluster_id, marks),
+            task_role=await self._task_role(request, marks),
+            secret=await self._secrets.arn(cluster_id, request.files),
+            disk_gib=self._settings.disk_gib,
+        )
+        return await self._tasks.start(request, frame, ground)
+
+    async def _task_role(self, request: MachineRequest, marks: Mapping[str, str]) -> str | None:
+        if request.marks[ROLE] != MANAGING:
+            return self._settings.task_role
+        if self._settings.manager_role:
+            return self._settings.manager_role
+        return await self._roles.manager_task(request.marks[CLUSTER], marks)
+
+    async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
+        """Return all machines with these marks, also those that ended lately."""
+        return await self._tasks.machines(marks)
+
+    async def stop(self, machines: Sequence[Machine]) -> None:
+        """Tell machines to end; return without waiting for their ends."""
+        await self._tasks.stop(machines)
+
+    async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
+        """Tell a machine to end some of its units; a task has one."""
+        if set(units) & set(machine.units):
+            await self.stop([machine])
+
+    async def output(self, machine: Machine, since: str) -> tuple[str, str]:
+        """Return the output of a machine's program after a mark, and the next mark."""
+        return await self._logs.read(self._tasks.stream(machine), since)
+
+    # Files ----------------------------------------------------------------------------------------
+
+    async def put_files(
+        self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
+    ) -> None:
+        """Keep private files in a secret of the cluster; files of that name are replaced."""
+        await self._secrets.put(name, marks, files)
+
+    async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
+        """Return all files with these marks, with their texts."""
+        return await self._secrets.read(marks)
+
+    async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
+        """Delete all files with these marks; return a description of each."""
+        return await self._secrets.delete(marks)
+
+    # Removal --------------------------------------------------------------------------------------
+
+    async def clean(self, marks: Mapping[str, str]) -> list[str]:
+        """Remove what was created for the cluster with these marks, and what no cluster uses.
+
+        What clusters of this user left that ended by themselves is removed too.
+        """
+        removed: list[str] = []
+        if CLUSTER in marks:
+            removed += await self._clean_cluster(marks[CLUSTER])
+        owner = {OWNER: marks.get(OWNER) or await self.owner()}
+        secrets = await self._secrets.find({})
+        alive = {own[CLUSTER] for own in secrets.values()} - {marks.get(CLUSTER)}
+        for cluster_id in sorted(await self._left_behind(owner) - alive):
+            try:
+                removed += await self._clean_cluster(cluster_id)
+            except ProviderError as error:
+                logger.debug("cluster %s is not cleaned: %s", cluster_id, error)
+        if not alive and FARGATE in self._settings.kinds:
+            removed += await self._tasks.clean_shared()
+        return removed
+
+    async def _clean_cluster(self, cluster_id: str) -> list[str]:
+        self._grounds.pop(cluster_id, None)
+        removed = await self._tasks.clean(cluster_id)
+        removed += await self._roles.clean(cluster_id)
+        removed += await self._network.clean(cluster_id)
+        return removed
+
+    async def _left_behind(self, owner: Mapping[str, str]) -> set[str]:
+        """Return the clusters of a user for which something was created an hour ago."""
+        found = await self._network.clusters(owner, LEFT_AFTER_S)
+        try:
+            roles = await self._roles.clusters(LEFT_AFTER_S)
+        except AWSError as error:
+            if not error.forbidden:
+                raise
+            roles = {}
+        return found | {each for each, marks in roles.items() if owner.items() <= marks.items()}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.api.close()

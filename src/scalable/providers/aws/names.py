@@ -1,0 +1,143 @@
+"""Names and tags of a cluster's things on AWS. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scalable.remote.cloud import CLUSTER, MANAGER, NAME, OWNER, ROLE, TAG, MachineRequest
+
+#: Longest value of a tag.
+VALUE_LENGTH = 256
+#: Tags with the names of the units of a machine.
+UNITS = "scalable-units"
+#: Start of the tags that tell a machine to end one of its units; its number follows.
+STOPPED = "scalable-stopped-"
+#: Tag of what is shared by clusters.
+SHARED = "scalable"
+#: Time at which something was made, in Unix seconds.
+MADE = "scalable-made"
+#: Path of the roles, and start of the names of secrets.
+ROLES_PATH, SECRETS_PATH = "/scalable/", "scalable/"
+LOG_GROUP = "/scalable"
+#: Name of the container in a task.
+CONTAINER = "scalable"
+ECS_CLUSTER = "scalable"
+
+MARKS = (CLUSTER, OWNER, ROLE, MANAGER, TAG, NAME)
+
+#: Names of sessions of a role that say nothing of the user.
+_NOBODY = re.compile(r"(botocore-session|aws-cli-session|aws-go-sdk|aws-sdk-\w+)-\d+|i-[0-9a-f]+|[0-9a-f]{32}|\d+")  # noqa: E501  # fmt: skip
+
+
+def owner_of(arn: str) -> str:
+    """Return the text that identifies a user.
+
+    Parameters
+    ----------
+    arn
+        ARN that AWS tells the user. For the session of a role (single sign-on, for example) the
+        name of the session is the user's, unless a program or a machine has chosen it.
+    """
+    name, _, session = arn.rpartition("/")
+    if ":assumed-role/" in arn and _NOBODY.fullmatch(session):
+        arn = name
+    return arn if len(arn) <= VALUE_LENGTH else f"{arn[:200]}/{digest(arn)}"
+
+
+def tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as EC2, IAM and Secrets Manager write them."""
+    return [{"Key": key, "Value": value} for key, value in sorted(pairs.items())]
+
+
+def ecs_tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as ECS writes them."""
+    return [{"key": key, "value": value} for key, value in sorted(pairs.items())]
+
+
+def pairs(found: Iterable[Mapping[str, Any]] | None) -> dict[str, str]:
+    """Return key -> value of tags, as any service writes them."""
+    return {
+        str(tag.get("Key", tag.get("key"))): str(tag.get("Value", tag.get("value", "")))
+        for tag in found or ()
+    }
+
+
+def machine_tags(request: MachineRequest) -> dict[str, str]:
+    """Return the tags of a machine: its marks, its name and its units."""
+    return {**request.marks, NAME: request.name, **unit_tags(request.units)}
+
+
+def unit_tags(units: Sequence[str]) -> dict[str, str]:
+    """Return the tags that hold the names of units; a value has at most 256 characters."""
+    values = [""]
+    for unit in units:
+        longer = f"{values[-1]} {unit}".strip()
+        if len(longer) <= VALUE_LENGTH:
+            values[-1] = longer
+        else:
+            values.append(unit)
+    if not units:
+        return {}
+    return {UNITS if not i else f"{UNITS}-{i}": value for i, value in enumerate(values)}
+
+
+def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of units that tags hold, in their order."""
+    units: list[str] = []
+    for index in range(len(tagged)):
+        value = tagged.get(UNITS if not index else f"{UNITS}-{index}")
+        if value is None:
+            break
+        units += value.split()
+    return tuple(units)
+
+
+def marks_in(tagged: Mapping[str, str]) -> dict[str, str]:
+    """Return the marks among the tags of a thing."""
+    own = (UNITS, STOPPED, MADE)
+    return {
+        key: value
+        for key, value in tagged.items()
+        if key.startswith("scalable-") and not key.startswith(own)
+    }
+
+
+def has(tagged: Mapping[str, str], marks: Mapping[str, str]) -> bool:
+    """Return whether a thing has all these marks."""
+    return marks.items() <= tagged.items()
+
+
+def digest(*parts: Any) -> str:
+    """Return 12 characters that identify a content."""
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def token(*parts: str) -> str:
+    """Return the token of a request, by which AWS carries it out once; 64 characters."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def family(cluster_id: str) -> str:
+    """Return the start of the names of a cluster's task definitions and launch templates."""
+    return f"scalable-{cluster_id}"
+
+
+def content_name(cluster_id: str, purpose: str, content: Any) -> str:
+    """Return the name of something that is made once for each content."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "-", purpose)[:80]
+    return f"{family(cluster_id)}-{plain}-{digest(content)}"
+
+
+def secret_name(cluster_id: str, name: str) -> str:
+    """Return the name of the secret that holds the files of a cluster under a name."""
+    return f"{SECRETS_PATH}{cluster_id}/{name}"
+
+
+def log_stream(cluster_id: str, own: str) -> str:
+    """Return the name of the log stream of a task, by its id, or of an instance, by its name."""
+    return f"{cluster_id}/{CONTAINER}/{own}"

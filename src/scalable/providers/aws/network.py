@@ -1,0 +1,340 @@
+"""The network of a cluster's machines: found, or created once and marked, and removed with it.
+
+Machines of a cluster share a security group, within which everything is allowed, and the scheduler
+has another one, which opens its two ports to clients. Both belong to the cluster. A VPC is created
+only in a region that has no default one; it is shared by all clusters that need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.protocol.streams import RELAY_PORT
+from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.names import MADE, SHARED, family, marks_in, pairs, tags
+from scalable.remote.cloud import CLUSTER, ROLE
+
+logger = logging.getLogger("scalable.providers.aws")
+
+SCHEDULER_PORT = 8786
+#: Seconds for which the removal of a security group waits for the last interfaces in it.
+RELEASE_TIMEOUT_S = 40.0
+RELEASE_POLL_S = 2.0
+ZONES = 3
+#: Addresses of a VPC that is created, and of its subnets.
+VPC_CIDR, SUBNET_CIDR = "10.86.0.0/16", "10.86.{}.0/20"
+_GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The part of a target's options that concerns the network.
+
+    Attributes
+    ----------
+    vpc, subnets, security_groups
+        Ids; None or empty for those that are found or created.
+    zones
+        Zones of the machines; empty for all.
+    public
+        Whether machines have public addresses.
+    clients_from
+        Addresses, as CIDR blocks, from which clients reach the scheduler.
+    """
+
+    vpc: str | None = None
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ()
+    public: bool = True
+    clients_from: tuple[str, ...] = ("0.0.0.0/0",)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The network that a cluster's machines stand on.
+
+    Attributes
+    ----------
+    subnets
+        Zone of each subnet, by its id.
+    groups, scheduler_groups
+        Security groups of machines, and of the scheduler's machine.
+    public
+        Whether machines get public addresses.
+    """
+
+    subnets: Mapping[str, str]
+    groups: tuple[str, ...]
+    scheduler_groups: tuple[str, ...]
+    public: bool
+
+
+class Network:
+    """The networks of one region.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    wish
+        Options of the target.
+    """
+
+    def __init__(self, api: Api, wish: Wish) -> None:
+        self._api = api
+        self._wish = wish
+
+    async def ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+        """Return the network of a cluster; what is missing is created.
+
+        Raises
+        ------
+        ProviderError
+            When something that the manifest names does not exist.
+        """
+        vpc, subnets = await self._subnets()
+        if not subnets:
+            vpc, subnets = await self._create_vpc(marks)
+        if self._wish.security_groups:
+            inner = door = self._wish.security_groups
+        else:
+            inside = await self._group(cluster_id, "inside", vpc, marks)
+            opened = await self._group(cluster_id, "clients", vpc, marks)
+            inner, door = (inside,), (inside, opened)
+        return Ground(subnets, inner, door, self._wish.public)
+
+    async def missing(self, cluster_id: str) -> list[str]:
+        """Return descriptions of what would be created; create nothing."""
+        _, subnets = await self._subnets()
+        created = [] if subnets else [f"VPC {VPC_CIDR} with subnets in up to {ZONES} zones"]
+        if not self._wish.security_groups:
+            ports = f"the scheduler's ports {SCHEDULER_PORT} and {RELAY_PORT}"
+            blocks = ", ".join(self._wish.clients_from)
+            created += [
+                f"security group {_name(cluster_id, 'inside')}: all within the cluster",
+                f"security group {_name(cluster_id, 'clients')}: {ports} from {blocks}",
+            ]
+        return created
+
+    async def clean(self, cluster_id: str) -> list[str]:
+        """Remove the security groups of a cluster; return a description of each.
+
+        Raises
+        ------
+        ProviderError
+            When a machine of the cluster has not left its group in time; ``transient``.
+        """
+        marked = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
+        groups = await self._api.pages(
+            "ec2", "describe_security_groups", "SecurityGroups", Filters=marked
+        )
+        until = time.monotonic() + RELEASE_TIMEOUT_S
+        # The group that others refer to goes last.
+        ordered = sorted(
+            groups, key=lambda group: group["GroupName"] == _name(cluster_id, "inside")
+        )
+        return [await self._delete_group(group, until) for group in ordered]
+
+    async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
+        """Return the ids of clusters with these marks whose groups were made so long ago."""
+        filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in marks.items()]
+        groups = await self._api.pages(
+            "ec2", "describe_security_groups", "SecurityGroups",
+            Filters=[*filters, {"Name": "tag-key", "Values": [CLUSTER]}],
+        )  # fmt: skip
+        found = set()
+        for group in groups:
+            tagged = pairs(group.get("Tags"))
+            if time.time() - float(tagged.get(MADE, "inf")) >= older_than_s:
+                found.add(marks_in(tagged)[CLUSTER])
+        return found
+
+    async def _delete_group(self, group: Mapping[str, Any], until: float) -> str:
+        name, its_id = group["GroupName"], group["GroupId"]
+        while True:
+            try:
+                await self._api.call("ec2", "delete_security_group", GroupId=its_id)
+            except AWSError as error:
+                if error.error_code in _GONE:
+                    break
+                if error.error_code not in ("DependencyViolation", "InvalidGroup.InUse"):
+                    raise
+                if time.monotonic() > until:
+                    raise ProviderError(
+                        f"security group {name} is still used by a machine that ends",
+                        hint="repeat the command in a minute",
+                        transient=True,
+                    ) from error
+                await asyncio.sleep(RELEASE_POLL_S)
+            else:
+                break
+        return f"security group {name}"
+
+    # Subnets --------------------------------------------------------------------------------------
+
+    async def _subnets(self) -> tuple[str, dict[str, str]]:
+        """Return the VPC, and zone of each of its subnets that machines may be in."""
+        wish = self._wish
+        if wish.subnets:
+            found = await self._named_subnets(wish.subnets)
+            vpcs = {str(subnet["VpcId"]) for subnet in found}
+            if len(vpcs) > 1:
+                raise ProviderError(
+                    f"the subnets are in {len(vpcs)} VPCs: {', '.join(sorted(vpcs))}",
+                    hint="name subnets of one VPC",
+                )
+            return vpcs.pop(), self._in_zones(found)
+        if wish.vpc:
+            return wish.vpc, self._in_zones(await self._subnets_of(wish.vpc))
+        for filters in (
+            {"Name": "is-default", "Values": ["true"]},
+            {"Name": f"tag:{SHARED}", "Values": ["vpc"]},
+        ):
+            vpcs_found = await self._api.pages("ec2", "describe_vpcs", "Vpcs", Filters=[filters])
+            for vpc in vpcs_found:
+                subnets = await self._subnets_of(vpc["VpcId"], found_by_us=True)
+                if subnets:
+                    return vpc["VpcId"], self._in_zones(subnets)
+        return "", {}
+
+    async def _named_subnets(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        try:
+            return await self._api.pages("ec2", "describe_subnets", "Subnets", SubnetIds=list(ids))
+        except AWSError as error:
+            if not error.error_code.startswith("InvalidSubnet"):
+                raise
+            raise ProviderError(
+                f"region {self._api.region} does not have the subnets {', '.join(ids)}: "
+                f"{error.message}",
+                hint="correct the target's subnets, or its region",
+            ) from error
+
+    async def _subnets_of(self, vpc: str, *, found_by_us: bool = False) -> list[dict[str, Any]]:
+        filters = [{"Name": "vpc-id", "Values": [vpc]}]
+        found = await self._api.pages("ec2", "describe_subnets", "Subnets", Filters=filters)
+        if not found and not found_by_us:
+            raise ProviderError(
+                f"region {self._api.region} has no subnets in a VPC {vpc}",
+                hint="correct the target's vpc, or leave it out for the default one",
+            )
+        # In a VPC that we have chosen, only subnets with the way out that images need.
+        public = [each for each in found if each.get("MapPublicIpOnLaunch")]
+        return public if public and self._wish.public else found
+
+    def _in_zones(self, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        zones = {str(each["SubnetId"]): str(each["AvailabilityZone"]) for each in found}
+        if not self._wish.zones:
+            return dict(sorted(zones.items(), key=lambda pair: (pair[1], pair[0])))
+        kept = {subnet: zone for subnet, zone in zones.items() if zone in self._wish.zones}
+        if not kept:
+            raise ProviderError(
+                f"no subnet is in {', '.join(self._wish.zones)}",
+                hint=f"zones with subnets: {', '.join(sorted(set(zones.values())))}",
+            )
+        return kept
+
+    # Security groups ------------------------------------------------------------------------------
+
+    async def _group(
+        self, cluster_id: str, purpose: str, vpc: str, marks: Mapping[str, str]
+    ) -> str:
+        name = _name(cluster_id, purpose)
+        filters = [
+            {"Name": "group-name", "Values": [name]},
+            {"Name": "vpc-id", "Values": [vpc]},
+        ]
+        found = await self._api.pages(
+            "ec2", "describe_security_groups", "SecurityGroups", Filters=filters
+        )
+        if found:
+            group = str(found[0]["GroupId"])
+            if found[0].get("IpPermissions"):
+                return group
+        else:
+            group = await self._create_group(name, purpose, vpc, marks)
+        try:
+            await self._api.call(
+                "ec2",
+                "authorize_security_group_ingress",
+                GroupId=group,
+                IpPermissions=rules(purpose, group, self._wish.clients_from),
+            )
+        except AWSError as error:
+            if error.error_code != "InvalidPermission.Duplicate":
+                raise
+        return group
+
+    async def _create_group(
+        self, name: str, purpose: str, vpc: str, marks: Mapping[str, str]
+    ) -> str:
+        logger.debug("security group %s is created in %s", name, vpc)
+        try:
+            made = await self._api.call(
+                "ec2",
+                "create_security_group",
+                GroupName=name,
+                Description=f"scalable: {purpose}",
+                VpcId=vpc,
+                TagSpecifications=_tagged("security-group", marks),
+            )
+        except AWSError as error:
+            if error.error_code != "InvalidGroup.Duplicate":
+                raise
+            filters = [{"Name": "group-name", "Values": [name]}]
+            again = await self._api.pages(
+                "ec2", "describe_security_groups", "SecurityGroups", Filters=filters
+            )
+            return str(again[0]["GroupId"])
+        return str(made["GroupId"])
+
+    # A VPC where there is none --------------------------------------------------------------------
+
+    async def _create_vpc(self, marks: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+        raise NotImplementedError(
+            f"region {self._api.region} has no default VPC, and creating one is not available yet; "
+            "name the target's vpc or subnets"
+        )
+
+
+def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what a security group lets in.
+
+    Parameters
+    ----------
+    purpose
+        ``inside``: everything from machines of the cluster; ``clients``: the scheduler's ports.
+    group
+        Id of the group.
+    clients_from
+        CIDR blocks of clients; those of IPv6 have a colon.
+    """
+    if purpose == "inside":
+        return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
+    v4 = [{"CidrIp": block} for block in clients_from if ":" not in block]
+    v6 = [{"CidrIpv6": block} for block in clients_from if ":" in block]
+    return [
+        {
+            "IpProtocol": "tcp",
+            "FromPort": port,
+            "ToPort": port,
+            **({"IpRanges": v4} if v4 else {}),
+            **({"Ipv6Ranges": v6} if v6 else {}),
+        }
+        for port in (SCHEDULER_PORT, RELAY_PORT)
+    ]
+
+
+def _name(cluster_id: str, purpose: str) -> str:
+    return f"{family(cluster_id)}-{purpose}"
+
+
+def _tagged(kind: str, marks: Mapping[str, str]) -> list[dict[str, Any]]:
+    kept = {key: value for key, value in marks.items() if key != ROLE}
+    return [{"ResourceType": kind, "Tags": tags({**kept, MADE: str(int(time.time()))})}]

@@ -1,0 +1,180 @@
+"""Policies of the roles that a cluster's machines have. No I/O.
+
+A cluster has its own roles, so that no machine reads the secrets of another cluster. The task of a
+worker has no role at all: AWS reads the secret for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.providers.aws.api import Identity
+from scalable.providers.aws.names import LOG_GROUP, ROLES_PATH, SECRETS_PATH
+from scalable.remote.cloud import CLUSTER, MANAGING, ROLE
+
+#: The role by which Fargate starts tasks: images, secrets, logs.
+EXECUTION = "execution"
+#: The role of a manager's task.
+TASK = "manager-task"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the policies of a cluster are limited to.
+
+    Attributes
+    ----------
+    identity, region
+        Account and region.
+    cluster_id
+        Id of the cluster.
+    """
+
+    identity: Identity
+    region: str
+    cluster_id: str
+
+    def arn(self, service: str, rest: str, *, everywhere: bool = False) -> str:
+        """Return the ARN of something in the account."""
+        region = "" if everywhere else self.region
+        return f"arn:{self.identity.partition}:{service}:{region}:{self.identity.account}:{rest}"
+
+    @property
+    def secrets(self) -> str:
+        """ARN of all secrets of the cluster."""
+        return self.arn("secretsmanager", f"secret:{SECRETS_PATH}{self.cluster_id}/*")
+
+    @property
+    def roles(self) -> str:
+        """ARN of all roles of the cluster."""
+        return self.arn("iam", f"role{ROLES_PATH}{self.cluster_id}/*", everywhere=True)
+
+    def role(self, kind: str) -> str:
+        """Return the ARN of a role of the cluster."""
+        path = f"role{role_path(self.cluster_id)}{role_name(self.cluster_id, kind)}"
+        return self.arn("iam", path, everywhere=True)
+
+    def profile(self, kind: str) -> str:
+        """Return the ARN of the instance profile with a role of the cluster."""
+        path = f"instance-profile{role_path(self.cluster_id)}{role_name(self.cluster_id, kind)}"
+        return self.arn("iam", path, everywhere=True)
+
+
+def role_path(cluster_id: str) -> str:
+    """Return the path of a cluster's roles."""
+    return f"{ROLES_PATH}{cluster_id}/"
+
+
+def role_name(cluster_id: str, kind: str) -> str:
+    """Return the name of a role, which has at most 64 characters."""
+    return f"scalable-{cluster_id}-{kind}"
+
+
+def instance_kind(role: str) -> str:
+    """Return the kind of role that an instance has for a machine's role."""
+    return f"ec2-{role}"
+
+
+def trust(service: str) -> str:
+    """Return who may take a role: a service of AWS."""
+    return _document([_allow("sts:AssumeRole", Principal={"Service": service})])
+
+
+def execution_policy(scope: Scope) -> str:
+    """Return the policy of the role by which Fargate starts the tasks of a cluster."""
+    return _document(
+        [
+            _allow("secretsmanager:GetSecretValue", Resource=scope.secrets),
+            *_running(scope),
+        ]
+    )
+
+
+def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
+    """Return the policy of the role of instances.
+
+    An instance with workers or a scheduler reads the secrets of its own role in the cluster only.
+    """
+    if role == MANAGING:
+        return _document([*_managing(scope, passed), *_running(scope)])
+    condition = {"StringEquals": {f"secretsmanager:ResourceTag/{ROLE}": role}}
+    return _document(
+        [
+            _allow("secretsmanager:GetSecretValue", Resource=scope.secrets, Condition=condition),
+            *_running(scope),
+        ]
+    )
+
+
+def manager_policy(scope: Scope, passed: Sequence[str] = ()) -> str:
+    """Return the policy of the role of a manager's task.
+
+    Parameters
+    ----------
+    scope
+        Cluster, account and region.
+    passed
+        ARNs of the manifest's roles that it gives to the machines it starts.
+    """
+    return _document(_managing(scope, passed))
+
+
+def _running(scope: Scope) -> list[dict[str, Any]]:
+    """Return what starting a container needs: its image, and a stream for its output."""
+    streams = scope.arn("logs", f"log-group:{LOG_GROUP}:*")
+    images = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
+    return [
+        _allow("logs:CreateLogStream", "logs:PutLogEvents", Resource=streams),
+        _allow("ecr:GetAuthorizationToken", Resource="*"),
+        _allow(*(f"ecr:{each}" for each in images), Resource="*"),
+    ]
+
+
+def _managing(scope: Scope, passed: Sequence[str]) -> list[dict[str, Any]]:
+    own = {"StringEquals": {f"aws:ResourceTag/{CLUSTER}": scope.cluster_id}}
+    asked = {"StringEquals": {f"aws:RequestTag/{CLUSTER}": scope.cluster_id}}
+    profiles = scope.roles.replace(":role/", ":instance-profile/")
+    return [
+        _allow(
+            *("ecs:DescribeClusters", "ecs:DescribeTasks", "ecs:ListTasks"),
+            *("ecs:DescribeTaskDefinition", "ecs:RegisterTaskDefinition"),
+            *("ecs:ListTaskDefinitions", "ecs:ListTaskDefinitionFamilies"),
+            *("ecs:DeregisterTaskDefinition", "ecs:DeleteTaskDefinitions"),
+            *("ec2:DescribeAvailabilityZones", "ec2:DescribeImages", "ec2:DescribeInstances"),
+            *("ec2:DescribeInstanceTypeOfferings", "ec2:DescribeLaunchTemplates"),
+            *("ec2:DescribeNetworkInterfaces", "ec2:DescribeSecurityGroups"),
+            *("ec2:DescribeSubnets", "ec2:DescribeVpcs", "ec2:DescribeRouteTables"),
+            *("logs:DescribeLogGroups", "secretsmanager:ListSecrets", "sts:GetCallerIdentity"),
+            *("secretsmanager:BatchGetSecretValue", "ssm:GetParameter"),
+            Resource="*",
+        ),
+        _allow("ecs:RunTask", "ecs:TagResource", Resource="*", Condition=asked),
+        _allow("ecs:StopTask", Resource="*", Condition=own),
+        # A fleet request starts instances from a launch template, in subnets of the account.
+        _allow("ec2:CreateFleet", "ec2:RunInstances", Resource="*"),
+        _allow("ec2:CreateTags", "ec2:CreateLaunchTemplate", Resource="*", Condition=asked),
+        _allow(
+            *("ec2:CreateTags", "ec2:TerminateInstances", "ec2:DeleteLaunchTemplate"),
+            *("ec2:DeleteSecurityGroup",),
+            Resource="*",
+            Condition=own,
+        ),
+        _allow("secretsmanager:*", Resource=scope.secrets),
+        _allow(
+            "logs:GetLogEvents", "logs:DescribeLogStreams",
+            Resource=scope.arn("logs", f"log-group:{LOG_GROUP}:*"),
+        ),
+        _allow("iam:PassRole", Resource=[scope.roles, *passed]),
+        _allow("iam:GetRole", "iam:GetInstanceProfile", Resource=[scope.roles, profiles]),
+    ]  # fmt: skip
+
+
+def _allow(*actions: str, **rest: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Action": sorted(actions), **rest}
+
+
+def _document(statements: list[dict[str, Any]]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})

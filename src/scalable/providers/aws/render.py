@@ -1,0 +1,168 @@
+"""Requests for Fargate tasks. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.providers.aws.names import CONTAINER, LOG_GROUP, ecs_tags, machine_tags, token
+from scalable.remote.cloud import CLUSTER, MACHINE_OF, MachineRequest
+
+#: Variable of a task that holds the files of its program, until the program has read them.
+FILES_VARIABLE = "SCALABLE_FILES"
+#: Seconds between SIGTERM and SIGKILL: a spot task is told so long ahead.
+STOP_TIMEOUT_S = 120
+#: Disk space in GiB that each task has.
+DISK_GIB = 20
+SPOT, ON_DEMAND = "FARGATE_SPOT", "FARGATE"
+
+
+@dataclass(frozen=True)
+class TaskFrame:
+    """What the tasks of a cluster have in common.
+
+    Attributes
+    ----------
+    region
+        Region of the logs.
+    execution_role, task_role
+        ARNs; the programs have no role if ``task_role`` is None.
+    secret
+        ARN of the secret with the files.
+    disk_gib
+        Disk space of a task; None for the usual 20 GiB.
+    architecture
+        ``X86_64`` or ``ARM64``.
+    """
+
+    region: str
+    execution_role: str
+    task_role: str | None
+    secret: str
+    disk_gib: int | None = None
+    architecture: str = "X86_64"
+
+
+def program(request: MachineRequest) -> list[str]:
+    """Return the command of a container."""
+    first = ("python3", "-m", "scalable.programs.first_process", "scalable.programs.machine")
+    return [*first, "aws", *request.program]
+
+
+def task_definition(request: MachineRequest, frame: TaskFrame, size: tuple[int, int]) -> Any:
+    """Return the task definition of a machine without its name; equal machines share it.
+
+    Parameters
+    ----------
+    request, frame
+        The machine, and what it has in common with others.
+    size
+        Fargate's CPU units (1024 to a vCPU) and MiB.
+    """
+    environment = {**request.environment, MACHINE_OF: "aws"}
+    container = {
+        "name": CONTAINER,
+        "image": request.image.removeprefix("docker://"),
+        "essential": True,
+        "memory": size[1],
+        "environment": [{"name": k, "value": v} for k, v in sorted(environment.items())],
+        "secrets": [{"name": FILES_VARIABLE, "valueFrom": frame.secret}],
+        "stopTimeout": STOP_TIMEOUT_S,
+        "logConfiguration": {
+            "logDriver": "awslogs",
+            "options": {
+                "awslogs-group": LOG_GROUP,
+                "awslogs-region": frame.region,
+                "awslogs-stream-prefix": request.marks[CLUSTER],
+            },
+        },
+    }
+    definition: dict[str, Any] = {
+        "networkMode": "awsvpc",
+        "requiresCompatibilities": ["FARGATE"],
+        "cpu": str(size[0]),
+        "memory": str(size[1]),
+        "executionRoleArn": frame.execution_role,
+        "runtimePlatform": {
+            "cpuArchitecture": frame.architecture,
+            "operatingSystemFamily": "LINUX",
+        },
+        "containerDefinitions": [container],
+    }
+    if frame.task_role:
+        definition["taskRoleArn"] = frame.task_role
+    if frame.disk_gib is not None and frame.disk_gib > DISK_GIB:
+        definition["ephemeralStorage"] = {"sizeInGiB": frame.disk_gib}
+    return definition
+
+
+@dataclass(frozen=True)
+class Place:
+    """An attempt at a place for a task.
+
+    Attributes
+    ----------
+    provider
+        ``FARGATE`` or ``FARGATE_SPOT``.
+    subnets
+        Subnets, of which AWS chooses one.
+    """
+
+    provider: str
+    subnets: tuple[str, ...]
+
+
+def places(subnets: Sequence[str], *, spot: bool) -> list[Place]:
+    """Return the attempts at a place: anywhere, then each zone; spot first, if it is wanted."""
+    zones = [tuple(subnets)]
+    if len(subnets) > 1:
+        zones += [(subnet,) for subnet in subnets]
+    providers = (SPOT, ON_DEMAND) if spot else (ON_DEMAND,)
+    return [Place(provider, zone) for provider in providers for zone in zones]
+
+
+def run_task(
+    request: MachineRequest,
+    place: Place,
+    definition: str,
+    cluster: str,
+    groups: Sequence[str],
+    *,
+    public: bool,
+) -> dict[str, Any]:
+    """Return the parameters of the request that starts one task.
+
+    Its token is that of the machine's name at this place, so that repeating it starts no second
+    task. One request starts one task: a task learns the names of its units from its command, which
+    all tasks of a request share.
+    """
+    return {
+        "cluster": cluster,
+        "taskDefinition": definition,
+        "count": 1,
+        "clientToken": token(request.marks[CLUSTER], request.name, place.provider, *place.subnets),
+        "startedBy": request.marks[CLUSTER],
+        "capacityProviderStrategy": [{"capacityProvider": place.provider, "weight": 1}],
+        "networkConfiguration": {
+            "awsvpcConfiguration": {
+                "subnets": list(place.subnets),
+                "securityGroups": list(groups),
+                "assignPublicIp": "ENABLED" if public else "DISABLED",
+            }
+        },
+        "overrides": {
+            "containerOverrides": [{"name": CONTAINER, "command": program(request)}],
+        },
+        "tags": ecs_tags(machine_tags(request)),
+        "enableECSManagedTags": False,
+    }
+
+
+def detail(attachments: Sequence[Mapping[str, Any]], name: str) -> str | None:
+    """Return a detail of a task's network interface."""
+    for attachment in attachments:
+        for each in attachment.get("details", ()):
+            if each.get("name") == name:
+                return str(each.get("value"))
+    return None

@@ -1,0 +1,172 @@
+"""Roles of a cluster's machines: found, or created once and marked, and removed with it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from scalable.providers.aws import policies
+from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.names import MADE, ROLES_PATH, marks_in, pairs, tags
+from scalable.providers.aws.policies import EXECUTION, TASK, Scope, role_name, role_path
+from scalable.remote.cloud import ROLE
+
+logger = logging.getLogger("scalable.providers.aws")
+
+_ECS, _EC2 = "ecs-tasks.amazonaws.com", "ec2.amazonaws.com"
+_POLICY = "scalable"
+_NONE = "NoSuchEntity"
+_EXISTS = "EntityAlreadyExists"
+
+
+class Roles:
+    """The roles of one account.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    passed
+        ARNs of the manifest's roles, which managers give to the machines they start.
+    """
+
+    def __init__(self, api: Api, passed: tuple[str, ...] = ()) -> None:
+        self._api = api
+        self._passed = passed
+        self._known: set[str] = set()
+
+    async def scope(self, cluster_id: str) -> Scope:
+        """Return what the policies of a cluster are limited to."""
+        return Scope(await self._api.identity(), self._api.region, cluster_id)
+
+    async def execution(self, cluster_id: str, marks: Mapping[str, str]) -> str:
+        """Return the ARN of the role by which Fargate starts tasks."""
+        scope = await self.scope(cluster_id)
+        policy = policies.execution_policy(scope)
+        return await self._role(scope, EXECUTION, _ECS, policy, marks)
+
+    async def manager_task(self, cluster_id: str, marks: Mapping[str, str]) -> str:
+        """Return the ARN of the role of a manager's task."""
+        scope = await self.scope(cluster_id)
+        policy = policies.manager_policy(scope, self._passed)
+        return await self._role(scope, TASK, _ECS, policy, marks)
+
+    async def instance(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> str:
+        """Return the ARN of the instance profile for machines of a role."""
+        scope = await self.scope(cluster_id)
+        kind = policies.instance_kind(role)
+        policy = policies.instance_policy(scope, role, self._passed)
+        arn = scope.profile(kind)
+        if arn in self._known:
+            return arn
+        await self._role(scope, kind, _EC2, policy, marks)
+        name = role_name(cluster_id, kind)
+        if await self._missing("get_instance_profile", InstanceProfileName=name):
+            await self._make(
+                "create_instance_profile",
+                InstanceProfileName=name,
+                Path=role_path(cluster_id),
+                Tags=_tags(marks),
+            )
+            await self._make(
+                "add_role_to_instance_profile", InstanceProfileName=name, RoleName=name
+            )
+        self._known.add(arn)
+        return arn
+
+    async def missing(self, cluster_id: str, kinds: tuple[str, ...]) -> list[str]:
+        """Return the names of the roles that would be created; create nothing."""
+        names = [role_name(cluster_id, kind) for kind in kinds]
+        return [name for name in names if await self._missing("get_role", RoleName=name)]
+
+    async def clean(self, cluster_id: str) -> list[str]:
+        """Remove the roles of a cluster; return a description of each."""
+        return [
+            await self._remove(role["RoleName"])
+            for role in await self._api.pages(
+                "iam", "list_roles", "Roles", PathPrefix=role_path(cluster_id)
+            )
+        ]
+
+    async def clusters(self, older_than_s: float) -> dict[str, dict[str, str]]:
+        """Return cluster id -> marks, for all roles that were created so many seconds ago."""
+        found: dict[str, dict[str, str]] = {}
+        for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
+            if time.time() - role["CreateDate"].timestamp() < older_than_s:
+                continue
+            cluster_id = role["Path"].removeprefix(ROLES_PATH).strip("/")
+            answer = await self._api.call("iam", "list_role_tags", RoleName=role["RoleName"])
+            found.setdefault(cluster_id, marks_in(pairs(answer.get("Tags"))))
+        return found
+
+    async def _role(
+        self, scope: Scope, kind: str, service: str, policy: str, marks: Mapping[str, str]
+    ) -> str:
+        arn, name = scope.role(kind), role_name(scope.cluster_id, kind)
+        if arn in self._known:
+            return arn
+        if await self._missing("get_role", RoleName=name):
+            logger.debug("role %s is created", name)
+            await self._make(
+                "create_role",
+                RoleName=name,
+                Path=role_path(scope.cluster_id),
+                AssumeRolePolicyDocument=policies.trust(service),
+                Description="machines of a scalable cluster",
+                Tags=_tags(marks),
+            )
+            # A creator that dies before this leaves a role without rights.
+            await self._make(
+                "put_role_policy", RoleName=name, PolicyName=_POLICY, PolicyDocument=policy
+            )
+        elif await self._missing("get_role_policy", RoleName=name, PolicyName=_POLICY):
+            await self._make(
+                "put_role_policy", RoleName=name, PolicyName=_POLICY, PolicyDocument=policy
+            )
+        self._known.add(arn)
+        return arn
+
+    async def _missing(self, question: str, **parameters: str) -> bool:
+        try:
+            await self._api.call("iam", question, **parameters)
+        except AWSError as error:
+            if error.error_code == _NONE:
+                return True
+            # A manager in the cloud may not look at everything; its creator has made the roles.
+            if question == "get_role_policy" and error.forbidden:
+                return False
+            raise
+        return False
+
+    async def _make(self, operation: str, **parameters: object) -> None:
+        try:
+            await self._api.call("iam", operation, **parameters)
+        except AWSError as error:
+            # The answer to an earlier attempt was lost, or another process was faster.
+            if error.error_code not in (_EXISTS, "LimitExceeded") or (
+                error.error_code == "LimitExceeded" and operation != "add_role_to_instance_profile"
+            ):
+                raise
+
+    async def _remove(self, name: str) -> str:
+        await self._drop(
+            "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=name
+        )
+        await self._drop("delete_instance_profile", InstanceProfileName=name)
+        await self._drop("delete_role_policy", RoleName=name, PolicyName=_POLICY)
+        await self._drop("delete_role", RoleName=name)
+        self._known.clear()
+        return f"role {name}"
+
+    async def _drop(self, operation: str, **parameters: str) -> None:
+        try:
+            await self._api.call("iam", operation, **parameters)
+        except AWSError as error:
+            if error.error_code != _NONE:
+                raise
+
+
+def _tags(marks: Mapping[str, str]) -> list[dict[str, str]]:
+    kept = {key: value for key, value in marks.items() if key != ROLE}
+    return tags({**kept, MADE: str(int(time.time()))})

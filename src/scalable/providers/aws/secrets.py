@@ -1,0 +1,179 @@
+"""Files of a cluster in AWS Secrets Manager: encrypted at rest, readable by name.
+
+A secret holds the files of one name, compressed. Its name begins with the cluster's, which is what
+the roles of the cluster's machines are limited to.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Mapping
+
+from scalable.errors import ProviderError
+from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.names import SECRETS_PATH, has, marks_in, pairs, secret_name, tags
+from scalable.remote.cloud import CLUSTER, StoredFiles
+
+logger = logging.getLogger("scalable.providers.aws")
+
+#: Number of bytes that a secret can hold.
+LIMIT = 65_536
+#: Number of secrets that one request reads.
+_READ_AT_ONCE = 20
+_NONE = "ResourceNotFoundException"
+
+
+def packed(files: Mapping[str, str], name: str) -> str:
+    """Return files as the text of a secret.
+
+    Raises
+    ------
+    ProviderError
+        When they do not fit into one.
+    """
+    data = zlib.compress(json.dumps(dict(files)).encode(), 9)
+    text = base64.b64encode(data).decode()
+    if len(text) > LIMIT:
+        large = max(files, key=lambda path: len(files[path]))
+        raise ProviderError(
+            f"the files of {name!r} take {len(text)} bytes compressed, and a secret of AWS holds "
+            f"{LIMIT}; the largest is {large} with {len(files[large])} characters",
+            hint="make the manifest or its scripts smaller; scripts can be part of the image",
+        )
+    return text
+
+
+def unpacked(text: str) -> dict[str, str]:
+    """Return the files that the text of a secret holds.
+
+    Raises
+    ------
+    ProviderError
+        When the text is no such secret.
+    """
+    try:
+        files = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
+        return {str(path): str(content) for path, content in files.items()}
+    except (binascii.Error, zlib.error, ValueError, AttributeError) as error:
+        raise ProviderError("a secret does not hold files of a cluster") from error
+
+
+class Secrets:
+    """The secrets of one region.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        #: Name -> ARN of secrets that this process has written. Lists may lack the latest.
+        self._arns: dict[str, str] = {}
+        self._marks: dict[str, dict[str, str]] = {}
+
+    async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
+        """Keep files under a name; files of that name are replaced."""
+        secret = secret_name(marks[CLUSTER], name)
+        text = packed(files, name)
+        try:
+            made = await self._api.call(
+                "secretsmanager",
+                "create_secret",
+                Name=secret,
+                Description="files of a scalable cluster",
+                SecretString=text,
+                Tags=tags(marks),
+            )
+        except AWSError as error:
+            if error.error_code != "ResourceExistsException":
+                raise
+            made = await self._api.call(
+                "secretsmanager", "put_secret_value", SecretId=secret, SecretString=text
+            )
+            await self._api.call(
+                "secretsmanager", "tag_resource", SecretId=secret, Tags=tags(marks)
+            )
+        self._arns[secret] = str(made["ARN"])
+        self._marks[secret] = dict(marks)
+
+    async def arn(self, cluster_id: str, name: str) -> str:
+        """Return the ARN of the secret with the files of a name."""
+        secret = secret_name(cluster_id, name)
+        if secret not in self._arns:
+            said = await self._api.call("secretsmanager", "describe_secret", SecretId=secret)
+            self._arns[secret] = str(said["ARN"])
+        return self._arns[secret]
+
+    async def find(self, marks: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """Return name of the secret -> marks, for all secrets with these marks."""
+        start = SECRETS_PATH + (f"{marks[CLUSTER]}/" if CLUSTER in marks else "")
+        filters = [{"Key": "name", "Values": [start]}]
+        if marks and CLUSTER not in marks:
+            filters.append({"Key": "tag-value", "Values": sorted(marks.values())[:10]})
+        listed = await self._api.pages(
+            "secretsmanager", "list_secrets", "SecretList", Filters=filters, MaxResults=100
+        )
+        found = {
+            str(each["Name"]): marks_in(pairs(each.get("Tags")))
+            for each in listed
+            if not each.get("DeletedDate")
+        }
+        found |= {name: own for name, own in self._marks.items() if name not in found}
+        return {
+            name: own
+            for name, own in found.items()
+            if name.startswith(start) and has(own, marks) and CLUSTER in own
+        }
+
+    async def read(self, marks: Mapping[str, str]) -> list[StoredFiles]:
+        """Return all files with these marks."""
+        found = await self.find(marks)
+        texts: dict[str, str] = {}
+        for names in _batches(sorted(found), _READ_AT_ONCE):
+            answer = await self._api.call(
+                "secretsmanager", "batch_get_secret_value", SecretIdList=names
+            )
+            texts |= {
+                each["Name"]: each["SecretString"]
+                for each in answer.get("SecretValues", ())
+                if "SecretString" in each
+            }
+        stored = []
+        for secret, text in sorted(texts.items()):
+            own = found[secret]
+            name = secret.removeprefix(secret_name(own[CLUSTER], ""))
+            try:
+                stored.append(StoredFiles(name, own, unpacked(text)))
+            except ProviderError as error:
+                logger.warning("secret %s: %s", secret, error.message)
+        return stored
+
+    async def delete(self, marks: Mapping[str, str]) -> list[str]:
+        """Delete all secrets with these marks at once; return a description of each."""
+        deleted = []
+        for secret in sorted(await self.find(marks)):
+            self._arns.pop(secret, None)
+            self._marks.pop(secret, None)
+            try:
+                await self._api.call(
+                    "secretsmanager",
+                    "delete_secret",
+                    SecretId=secret,
+                    ForceDeleteWithoutRecovery=True,
+                )
+            except AWSError as error:
+                if error.error_code != _NONE:
+                    raise
+            else:
+                deleted.append(f"secret {secret}")
+        return deleted
+
+
+def _batches(names: list[str], size: int) -> Iterable[list[str]]:
+    return (names[i : i + size] for i in range(0, len(names), size))
