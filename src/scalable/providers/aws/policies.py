@@ -23,7 +23,7 @@ TASK = "manager-task"
 
 @dataclass(frozen=True)
 class Scope:
-    """What the policies of a cluster are limited to.
+    """The cluster, account and region that policies are limited to.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ SPOT, ON_DEMAND = "FARGATE_SPOT", "FARGATE"
 
 @dataclass(frozen=True)
 class TaskFrame:
-    """What the tasks of a cluster have in common.
+    """The common part of the tasks of a cluster.
 
     Attributes
     ----------
