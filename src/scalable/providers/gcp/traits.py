@@ -1,5 +1,11 @@
 """Traits of the gcp provider."""
 
-from scalable.spec import Traits
+from scalable.spec import Starting, Traits
 
-TRAITS = Traits()
+TRAITS = Traits(
+    remote=True,
+    # A machine is billed from its first second, for a minute at least.
+    starting=Starting(startup_s=75.0, billed_least_s=60.0),
+    # The manager of a cluster may run on a machine too.
+    image_extras=("gcp",),
+)

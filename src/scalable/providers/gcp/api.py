@@ -1,0 +1,275 @@
+"""Requests to Google's services: credentials, repetition, pages.
+
+Requests are plain REST over ``google-auth`` and its session, in a bounded pool of threads.
+``google-cloud-compute`` (extra ``gcp``) brings both; its own classes for Compute Engine take 69 MB
+and longer than a second to import, and would not speak to Secret Manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.gcp.errors import GoogleError, no_credentials, refusal
+
+logger = logging.getLogger("scalable.providers.gcp")
+
+#: Environment variable with the address of all services, for tests and private endpoints.
+ENDPOINT = "SCALABLE_GCP_ENDPOINT"
+SCOPES = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+)
+ATTEMPTS = 8
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
+#: Seconds after which a request is not repeated any more.
+REPEATED_FOR_S = 40.0
+REQUEST_TIMEOUT_S = 30.0
+#: Number of simultaneous requests of one process.
+AT_ONCE = 16
+
+
+def service_url(service: str, path: str) -> str:
+    """Return the URL of a path of a service, such as ``compute``."""
+    root = os.environ.get(ENDPOINT) or f"https://{service}.googleapis.com"
+    return f"{root.rstrip('/')}/{path}"
+
+
+def jittered(attempt: int) -> float:
+    """Return a random pause in seconds; its bound doubles with each attempt, up to 8 s."""
+    bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**attempt)
+    return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+
+class Api:
+    """Google's services, as the user's credentials reach them.
+
+    Parameters
+    ----------
+    project
+        Project; None for that of the credentials.
+    pause
+        Function: ``pause(attempt)`` returns the seconds before the next attempt.
+    """
+
+    def __init__(
+        self, project: str | None = None, *, pause: Callable[[int], float] = jittered
+    ) -> None:
+        self._project = project
+        self._pause = pause
+        self._session: Any = None
+        self._opening: asyncio.Lock | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        #: Number of requests that were sent, by method and kind.
+        self.sent: dict[str, int] = {}
+
+    # Connection -----------------------------------------------------------------------------------
+
+    async def session(self) -> Any:
+        """Return google-auth's session; it is made at the first call.
+
+        Raises
+        ------
+        ProviderError
+            When the library is not installed, or there are no credentials.
+        """
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._session is None:
+                self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scalable-gcp")
+                self._session, own = await self._in_thread(_open)
+                self._project = self._project or own
+        return self._session
+
+    async def project(self) -> str:
+        """Return the project.
+
+        Raises
+        ------
+        ProviderError
+            When neither the target nor the credentials name one.
+        """
+        await self.session()
+        if not self._project:
+            raise ProviderError(
+                "no project of Google Cloud is named",
+                hint="write project_id in the target, or set GOOGLE_CLOUD_PROJECT",
+            )
+        return self._project
+
+    async def credentials(self) -> Any:
+        """Return the credentials, with an access token that is valid now."""
+        session = await self.session()
+        if not session.credentials.valid:
+            await self._in_thread(_refresh, session)
+        return session.credentials
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        threads, self._threads = self._threads, None
+        if session is not None:
+            session.close()
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+    # Requests -------------------------------------------------------------------------------------
+
+    async def compute(
+        self,
+        method: str,
+        path: str,
+        *,
+        project: str | None = None,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+    ) -> dict[str, Any]:
+        """Send a request to Compute Engine, to a path within the project."""
+        whole = f"compute/v1/projects/{project or await self.project()}"
+        path = f"{whole}/{path}" if path else whole
+        return await self.request(method, service_url("compute", path), query=query, body=body)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+    ) -> dict[str, Any]:
+        """Send a request until it is answered; return the decoded answer.
+
+        Throttled requests, answers 5xx and lost connections are repeated with growing pauses, at
+        most eight times and for at most 40 s.
+
+        Parameters
+        ----------
+        method, url, query
+            The request.
+        body
+            Values that are sent as JSON, or the bytes of a form.
+
+        Raises
+        ------
+        GoogleError
+            When the service refuses the request, or does not answer.
+        """
+        started = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                return await self._once(method, url, query, body)
+            except GoogleError as error:
+                if not error.transient:
+                    raise
+                pause = max(self._pause(attempt), min(error.after_s, LONGEST_PAUSE_S))
+                passed = time.monotonic() - started
+                if attempt == ATTEMPTS or passed + pause > REPEATED_FOR_S:
+                    error.message += f" ({attempt} attempts in {passed:.0f} s)"
+                    raise
+                logger.debug("%s %s: %s; again in %.1f s", method, url, error, pause)
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def _once(
+        self, method: str, url: str, query: Mapping[str, str] | None, body: Any
+    ) -> dict[str, Any]:
+        session = await self.session()
+        kind = f"{method} {url.rpartition('/')[2]}"
+        self.sent[kind] = self.sent.get(kind, 0) + 1
+        status, text, after = await self._in_thread(_send, session, method, url, query, body)
+        if status >= 400:
+            raise refusal(status, text, after)
+        found: dict[str, Any] = json.loads(text) if text.strip() else {}
+        return found
+
+    async def pages(
+        self, url: str, query: Mapping[str, str] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the pages of a list."""
+        asked = dict(query or {})
+        while True:
+            page = await self.request("GET", url, query=asked)
+            yield page
+            token = page.get("nextPageToken")
+            if not token:
+                return
+            asked["pageToken"] = token
+
+    async def compute_url(self, path: str, project: str | None = None) -> str:
+        """Return the URL of a path within the project."""
+        project = project or await self.project()
+        return service_url("compute", f"compute/v1/projects/{project}/{path}")
+
+
+def _open() -> tuple[Any, str | None]:
+    """Return a session with the credentials of this user, and their project."""
+    try:
+        import google.auth
+        from google.auth.exceptions import GoogleAuthError
+        from google.auth.transport.requests import AuthorizedSession
+        from requests.adapters import HTTPAdapter
+    except ImportError as error:
+        raise ProviderError(
+            "the libraries of Google Cloud are not installed", hint="pip install 'scalable[gcp]'"
+        ) from error
+    try:
+        credentials, project = google.auth.default(scopes=SCOPES)
+    except (GoogleAuthError, OSError, ValueError) as error:
+        raise no_credentials(error) from error
+    session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, HTTPAdapter(pool_maxsize=AT_ONCE))
+    return session, project
+
+
+def _refresh(session: Any) -> None:
+    from google.auth.exceptions import GoogleAuthError
+    from google.auth.transport.requests import Request
+
+    try:
+        session.credentials.refresh(Request())
+    except GoogleAuthError as error:
+        raise no_credentials(error) from error
+
+
+def _send(
+    session: Any, method: str, url: str, query: Mapping[str, str] | None, body: Any
+) -> tuple[int, str, str]:
+    """Send a request once; return status, body and the header ``Retry-After``.
+
+    A body of bytes is a form; any other is sent as JSON.
+    """
+    from google.auth.exceptions import GoogleAuthError, TransportError
+    from requests.exceptions import RequestException
+
+    headers, data = {"Content-Type": "application/json"}, None
+    if isinstance(body, bytes):
+        headers, data = {"Content-Type": "application/x-www-form-urlencoded"}, body
+    elif body is not None:
+        data = json.dumps(body).encode()
+    try:
+        answer = session.request(
+            method, url, params=query, data=data, headers=headers, timeout=REQUEST_TIMEOUT_S
+        )
+        return answer.status_code, answer.text, answer.headers.get("Retry-After", "")
+    except (RequestException, TransportError, OSError) as error:
+        raise GoogleError(
+            f"Google Cloud does not answer: {type(error).__name__}", transient=True
+        ) from error
+    except GoogleAuthError as error:
+        if error.retryable:
+            raise GoogleError(f"no access token: {error.args[0]}", transient=True) from error
+        raise no_credentials(error) from error

@@ -1,0 +1,122 @@
+"""Google Cloud as a cloud of machines: instances of Compute Engine, secrets, firewall rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from scalable.providers.gcp.api import Api
+from scalable.providers.gcp.config import Config
+from scalable.providers.gcp.fleet import Fleet
+from scalable.providers.gcp.identity import email_of
+from scalable.providers.gcp.launching import Launching
+from scalable.providers.gcp.network import Network
+from scalable.providers.gcp.operations import Operations
+from scalable.providers.gcp.secrets import Secrets
+from scalable.providers.gcp.shapes import units_on
+from scalable.remote.cloud import (
+    CLUSTER,
+    NAME,
+    Machine,
+    MachineRequest,
+    Refusal,
+    StoredFiles,
+)
+from scalable.spec import ComponentSpec
+
+logger = logging.getLogger("scalable.providers.gcp")
+
+
+class GoogleCloud:
+    """One project and region of Google Cloud, as one user sees it.
+
+    It implements :class:`scalable.remote.cloud.Cloud`, and belongs to one event loop.
+
+    Parameters
+    ----------
+    config
+        Place and options.
+    api
+        Connection; None for one with the user's credentials.
+    """
+
+    def __init__(self, config: Config, api: Api | None = None) -> None:
+        self.config = config
+        self.api = api or Api(config.project or None)
+        self._operations = Operations(self.api)
+        self._launching = Launching(self.api, self._operations, config)
+        self._fleet = Fleet(self.api, config)
+        self._secrets = Secrets(self.api, config)
+        self.network = Network(self.api, self._operations, config)
+
+    def units_on(self, component: ComponentSpec) -> int:
+        """Return the number of units of a component that share one machine; ask nothing."""
+        memory = component.memory_bytes or 0
+        return units_on(self.config, component.cpus, memory, component.gpus)
+
+    async def owner(self) -> str:
+        """Return the e-mail of the account whose credentials these are."""
+        return await email_of(self.api)
+
+    async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
+        """Make the firewall rules that the network lacks."""
+        await self.network.prepare(cluster_id, {**marks, CLUSTER: cluster_id})
+
+    async def run(self, requests: Sequence[MachineRequest]) -> dict[str, Machine | Refusal]:
+        """Start machines; return name -> machine, or the refusal for want of capacity."""
+        if not requests:
+            return {}
+        clusters = {request.marks.get(CLUSTER, "") for request in requests}
+        listed = await asyncio.gather(*(self._fleet.survey({CLUSTER: each}) for each in clusters))
+        known = [machine for found, missing in listed for machine in (*found, *missing)]
+        for _, missing in listed:
+            await self._explain(missing)
+        return await self._launching.run(requests, known)
+
+    async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
+        """Return all machines with these marks, also those that ended in the last ten minutes."""
+        found, missing = await self._fleet.survey(marks)
+        await self._explain(missing)
+        for machine in await self._launching.failures(m.marks.get(NAME, "") for m in found):
+            self._fleet.remember(machine)
+        return [*found, *self._fleet.remembered(marks)]
+
+    async def _explain(self, missing: Sequence[Machine]) -> None:
+        for machine in missing:
+            self._fleet.remember(await self._fleet.explain(machine))
+
+    async def stop(self, machines: Sequence[Machine]) -> None:
+        """Delete machines; return without waiting for their ends."""
+        await self._fleet.stop(machines)
+
+    async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
+        """Tell a machine to end some of its units while others go on."""
+        await self._fleet.stop_units(machine, units)
+
+    async def put_files(
+        self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
+    ) -> None:
+        """Keep private files as secrets, which the machines' account may read."""
+        await self._secrets.put(name, marks, files)
+
+    async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
+        """Return all files with these marks, with their texts."""
+        return await self._secrets.files(marks)
+
+    async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
+        """Delete all files with these marks, at once and for good; return a description of each."""
+        return await self._secrets.delete(marks)
+
+    async def clean(self, marks: Mapping[str, str]) -> list[str]:
+        """Delete the firewall rules of the cluster with these marks."""
+        return await self.network.clean(marks)
+
+    async def output(self, machine: Machine, since: str) -> tuple[str, str]:
+        """Return the output of a machine's program after a mark, and the next mark."""
+        return await self._fleet.output(machine, since)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._operations.close()
+        await self.api.close()

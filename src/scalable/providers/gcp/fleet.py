@@ -1,0 +1,233 @@
+"""The instances that exist: listed, told to end, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalable.providers.gcp.api import Api
+from scalable.providers.gcp.config import Config
+from scalable.providers.gcp.errors import CHANGED, NOT_FOUND, GoogleError
+from scalable.providers.gcp.instances import (
+    STOPPED,
+    instance_name,
+    machine_of,
+    metadata_of,
+)
+from scalable.providers.gcp.names import label_filter, last
+from scalable.providers.gcp.startup import (
+    ATTRIBUTES,
+    END,
+    TAIL,
+    parse_end,
+    program_output,
+)
+from scalable.remote.cloud import NAME, Machine, MachineState
+
+logger = logging.getLogger("scalable.providers.gcp")
+
+#: Seconds for which a machine that is gone is still reported.
+REMEMBERED_S = 600.0
+#: Attempts to change metadata that somebody else changes at the same time.
+CHANGES = 5
+
+
+class Fleet:
+    """All instances with our marks in one region.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    config
+        Place and options.
+    """
+
+    def __init__(self, api: Api, config: Config) -> None:
+        self._api = api
+        self._config = config
+        # Name -> machine as it was last seen, for those that are there and were not stopped here.
+        self._alive: dict[str, Machine] = {}
+        # Name -> machine and time, for those that have gone by themselves.
+        self._gone: dict[str, tuple[float, Machine]] = {}
+        # Name -> how the program of a machine that is powered off ended.
+        self._ends: dict[str, tuple[int | None, bool]] = {}
+        self._stopped: set[str] = set()
+
+    async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
+        """Return the machines with these marks, and those that have gone since the last call."""
+        found, unseen = await self._listed(marks)
+        known = {_name(machine) for machine in found}
+        missing = [
+            machine
+            for name, machine in self._alive.items()
+            if name not in known
+            and machine.zone not in unseen
+            and marks.items() <= machine.marks.items()
+        ]
+        for machine in missing:
+            del self._alive[_name(machine)]
+        for machine in found:
+            if _name(machine) not in self._stopped:
+                self._alive[_name(machine)] = machine
+        ended = [machine for machine in found if machine.state is MachineState.ENDED]
+        await asyncio.gather(*(self._ask_end(machine) for machine in ended))
+        return [self._with_end(machine) for machine in found], missing
+
+    async def _listed(self, marks: Mapping[str, str]) -> tuple[list[Machine], set[str]]:
+        """Return the machines, and the zones that did not answer."""
+        url = await self._api.compute_url("aggregated/instances")
+        query = {"filter": label_filter(marks), "returnPartialSuccess": "true"}
+        found: list[Machine] = []
+        unseen: set[str] = set()
+        async for page in self._api.pages(url, query):
+            unseen |= {last(scope) for scope in page.get("unreachables") or ()}
+            for scope, there in (page.get("items") or {}).items():
+                if (there.get("warning") or {}).get("code") == "UNREACHABLE":
+                    unseen.add(last(scope))
+                if last(scope).rpartition("-")[0] == self._config.region:
+                    found += [machine_of(instance) for instance in there.get("instances") or ()]
+        return [each for each in found if marks.items() <= each.marks.items()], unseen
+
+    # Ends -----------------------------------------------------------------------------------------
+
+    async def _ask_end(self, machine: Machine) -> None:
+        """Ask once how the program of a machine that is powered off ended."""
+        name = _name(machine)
+        if name in self._ends or name in self._stopped:
+            return
+        text = await self._attribute(machine, END)
+        self._ends[name] = (None, False) if text is None else parse_end(text)
+
+    async def _attribute(self, machine: Machine, key: str) -> str | None:
+        query = {"queryPath": f"{ATTRIBUTES}/{key}"}
+        try:
+            found = await self._api.compute(
+                "GET", f"{_path(machine)}/getGuestAttributes", query=query
+            )
+        except GoogleError as error:
+            logger.debug("%s of %s is not known: %s", key, machine.id, error)
+            return None
+        items = (found.get("queryValue") or {}).get("items") or ()
+        return next((str(item["value"]) for item in items if item.get("key") == key), None)
+
+    def _with_end(self, machine: Machine) -> Machine:
+        if machine.state is not MachineState.ENDED or _name(machine) not in self._ends:
+            return machine
+        code, out_of_memory = self._ends[_name(machine)]
+        reason = machine.reason or (
+            "the machine is powered off" if code is None else f"its program ended with code {code}"
+        )
+        return dataclasses.replace(
+            machine, exit_code=code, out_of_memory=out_of_memory, reason=reason
+        )
+
+    def remember(self, machine: Machine) -> None:
+        """Report a machine that has gone by itself for a while."""
+        self._gone[_name(machine)] = (time.monotonic(), machine)
+
+    def remembered(self, marks: Mapping[str, str]) -> list[Machine]:
+        """Return the machines with these marks that have gone by themselves lately."""
+        now = time.monotonic()
+        self._gone = {k: v for k, v in self._gone.items() if now - v[0] < REMEMBERED_S}
+        return [m for _, m in self._gone.values() if marks.items() <= m.marks.items()]
+
+    async def explain(self, machine: Machine) -> Machine:
+        """Return a machine that has gone as it ended, by the operations of its zone."""
+        ended = dataclasses.replace(
+            machine, state=MachineState.ENDED, from_outside=True, reason="it is gone"
+        )
+        url = await self._api.compute_url(f"zones/{machine.zone}/operations")
+        query = {"orderBy": "creationTimestamp desc", "maxResults": "500"}
+        page = await self._api.request("GET", url, query=query)
+        name = instance_name(_name(machine))
+        about = [o for o in page.get("items") or () if last(o.get("targetLink", "")) == name]
+        kinds = {operation.get("operationType", ""): operation for operation in about}
+        if "compute.instances.preempted" in kinds:
+            return dataclasses.replace(ended, reason="Google Cloud took the spot machine back")
+        if "delete" in kinds:
+            user = str(kinds["delete"].get("user") or "somebody")
+            return dataclasses.replace(ended, reason=f"it was deleted by {user}")
+        return ended
+
+    # Stop -----------------------------------------------------------------------------------------
+
+    async def stop(self, machines: Sequence[Machine]) -> None:
+        """Delete instances; their programs get SIGTERM first."""
+        await asyncio.gather(*(self._delete(machine) for machine in machines))
+
+    async def _delete(self, machine: Machine) -> None:
+        name = _name(machine)
+        self._stopped.add(name)
+        self._alive.pop(name, None)
+        if self._gone.pop(name, None) is not None or machine.state is MachineState.ENDING:
+            return
+        try:
+            query = {"requestId": str(uuid.uuid4())}
+            await self._api.compute("DELETE", _path(machine), query=query)
+        except GoogleError as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
+        """Name the units that are to end in the metadata of their machine."""
+        for attempt in range(1, CHANGES + 1):
+            instance = await self._api.compute("GET", _path(machine))
+            metadata = metadata_of(instance)
+            before = set(json.loads(metadata.get(STOPPED) or "[]"))
+            if set(units) <= before:
+                return
+            metadata[STOPPED] = json.dumps(sorted(before | set(units)))
+            body: dict[str, Any] = {
+                "fingerprint": (instance.get("metadata") or {}).get("fingerprint", ""),
+                "items": [{"key": key, "value": text} for key, text in metadata.items()],
+            }
+            try:
+                await self._api.compute("POST", f"{_path(machine)}/setMetadata", body=body)
+            except GoogleError as error:
+                if error.status != CHANGED or attempt == CHANGES:
+                    raise
+            else:
+                return
+
+    # Output ---------------------------------------------------------------------------------------
+
+    async def output(self, machine: Machine, since: str) -> tuple[str, str]:
+        """Return the output of a machine's program after a mark, and the next mark."""
+        if since == TAIL:
+            return "", since
+        query = {"start": since} if since else {}
+        try:
+            found = await self._api.compute("GET", f"{_path(machine)}/serialPort", query=query)
+        except GoogleError as error:
+            if error.transient:
+                raise
+            logger.debug("the console of %s cannot be read: %s", machine.id, error)
+            return await self._last_output(machine, since)
+        text = str(found.get("contents") or "")
+        if not text and not since and machine.state is MachineState.ENDED:
+            return await self._last_output(machine, since)
+        whole, end, rest = text.rpartition("\n")
+        # The last line may not be whole yet; it is asked for again.
+        following = int(found.get("next") or 0) - len(rest.encode())
+        return program_output(whole + end), str(following)
+
+    async def _last_output(self, machine: Machine, since: str) -> tuple[str, str]:
+        """Return what a machine that is powered off has left of its output."""
+        if machine.state is not MachineState.ENDED or since:
+            return "", since
+        return await self._attribute(machine, TAIL) or "", TAIL
+
+
+def _name(machine: Machine) -> str:
+    return machine.marks.get(NAME) or machine.id
+
+
+def _path(machine: Machine) -> str:
+    return f"zones/{machine.zone}/instances/{instance_name(_name(machine))}"

@@ -1,0 +1,79 @@
+"""Files as the payloads of secrets: packed into parts that Secret Manager takes. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+
+#: Largest part in bytes; a version of a secret holds 64 KiB.
+LARGEST = 60_000
+FORM = b"scalable-files-1"
+
+
+def pack(files: Mapping[str, str]) -> list[bytes]:
+    """Return the payloads that hold files; each begins with a line about the whole."""
+    whole = zlib.compress(json.dumps(dict(files)).encode(), 9)
+    digest = hashlib.sha256(whole).hexdigest().encode()
+    parts = [whole[start : start + LARGEST] for start in range(0, len(whole), LARGEST)]
+    count = str(len(parts)).encode()
+    return [b" ".join((FORM, digest, count)) + b"\n" + part for part in parts]
+
+
+def number_of_parts(payload: bytes) -> int:
+    """Return the number of parts that a first part belongs to.
+
+    Raises
+    ------
+    ValueError
+        When the payload is none of ours.
+    """
+    return int(_head(payload)[1])
+
+
+def unpack(payloads: Sequence[bytes]) -> dict[str, str]:
+    """Return relative path -> text of files.
+
+    Raises
+    ------
+    ValueError
+        When parts are missing, or belong to different files.
+    """
+    heads = {_head(payload) for payload in payloads}
+    if len(heads) != 1:
+        raise ValueError("the parts of the files belong to different versions")
+    ((digest, count),) = heads
+    whole = b"".join(payload.partition(b"\n")[2] for payload in payloads)
+    if int(count) != len(payloads) or hashlib.sha256(whole).hexdigest().encode() != digest:
+        raise ValueError("a part of the files is missing")
+    found = json.loads(zlib.decompress(whole))
+    return {str(path): str(text) for path, text in found.items()}
+
+
+def _head(payload: bytes) -> tuple[bytes, bytes]:
+    form, *rest = payload.partition(b"\n")[0].split(b" ")
+    if form != FORM or len(rest) != 2:
+        raise ValueError("the secret holds no files of scalable")
+    return rest[0], rest[1]
+
+
+def to_text(payload: bytes) -> str:
+    """Return a payload as requests carry it."""
+    return base64.b64encode(payload).decode()
+
+
+def from_text(text: str) -> bytes:
+    """Return the payload that an answer carries.
+
+    Raises
+    ------
+    ValueError
+        When the text is no base64.
+    """
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("the payload of a secret is no base64") from error

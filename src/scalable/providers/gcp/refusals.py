@@ -1,0 +1,170 @@
+"""The reasons for which Compute Engine starts no instance, told apart. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from scalable.providers.gcp.errors import NOT_FOUND, GoogleError, one_line
+from scalable.providers.gcp.instances import Attempt
+
+
+class Kind(Enum):
+    """The kind of a failure, which decides where a machine is tried next."""
+
+    #: The zone has no such machine now: another zone may.
+    EXHAUSTED = "exhausted"
+    #: The zone never has such a machine.
+    NOT_OFFERED = "not offered"
+    #: A limit of the project in this zone: another zone may have room.
+    QUOTA = "quota"
+    #: A limit of the project in the whole region: another type of machine may have room.
+    QUOTA_OF_REGION = "quota of the region"
+    #: The subnetwork has no free address: nothing else helps.
+    ADDRESSES = "addresses"
+    #: The request can never succeed.
+    FATAL = "fatal"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure to start an instance.
+
+    Attributes
+    ----------
+    kind
+        Its kind.
+    message
+        Text of Compute Engine.
+    quota
+        Name of the quota and its limit, if it was one.
+    """
+
+    kind: Kind
+    message: str
+    quota: str = ""
+
+
+_EXHAUSTED = ("RESOURCE_POOL_EXHAUSTED", "STOCKOUT", "RESOURCE_AVAILABILITY")
+_QUOTA = ("QUOTAEXCEEDED", "QUOTA_EXCEEDED")
+_QUOTA_NAME = re.compile(
+    r"[Qq]uota '?(?P<name>[A-Z0-9_]+)'? exceeded\.?\s*(Limit: (?P<limit>[0-9]+))?"
+)
+
+
+def failure_of(code: str, message: str, status: int = 0) -> Failure:
+    """Return the failure that a code and a message describe.
+
+    Parameters
+    ----------
+    code
+        Code of an operation's error, or reason of an answer.
+    message
+        Text beside it.
+    status
+        HTTP status of an answer; 0 for an operation.
+    """
+    word, text = code.upper(), one_line(message)
+    if any(part in word for part in _EXHAUSTED) or "RESOURCE_POOL_EXHAUSTED" in text:
+        return Failure(Kind.EXHAUSTED, text)
+    if any(part in word for part in _QUOTA):
+        found = _QUOTA_NAME.search(text)
+        quota = ""
+        if found is not None:
+            limit = f" (limit {found['limit']})" if found["limit"] else ""
+            quota = f"{found['name']}{limit}"
+        regional = "in region" in text or "ALL_REGIONS" in text or "globally" in text
+        return Failure(Kind.QUOTA_OF_REGION if regional else Kind.QUOTA, text, quota)
+    if "IP_SPACE_EXHAUSTED" in word:
+        return Failure(Kind.ADDRESSES, text)
+    about_type = "machineType" in text or "Machine type" in text or "acceleratorType" in text
+    absent = "does not exist" in text or "not found" in text or "not available" in text
+    if about_type and (absent or status == NOT_FOUND):
+        return Failure(Kind.NOT_OFFERED, text)
+    return Failure(Kind.FATAL, text)
+
+
+def failure_in(operation: Mapping[str, Any]) -> Failure | None:
+    """Return the failure of an operation; None if it has none."""
+    errors = (operation.get("error") or {}).get("errors") or ()
+    if errors:
+        return failure_of(str(errors[0].get("code", "")), str(errors[0].get("message", "")))
+    status = int(operation.get("httpErrorStatusCode") or 0)
+    if status >= 400:
+        return failure_of("", str(operation.get("httpErrorMessage", "")), status)
+    return None
+
+
+def failure_from(error: GoogleError) -> Failure:
+    """Return the failure that an answer describes."""
+    return failure_of(error.reason, error.message, error.status)
+
+
+class Tried:
+    """The attempts for one machine and their failures; decides which attempts are left out."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[Attempt, Failure]] = []
+
+    def note(self, attempt: Attempt, failure: Failure) -> None:
+        """Take a failure."""
+        self.failures.append((attempt, failure))
+
+    def is_pointless(self, attempt: Attempt) -> bool:
+        """Return whether an attempt must fail, as far as the failures tell."""
+        return any(_rules_out(earlier, failure, attempt) for earlier, failure in self.failures)
+
+    def never(self) -> bool:
+        """Return whether no attempt can succeed at another time either."""
+        kinds = {failure.kind for _, failure in self.failures}
+        return kinds == {Kind.NOT_OFFERED}
+
+    def told(self) -> str:
+        """Return what was tried, in plain words."""
+        return "; ".join(_told(self.failures))
+
+
+def _rules_out(earlier: Attempt, failure: Failure, attempt: Attempt) -> bool:
+    if failure.kind is Kind.ADDRESSES:
+        return True
+    if earlier.shape != attempt.shape:
+        return False
+    if failure.kind is Kind.QUOTA_OF_REGION:
+        return earlier.spot == attempt.spot
+    if failure.kind is Kind.NOT_OFFERED:
+        return earlier.zone == attempt.zone
+    return earlier == attempt
+
+
+def _told(failures: Iterable[tuple[Attempt, Failure]]) -> list[str]:
+    zones: dict[tuple[Kind, str, str], list[str]] = {}
+    for attempt, failure in failures:
+        name = f"spot {attempt.shape}" if attempt.spot else attempt.shape
+        zones.setdefault((failure.kind, name, failure.quota), []).append(attempt.zone)
+    words = {
+        Kind.EXHAUSTED: "{zones} has no {shape} free",
+        Kind.NOT_OFFERED: "{zones} does not offer {shape}",
+        Kind.QUOTA: "the quota {quota} of the project is used up in {zones} ({shape})",
+        Kind.QUOTA_OF_REGION: "the quota {quota} of the project is used up ({shape})",
+        Kind.ADDRESSES: "the subnetwork has no free address",
+    }
+    return [
+        words.get(kind, "{zones} refused {shape}").format(
+            zones=", ".join(dict.fromkeys(found)), shape=name, quota=quota or "for machines"
+        )
+        for (kind, name, quota), found in zones.items()
+    ]
+
+
+def attempts(zones: Iterable[str], shapes: Iterable[str], spot: bool) -> list[Attempt]:
+    """Return all attempts for a machine in their order.
+
+    A type is tried in each zone before the next type is. A machine that may be a spot machine is
+    tried as such everywhere before it is tried at the full price.
+    """
+    zones, shapes = list(zones), list(shapes)
+    kinds = (True, False) if spot else (False,)
+    return [Attempt(zone, shape, kind) for kind in kinds for shape in shapes for zone in zones]

@@ -1,0 +1,199 @@
+"""Private files, as secrets of Secret Manager.
+
+Instance metadata would be simpler, and is no place for them: everybody who has the permission
+``compute.instances.get`` reads it, as every viewer of the project has. A secret has a policy of its
+own, in which the account of the machines is the only reader that is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.gcp.api import Api, service_url
+from scalable.providers.gcp.config import Config
+from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
+from scalable.providers.gcp.names import label_filter, labels, last, secret_id
+from scalable.providers.gcp.payloads import from_text, pack, to_text, unpack
+from scalable.remote.cloud import MANAGING, ROLE, StoredFiles
+
+logger = logging.getLogger("scalable.providers.gcp")
+
+#: Keys of the annotations of a secret: exact marks, name of the files, number of the part.
+MARKS, NAME, PART = "scalable-marks", "scalable-files", "scalable-part"
+ACCESSOR = "roles/secretmanager.secretAccessor"
+
+
+class Secrets:
+    """Files in Secret Manager.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    config
+        Place and options.
+    """
+
+    def __init__(self, api: Api, config: Config) -> None:
+        self._api = api
+        self._config = config
+        self._default_account = ""
+
+    async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
+        """Keep files under a name, readable by the account of the machines."""
+        reader = await self.account(manages=marks.get(ROLE) == MANAGING)
+        parts = pack(files)
+        made = (self._put(name, index, marks, part, reader) for index, part in enumerate(parts))
+        await asyncio.gather(*made)
+        await self._delete_parts(name, len(parts))
+
+    async def _put(
+        self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
+    ) -> None:
+        secret = secret_id(name, index)
+        region = self._config.region
+        body = {
+            "replication": {"userManaged": {"replicas": [{"location": region}]}},
+            "labels": labels(marks),
+            "annotations": {
+                MARKS: json.dumps(dict(marks)),
+                NAME: name,
+                PART: str(index),
+            },
+        }
+        earlier: list[str] = []
+        try:
+            await self._request("POST", "", query={"secretId": secret}, body=body)
+        except GoogleError as error:
+            if error.status != CONFLICT:
+                raise _explained(error) from error
+            earlier = await self._versions(secret)
+        policy = {"bindings": [{"role": ACCESSOR, "members": [f"serviceAccount:{reader}"]}]}
+        try:
+            await self._request("POST", f"{secret}:setIamPolicy", body={"policy": policy})
+        except GoogleError as error:
+            raise _explained(error) from error
+        payload = {"payload": {"data": to_text(part)}}
+        await self._request("POST", f"{secret}:addVersion", body=payload)
+        for version in earlier:
+            await self._request("POST", f"{secret}/versions/{version}:destroy", body={})
+
+    async def _versions(self, secret: str) -> list[str]:
+        """Return the versions of a secret that are not destroyed."""
+        query = {"filter": "state:ENABLED"}
+        found = []
+        async for page in self._api.pages(await self._url(f"{secret}/versions"), query):
+            versions = page.get("versions") or ()
+            found += [last(v["name"]) for v in versions if v.get("state") != "DESTROYED"]
+        return found
+
+    async def _delete_parts(self, name: str, first: int) -> None:
+        """Delete the parts from a number on: those of earlier files that were larger."""
+        while await self._delete(secret_id(name, first)):
+            first += 1
+
+    async def account(self, *, manages: bool) -> str:
+        """Return the e-mail of the account of machines.
+
+        Raises
+        ------
+        ProviderError
+            When the target names none and the project has no default account.
+        """
+        named = self._config.account(manages)
+        if named:
+            return named
+        if not self._default_account:
+            project = await self._api.compute("GET", "")
+            self._default_account = str(project.get("defaultServiceAccount") or "")
+        if not self._default_account:
+            raise ProviderError(
+                f"project {await self._api.project()!r} has no default service account",
+                hint="name one in the target's service_account",
+            )
+        return self._default_account
+
+    async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
+        """Return all files with these marks."""
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for secret in await self._listed(marks):
+            groups.setdefault(secret["annotations"].get(NAME, ""), []).append(secret)
+        found = await asyncio.gather(*(self._read(n, secrets) for n, secrets in groups.items()))
+        return [files for files in found if files is not None]
+
+    async def _read(self, name: str, secrets: list[dict[str, Any]]) -> StoredFiles | None:
+        secrets.sort(key=lambda secret: int(secret["annotations"].get(PART, "0")))
+        try:
+            payloads = await asyncio.gather(*(self._payload(secret) for secret in secrets))
+            files = unpack(payloads)
+        except (GoogleError, ValueError) as error:
+            if isinstance(error, GoogleError) and error.status != NOT_FOUND:
+                raise _explained(error) from error
+            # They are being made, replaced or deleted.
+            logger.debug("files %s cannot be read: %s", name, error)
+            return None
+        return StoredFiles(name, _marks(secrets[0]), files)
+
+    async def _payload(self, secret: Mapping[str, Any]) -> bytes:
+        found = await self._request("GET", f"{last(secret['name'])}/versions/latest:access")
+        return from_text(found["payload"]["data"])
+
+    async def _listed(self, marks: Mapping[str, str]) -> list[dict[str, Any]]:
+        query = {"filter": label_filter(marks, joined=" AND "), "pageSize": "250"}
+        found: list[dict[str, Any]] = []
+        async for page in self._api.pages(await self._url(""), query):
+            found += page.get("secrets") or ()
+        return [secret for secret in found if marks.items() <= _marks(secret).items()]
+
+    async def delete(self, marks: Mapping[str, str]) -> list[str]:
+        """Delete all files with these marks; return a description of each."""
+        found = [last(secret["name"]) for secret in await self._listed(marks)]
+        gone = await asyncio.gather(*(self._delete(secret) for secret in found))
+        return [f"secret {name}" for name, was_there in zip(found, gone, strict=True) if was_there]
+
+    async def _delete(self, secret: str) -> bool:
+        try:
+            await self._request("DELETE", secret)
+        except GoogleError as error:
+            if error.status != NOT_FOUND:
+                raise _explained(error) from error
+            return False
+        return True
+
+    async def _url(self, path: str) -> str:
+        project = await self._api.project()
+        whole = f"v1/projects/{project}/secrets"
+        return service_url("secretmanager", f"{whole}/{path}" if path else whole)
+
+    async def _request(
+        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        return await self._api.request(method, await self._url(path), query=query, body=body)
+
+
+def _marks(secret: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        found = json.loads((secret.get("annotations") or {}).get(MARKS) or "{}")
+    except ValueError:
+        return {}
+    return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
+
+
+def _explained(error: GoogleError) -> ProviderError:
+    """Return the error with the way out for the user."""
+    if error.status != FORBIDDEN:
+        return error
+    if "SERVICE_DISABLED" in error.reason or "has not been used" in error.message:
+        return ProviderError(
+            f"Secret Manager is off in this project: {error.message}",
+            hint="gcloud services enable secretmanager.googleapis.com",
+        )
+    return ProviderError(
+        f"this user may not keep files in Secret Manager: {error.message}",
+        hint="grant roles/secretmanager.admin in the project",
+    )
