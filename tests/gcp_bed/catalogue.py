@@ -4,7 +4,7 @@ import re
 
 from .errors import ApiError, invalid, not_found
 from .filtering import page
-from .identities import PROJECT
+from .identities import DEFAULT_ACCOUNT, PROJECT
 
 BASE = "https://www.googleapis.com/compute/v1"
 #: Region -> letters of its zones.
@@ -265,6 +265,7 @@ class Catalogue:
             "kind": "compute#project",
             "id": "4711",
             "name": PROJECT,
+            "defaultServiceAccount": DEFAULT_ACCOUNT,
             "commonInstanceMetadata": {"kind": "compute#metadata", "items": []},
             "quotas": [{"metric": "CPUS_ALL_REGIONS", "limit": 4800.0, "usage": 0.0}],
             "selfLink": link(PROJECT),

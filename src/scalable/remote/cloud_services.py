@@ -97,7 +97,7 @@ class CloudServices:
     async def _start_scheduler(self, cloud: Cloud, cluster: ClusterDirectory, _: str) -> None:
         frame, record = await self._frame(cloud, cluster), cluster.record()
         await _refuse_taken(cloud, frame, record)
-        await start_scheduler(cloud, frame, self._files(cluster))
+        await start_scheduler(cloud, frame, self._files(frame, cluster))
         # Two creators that begin at once see each other now: the later one gives way.
         await _refuse_taken(cloud, frame, record, begun=True)
 
@@ -107,7 +107,7 @@ class CloudServices:
         earlier = await cloud.machines(marks)
         await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
         name = frame.files(MANAGING, manager)
-        await cloud.put_files(name, marks, self._files(cluster, manager))
+        await cloud.put_files(name, marks, self._files(frame, cluster, manager))
         await cloud.prepare(frame.cluster_id, frame.marks())
         request = frame.manager_request(manager, secrets.token_hex(3))
         answer = (await cloud.run([request]))[request.name]
@@ -118,10 +118,16 @@ class CloudServices:
                 transient=True,
             )
 
-    def _files(self, cluster: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
-        """Return the files of a program, which tell the place as the cloud's machines see it."""
+    def _files(
+        self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
+    ) -> dict[str, str]:
+        """Return the files of a program, which tell the place as the cloud's machines see it.
+
+        The account of a machine is not the user's, so the place names the user.
+        """
         record = cluster.record()
-        inner = dataclasses.replace(record, place=self._inner_place(record.place))
+        place = self._inner_place(record.place) | {"owner": frame.owner}
+        inner = dataclasses.replace(record, place=place)
         return packed(cluster, manager) | {RECORD: json.dumps(inner.to_dict())}
 
 

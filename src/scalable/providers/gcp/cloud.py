@@ -20,6 +20,7 @@ from scalable.remote.cloud import (
     NAME,
     Machine,
     MachineRequest,
+    MachineState,
     Refusal,
     StoredFiles,
 )
@@ -37,18 +38,26 @@ class GoogleCloud:
     ----------
     config
         Place and options.
+    owner
+        E-mail of the user, where the credentials are those of a machine; empty to ask for it.
     api
         Connection; None for one with the user's credentials.
     """
 
-    def __init__(self, config: Config, api: Api | None = None) -> None:
+    def __init__(self, config: Config, *, owner: str = "", api: Api | None = None) -> None:
         self.config = config
+        self._owner = owner
         self.api = api or Api(config.project or None)
         self._operations = Operations(self.api)
         self._launching = Launching(self.api, self._operations, config)
         self._fleet = Fleet(self.api, config)
         self._secrets = Secrets(self.api, config)
         self.network = Network(self.api, self._operations, config)
+
+    @property
+    def spot_share(self) -> float:
+        """Share of the machines with workers that are spot machines, from 0 to 1."""
+        return self.config.spot_share
 
     def units_on(self, component: ComponentSpec) -> int:
         """Return the number of units of a component that share one machine; ask nothing."""
@@ -57,7 +66,9 @@ class GoogleCloud:
 
     async def owner(self) -> str:
         """Return the e-mail of the account whose credentials these are."""
-        return await email_of(self.api)
+        if not self._owner:
+            self._owner = await email_of(self.api)
+        return self._owner
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
         """Make the firewall rules that the network lacks."""
@@ -109,7 +120,9 @@ class GoogleCloud:
         return await self._secrets.delete(marks)
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete the firewall rules of the cluster with these marks."""
+        """Delete the firewall rules of the cluster with these marks, and what is powered off."""
+        ended = [m for m in await self.machines(marks) if m.state is MachineState.ENDED]
+        await self._fleet.stop(ended)
         return await self.network.clean(marks)
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.units import parse_bytes
 
 #: Environment variables that name a region where the target does not.
 REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
@@ -43,6 +44,8 @@ class Config:
         Size of the boot disk in GB, and its type.
     longest_s
         Seconds after which the cloud deletes a machine, whoever has died; None for never.
+    spot_share
+        Share of the machines with workers that are spot machines.
     """
 
     region: str
@@ -60,6 +63,7 @@ class Config:
     disk_gb: int = 30
     disk_type: str = "pd-balanced"
     longest_s: float | None = None
+    spot_share: float = 0.0
 
     def account(self, manages: bool) -> str:
         """Return the e-mail of the account of a manager's machine, or of another one."""
@@ -116,7 +120,8 @@ def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Co
         service_account=options["service_account"] or "",
         manager_service_account=options["manager_service_account"] or "",
         machine_image=options["machine_image"],
-        disk_gb=options["disk_gb"],
+        disk_gb=max(10, -(-parse_bytes(options["disk"]) // 10**9)),
         disk_type=options["disk_type"],
         longest_s=lifetime_s,
+        spot_share=float(options["preemptible"]),
     )

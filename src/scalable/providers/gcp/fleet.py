@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalable.errors import ProviderError
 from scalable.providers.gcp.api import Api
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.errors import CHANGED, NOT_FOUND, GoogleError
@@ -19,6 +20,7 @@ from scalable.providers.gcp.instances import (
     instance_name,
     machine_of,
     metadata_of,
+    unix_time,
 )
 from scalable.providers.gcp.names import label_filter, last
 from scalable.providers.gcp.startup import (
@@ -59,6 +61,8 @@ class Fleet:
         # Name -> how the program of a machine that is powered off ended.
         self._ends: dict[str, tuple[int | None, bool]] = {}
         self._stopped: set[str] = set()
+        # Name -> time at which a machine was powered off, in Unix seconds.
+        self._stopped_at: dict[str, float] = {}
 
     async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
         """Return the machines with these marks, and those that have gone since the last call."""
@@ -78,6 +82,7 @@ class Fleet:
                 self._alive[_name(machine)] = machine
         ended = [machine for machine in found if machine.state is MachineState.ENDED]
         await asyncio.gather(*(self._ask_end(machine) for machine in ended))
+        await self._remove_old(ended)
         return [self._with_end(machine) for machine in found], missing
 
     async def _listed(self, marks: Mapping[str, str]) -> tuple[list[Machine], set[str]]:
@@ -91,9 +96,24 @@ class Fleet:
             for scope, there in (page.get("items") or {}).items():
                 if (there.get("warning") or {}).get("code") == "UNREACHABLE":
                     unseen.add(last(scope))
-                if last(scope).rpartition("-")[0] == self._config.region:
-                    found += [machine_of(instance) for instance in there.get("instances") or ()]
+                if last(scope).rpartition("-")[0] != self._config.region:
+                    continue
+                for instance in there.get("instances") or ():
+                    machine = machine_of(instance)
+                    found.append(machine)
+                    if "lastStopTimestamp" in instance:
+                        stopped_at = unix_time(instance["lastStopTimestamp"])
+                        self._stopped_at[_name(machine)] = stopped_at
         return [each for each in found if marks.items() <= each.marks.items()], unseen
+
+    async def _remove_old(self, ended: Sequence[Machine]) -> None:
+        """Delete machines that have been powered off for a while: their disks cost money."""
+        now = time.time()
+        old = [m for m in ended if now - self._stopped_at.get(_name(m), now) > REMEMBERED_S]
+        try:
+            await self.stop(old)
+        except ProviderError as error:
+            logger.debug("machines that are powered off are not deleted: %s", error)
 
     # Ends -----------------------------------------------------------------------------------------
 
@@ -166,7 +186,7 @@ class Fleet:
         name = _name(machine)
         self._stopped.add(name)
         self._alive.pop(name, None)
-        if self._gone.pop(name, None) is not None or machine.state is MachineState.ENDING:
+        if self._gone.pop(name, None) is not None:
             return
         try:
             query = {"requestId": str(uuid.uuid4())}

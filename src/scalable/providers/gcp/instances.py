@@ -130,7 +130,9 @@ def _items(request: MachineRequest, marks: Mapping[str, str]) -> list[dict[str, 
     environment = {**request.environment, MACHINE_OF: PROVIDER}
     gpus = request.gpus * max(1, len(request.units))
     items = {
-        "startup-script": startup_script(request.image, command, environment, gpus),
+        "startup-script": startup_script(
+            request.image, command, environment, gpus=gpus, leaves=bool(request.units)
+        ),
         "shutdown-script": shutdown_script(),
         "enable-guest-attributes": "TRUE",
         # Keys of the project are for machines that people log in to.
@@ -232,7 +234,7 @@ def machine_of(instance: Mapping[str, Any]) -> Machine:
         shape=last(instance.get("machineType", "")),
         zone=last(instance.get("zone", "")),
         spot=scheduling.get("provisioningModel") == "SPOT",
-        made_at=_time(instance.get("creationTimestamp", "")),
+        made_at=unix_time(instance.get("creationTimestamp", "")),
     )
 
 
@@ -252,7 +254,8 @@ def _waits(status: str) -> str | None:
     }.get(status)
 
 
-def _time(text: str) -> float:
+def unix_time(text: str) -> float:
+    """Return the Unix time of a timestamp; 0.0 if it is none."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -60,7 +60,14 @@ class Network:
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> list[str]:
         """Make the rules that are missing; return a description of each."""
-        missing = await self.missing(cluster_id)
+        try:
+            missing = await self.missing(cluster_id)
+        except GoogleError as error:
+            if error.status != FORBIDDEN:
+                raise
+            # As for the account of a manager, whose cluster has been prepared by its creator.
+            logger.warning("the rules of the network are not looked at: %s", error.message)
+            return []
         await asyncio.gather(*(self._make(need, marks) for need in missing))
         return [need.described(last(self._config.network)) for need in missing]
 

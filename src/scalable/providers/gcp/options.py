@@ -11,7 +11,9 @@ from pydantic_core import PydanticCustomError
 from scalable.manifest.fields import (
     Argument,
     Duration,
+    Environment,
     Image,
+    Memory,
     PositiveInt,
     ProviderOptions,
 )
@@ -73,6 +75,7 @@ class GCPOptions(ProviderOptions):
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
+    env: Environment = Field(default={}, description="Environment of all containers.")
     preemptible: Fraction = Field(
         default=False,
         description="Use spot machines for workers: true, or the fraction of them. Where there "
@@ -112,7 +115,9 @@ class GCPOptions(ProviderOptions):
         default="projects/cos-cloud/global/images/family/cos-stable",
         description="Image of the boot disks: Container-Optimized OS.",
     )
-    disk_gb: PositiveInt = Field(default=30, description="Size of a boot disk in GB.")
+    disk: Memory = Field(
+        default="30GB", description="Size of a boot disk, which holds the image of the container."
+    )
     disk_type: Argument = Field(default="pd-balanced", description="Type of the boot disks.")
     manager: Literal["here", "there"] | None = Field(
         default=None,

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.gcp.traits import TRAITS
+from scalable.remote.cloud_provider import CloudProvider
 
 if TYPE_CHECKING:
-    from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
+    from scalable.providers.gcp.cloud import GoogleCloud
+    from scalable.providers.gcp.inside import GoogleMachine
+    from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan
+
+#: Seconds by which machines outlive the `time_to_live` of their cluster at most.
+MARGIN_S = 3600.0
 
 
-class GCPProvider:
-    """Validates and plans targets on Google Cloud; clusters cannot be built yet."""
+class GCPProvider(CloudProvider):
+    """Provider whose scheduler and workers are instances of Compute Engine."""
 
     name = "gcp"
     options_model = OptionsModel("scalable.providers.gcp.options", "GCPOptions")
     traits = TRAITS
 
-    builds_clusters = False
-
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Accept what the option model accepted; warn of missing prices."""
+        """Check what needs no request: the region, zones, types of machines, mounts."""
+        from scalable.providers.gcp.drafts import findings
         from scalable.providers.gcp.quote import price_warnings
 
         report = ValidationReport()
+        report.extend(findings(spec))
         report.extend(price_warnings(spec))
         return report
 
@@ -34,16 +43,59 @@ class GCPProvider:
 
         return estimate_cost(spec, plan)
 
-    def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
-        """Refuse: not available yet."""
-        raise NotImplementedError(
-            f"target {spec.target_name!r}: provider 'gcp' validates and plans, "
-            "but cannot build clusters in this version; use a target of another provider"
-        )
+    # Places ---------------------------------------------------------------------------------------
 
-    def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
-        """Refuse: there is no cluster."""
-        raise NotImplementedError("provider 'gcp' cannot scale clusters in this version")
+    def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> GoogleCloud:
+        """Return a connection to a place; ask nothing yet."""
+        import dataclasses
 
-    def close(self, cluster: object) -> None:
-        """Do nothing: there is no cluster."""
+        from scalable.providers.gcp.cloud import GoogleCloud
+        from scalable.providers.gcp.config import Config, config_of
+
+        if spec is None:
+            config = Config(region=place["region"], project=place.get("project", ""))
+        else:
+            life = None if spec.time_to_live_s is None else spec.time_to_live_s + MARGIN_S
+            config = config_of(spec.options, life)
+            if place:
+                config = dataclasses.replace(
+                    config, region=place["region"], project=place.get("project", "")
+                )
+        return GoogleCloud(config, owner=place.get("owner", ""))
+
+    def machine_side(self) -> GoogleMachine:
+        """Return Google Cloud as this process sees it, which runs on an instance."""
+        from scalable.providers.gcp.inside import GoogleMachine
+
+        return GoogleMachine()
+
+    def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Return the place that a target names: ``project`` and ``region``."""
+        from scalable.providers.gcp.config import config_of
+
+        config = config_of(spec.options)
+        return {"project": config.project or default_project(), "region": config.region}
+
+    def places(self) -> list[dict[str, str]]:
+        """Return the place of the environment: its region in the project of the credentials."""
+        from scalable.providers.gcp.config import region_of
+
+        region = region_of({})
+        if region is None or not has_credentials():
+            return []
+        return [{"project": default_project(), "region": region}]
+
+
+def default_project() -> str:
+    """Return the project that environment variables name; empty without one."""
+    names = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")
+
+
+def has_credentials() -> bool:
+    """Return whether this user has credentials, as far as files and variables tell."""
+    if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or os.environ.get("GCE_METADATA_HOST"):
+        return True
+    folder = os.environ.get("CLOUDSDK_CONFIG")
+    known = Path(folder) if folder else Path.home() / ".config" / "gcloud"
+    return bool((known / "application_default_credentials.json").exists())

@@ -162,9 +162,7 @@ def _told(failures: Iterable[tuple[Attempt, Failure]]) -> list[str]:
 def attempts(zones: Iterable[str], shapes: Iterable[str], spot: bool) -> list[Attempt]:
     """Return all attempts for a machine in their order.
 
-    A type is tried in each zone before the next type is. A machine that may be a spot machine is
-    tried as such everywhere before it is tried at the full price.
+    A type is tried in each zone before the next type is.
     """
-    zones, shapes = list(zones), list(shapes)
-    kinds = (True, False) if spot else (False,)
-    return [Attempt(zone, shape, kind) for kind in kinds for shape in shapes for zone in zones]
+    zones = list(zones)
+    return [Attempt(zone, shape, spot) for shape in shapes for zone in zones]

@@ -30,6 +30,11 @@ options+=(--volume /var/lib/nvidia/bin:/usr/local/nvidia/bin)
 for device in /dev/nvidia*; do [ -c "$device" ] && options+=(--device "$device"); done
 """
 
+_LEAVE = """\
+  # A machine whose account may not delete it stays, powered off, until somebody lists machines.
+  [ "$1" = 0 ] && delete_this_machine && sleep 60
+"""
+
 _SCRIPT = """\
 #!/bin/bash
 # Starts the container of this machine, tells its end, and powers the machine off.
@@ -59,9 +64,7 @@ finish() {{
   note "the program ended with exit code $1 $2"
   docker logs --tail 40 {container} 2>&1 | tail -c 3000 | tell {tail}
   printf '%s' "$1 $2" | tell {end}
-  # A machine whose account may not delete it stays, powered off, for its manager to delete.
-  [ "$1" = 0 ] && delete_this_machine && sleep 60
-  poweroff
+{leave}  poweroff
   exit
 }}
 iptables -w -A INPUT -p tcp -j ACCEPT
@@ -96,7 +99,12 @@ finish "$code" "$killed"
 
 
 def startup_script(
-    image: str, command: Sequence[str], environment: Mapping[str, str], gpus: int = 0
+    image: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    gpus: int = 0,
+    leaves: bool = False,
 ) -> str:
     """Return the startup script of a machine.
 
@@ -106,6 +114,9 @@ def startup_script(
         Image of the container, its command, and its variables, none of them secret.
     gpus
         Number of GPUs of the machine.
+    leaves
+        Whether the machine deletes itself, if it may, when its program has ended with code 0.
+        Others stay, powered off, so that the state of their program is known.
     """
     variables = (f"-e {shlex.quote(f'{key}={text}')} " for key, text in environment.items())
     return _SCRIPT.format(
@@ -122,6 +133,7 @@ def startup_script(
         environment="".join(variables),
         command=shlex.join(command),
         gpus=_GPU if gpus else "",
+        leave=_LEAVE if leaves else "",
     )
 
 
