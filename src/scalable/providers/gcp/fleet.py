@@ -88,7 +88,7 @@ class Fleet:
     async def _listed(self, marks: Mapping[str, str]) -> tuple[list[Machine], set[str]]:
         """Return the machines, and the zones that did not answer."""
         url = await self._api.compute_url("aggregated/instances")
-        query = {"filter": label_filter(marks), "returnPartialSuccess": "true"}
+        query = {"filter": label_filter(marks)}
         found: list[Machine] = []
         unseen: set[str] = set()
         async for page in self._api.pages(url, query):
