@@ -499,7 +499,7 @@ def test_another_objective_is_not_implemented_and_policies_are_known(manifest):
     assert session.plan(policy="manual") == session.plan()
 
 
-@pytest.mark.parametrize("provider", ["aws", "gcp"])
+@pytest.mark.parametrize("provider", ["aws"])
 def test_other_providers_validate_and_plan_but_do_not_build(tmp_path, provider, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "m.yaml"

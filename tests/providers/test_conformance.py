@@ -26,7 +26,7 @@ from scalable.spec import ComponentSpec, DeploymentSpec
 
 #: Providers whose clusters can be built anywhere, and those that this version cannot build.
 BUILDING = ("local", "minimal")
-NOT_BUILDING = ("aws", "gcp")
+NOT_BUILDING = ("aws",)
 
 
 class MinimalProvider:

@@ -95,7 +95,24 @@ DEFAULTS = {
         "subnets": [],
         "security_groups": [],
     },
-    "gcp": dict.fromkeys(("region", "zone", "project_id", "instance_type", "image", "n_workers")),
+    "gcp": {
+        **dict.fromkeys(("region", "zone", "project_id", "instance_type", "image", "n_workers")),
+        **dict.fromkeys(("subnetwork", "service_account", "manager_service_account", "manager")),
+        "instance_types": [],
+        "env": {},
+        "preemptible": False,
+        "network": "default",
+        "network_tags": [],
+        "external_ip": True,
+        "clients_from": ["0.0.0.0/0"],
+        "machine_image": "projects/cos-cloud/global/images/family/cos-stable",
+        "disk": "30GB",
+        "disk_type": "pd-balanced",
+        "start_timeout": "10m",
+        "abandoned_after": "5m",
+        "reconnect_within": "2m",
+        "allow_version_mismatch": False,
+    },
 }
 
 

@@ -17,6 +17,7 @@ from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.errors import CHANGED, NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import (
     STOPPED,
+    account_of,
     instance_name,
     machine_of,
     metadata_of,
@@ -61,6 +62,8 @@ class Fleet:
         # Name -> how the program of a machine that is powered off ended.
         self._ends: dict[str, tuple[int | None, bool]] = {}
         self._stopped: set[str] = set()
+        # Name -> e-mail of the account of a machine.
+        self._accounts: dict[str, str] = {}
         # Name -> time at which a machine was powered off, in Unix seconds.
         self._stopped_at: dict[str, float] = {}
 
@@ -101,6 +104,7 @@ class Fleet:
                 for instance in there.get("instances") or ():
                     machine = machine_of(instance)
                     found.append(machine)
+                    self._accounts[_name(machine)] = account_of(instance)
                     if "lastStopTimestamp" in instance:
                         stopped_at = unix_time(instance["lastStopTimestamp"])
                         self._stopped_at[_name(machine)] = stopped_at
@@ -173,6 +177,11 @@ class Fleet:
             return dataclasses.replace(ended, reason="Google Cloud took the spot machine back")
         if "delete" in kinds:
             user = str(kinds["delete"].get("user") or "somebody")
+            if user == self._accounts.get(_name(machine)):
+                # It has deleted itself: see the startup script.
+                return dataclasses.replace(
+                    ended, from_outside=False, exit_code=0, reason="its program has ended"
+                )
             return dataclasses.replace(ended, reason=f"it was deleted by {user}")
         return ended
 

@@ -208,6 +208,12 @@ def marks_of(instance: Mapping[str, Any]) -> dict[str, str]:
     return _texts(metadata_of(instance).get(MARKS, ""))
 
 
+def account_of(instance: Mapping[str, Any]) -> str:
+    """Return the e-mail of the account of an instance; empty without one."""
+    accounts = instance.get("serviceAccounts") or [{}]
+    return str(accounts[0].get("email") or "")
+
+
 def _texts(written: str) -> dict[str, str]:
     try:
         found = json.loads(written or "{}")
