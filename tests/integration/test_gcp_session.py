@@ -1,7 +1,6 @@
 """Sessions on Google Cloud: the scheduler and the workers are instances of the test bed."""
 
 import importlib
-import time
 
 import pytest
 
