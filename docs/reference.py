@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from scalable.manifest.schema import Component, Manager, Project, Target, Task
+from scalable.manifest.schema import Component, Manager, Managers, Project, Target, Task
 from scalable.providers.registry import option_models
 
 PAGE = Path(__file__).with_name("manifest.md")
@@ -24,6 +24,7 @@ RECORDS: dict[str, type[BaseModel]] = {
     "task": Task,
     "target": Target,
     "manager": Manager,
+    "managers": Managers,
 }
 
 

@@ -77,6 +77,8 @@ specs = st.builds(
     spill_after_s=maybe(seconds),
     price_per_core_hour=maybe(seconds),
     managers=st.lists(managers, max_size=2).map(tuple),
+    manager_policy=texts,
+    deadline_s=maybe(seconds),
     local_cache=maybe(texts),
     default_storage=maybe(texts),
     workflow_dir=maybe(texts),
@@ -97,7 +99,7 @@ def test_a_spec_is_read_as_it_was_written(spec):
 
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
-    assert len(fields(DeploymentSpec)) == 19
+    assert len(fields(DeploymentSpec)) == 21
     assert len(fields(ComponentSpec)) == 12
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (8, 3, 2)
 

@@ -19,6 +19,7 @@ from scalable.manifest.schema import (
     SECTIONS,
     Component,
     Manager,
+    Managers,
     Project,
     Target,
     Task,
@@ -47,6 +48,7 @@ _COMPONENT = Reading(codes.E_UNKNOWN_COMPONENT_KEY, "key of a component")
 _TARGET, _PROJECT, _TASK, _MANAGER = (
     Reading(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
 )
+_MANAGERS = Reading(noun="key of managers", also_known=("places",))
 #: Stands for a section that is not a map; references into it are not checked.
 _NOT_KNOWN = Table()
 
@@ -84,7 +86,7 @@ class Checked:
     targets: Mapping[str, CheckedTarget]
     components: Mapping[str, Component]
     tasks: Mapping[str, Task]
-    managers: tuple[Manager, ...]
+    managers: Managers
 
 
 @dataclass
@@ -272,18 +274,34 @@ class Checker:
         known = common.model_dump(mode="json", exclude_unset=True) | {"provider": provider}
         return CheckedTarget(provider, common, options, frozenset(data), known | data)
 
-    def _managers(self, root: Table, targets: Table, components: Table) -> tuple[Manager, ...]:
+    def _managers(self, root: Table, targets: Table, components: Table) -> Managers:
         entry = root.get("managers")
         if entry is None or entry.is_null or is_broken(entry.node):
-            return ()
+            return Managers()
+        if not isinstance(entry.node, Table):
+            places = self._places(entry, ("managers",), targets, components)
+            return Managers().model_copy(update={"places": places})
+        own = {key: e for key, e in entry.node.entries.items() if key != "places"}
+        table = Entry(entry.key_place, Table(own, entry.node.place))
+        read = read_record(Managers, table, ("managers",), self.faults, _MANAGERS) or Managers()
+        listed = entry.node.get("places")
+        if listed is None or listed.is_null or is_broken(listed.node):
+            return read
+        found = self._places(listed, ("managers", "places"), targets, components)
+        return read.model_copy(update={"places": found})
+
+    def _places(
+        self, entry: Entry, at: Path, targets: Table, components: Table
+    ) -> tuple[Manager, ...]:
+        """Check a list of managers."""
         if not isinstance(entry.node, Sequence):
-            message = "managers must be a list"
+            message = f"{'.'.join(map(str, at))} must be a list"
             hint = "write `- target: name` lines below it"
-            self.faults.add(codes.E_BAD_OPTION, ("managers",), entry.place, message, hint)
+            self.faults.add(codes.E_BAD_OPTION, at, entry.place, message, hint)
             return ()
         managers = []
         for i, item in children(entry.node):
-            path: Path = ("managers", i)
+            path: Path = (*at, i)
             if item.is_null:
                 message = "a manager must name its target"
                 hint = "write `- target: name`"

@@ -260,6 +260,8 @@ Walltime: TypeAlias = Annotated[
 
 ContainerRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer"]
 #: ``host``: the target's container runtime, with the host's Python mounted.
+#: Rules that divide the wanted workers of a cluster among its managers.
+ManagerPolicy: TypeAlias = Literal["waterfall", "cheapest"]
 ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer", "host"]
 
 

@@ -23,7 +23,7 @@ from scalable.units import parse_duration
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget
-    from scalable.manifest.schema import Bounds, Component, Task
+    from scalable.manifest.schema import Bounds, Component, Managers, Task
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def resolved(
 
 
 def _data(checked: Checked, target: str) -> dict[str, Any]:
-    named = dict.fromkeys((target, *(manager.target for manager in checked.managers)))
+    named = dict.fromkeys((target, *(manager.target for manager in checked.managers.places)))
     sections: dict[str, Any] = {
         "version": 1,
         "project": _written(checked.project),
@@ -135,7 +135,7 @@ def _data(checked: Checked, target: str) -> dict[str, Any]:
         },
         "components": {name: _written(part) for name, part in checked.components.items()},
         "tasks": {name: _written(part) for name, part in checked.tasks.items()},
-        "managers": [_written(manager) for manager in checked.managers],
+        "managers": _written_managers(checked.managers),
     }
     tidy: dict[str, Any] = _tidy({name: value for name, value in sections.items() if value})
     return tidy
@@ -144,6 +144,14 @@ def _data(checked: Checked, target: str) -> dict[str, Any]:
 def _written(record: Any) -> dict[str, Any]:
     dumped: dict[str, Any] = record.model_dump(mode="json", exclude_unset=True)
     return dumped
+
+
+def _written_managers(managers: Managers) -> list[Any] | dict[str, Any]:
+    """Return managers as they are written: a list, or a table if there is more than a list."""
+    places = [_written(manager) for manager in managers.places]
+    if not managers.model_fields_set - {"places"}:
+        return places
+    return _written(managers) | ({"places": places} if places else {})
 
 
 def _tidy(value: Any) -> Any:
@@ -176,8 +184,10 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         prices=common.prices,
         managers=tuple(
             ManagerSpec(manager.target, manager.priority, manager.limits)
-            for manager in checked.managers
+            for manager in checked.managers.places
         ),
+        manager_policy=checked.managers.policy,
+        deadline_s=_seconds(checked.managers.deadline),
         local_cache=project.local_cache,
         default_storage=project.default_storage,
         workflow_dir=str(directory),

@@ -13,6 +13,7 @@ from scalable.manifest.fields import (
     Environment,
     Image,
     Label,
+    ManagerPolicy,
     Memory,
     NonNegativeFloat,
     NonNegativeInt,
@@ -32,7 +33,7 @@ SECTIONS: dict[str, str] = {
     "components": "Named resource profiles; the name is the tag that routes calls.",
     "tasks": "Named kinds of calls, each with the component that runs it.",
     "overlays": "Named partial manifests; a target's overlay is merged into the manifest.",
-    "managers": "Worker managers that serve one cluster: a list of targets with limits.",
+    "managers": "Worker managers that serve one cluster: a list of targets, or a policy.",
 }
 REQUIRED_SECTIONS = ("version", "project", "targets", "components")
 OVERLAY_SECTIONS = ("project", "targets", "components", "tasks", "managers")
@@ -192,4 +193,20 @@ class Manager(Record):
     )
     limits: dict[str, NonNegativeInt] = Field(
         default={}, description="Component: maximum number of workers that this manager starts."
+    )
+
+
+class Managers(Record):
+    """The worker managers of one cluster, and the policy that divides the workers among them."""
+
+    policy: ManagerPolicy = Field(
+        default="waterfall",
+        description="Rule that divides workers: waterfall (by priority) or cheapest (by cost).",
+    )
+    deadline: Duration | None = Field(
+        default=None,
+        description="Time from the start of the cluster in which cheapest wants to end the work.",
+    )
+    places: tuple[Manager, ...] = Field(
+        default=(), description="The managers; by default one, on the target that `up` names."
     )

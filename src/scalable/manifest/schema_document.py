@@ -19,6 +19,7 @@ from scalable.manifest.schema import (
     SECTIONS,
     Component,
     Manager,
+    Managers,
     Project,
     Target,
     Task,
@@ -60,7 +61,7 @@ def json_schema(option_models: OptionModels) -> Schema:
         "components": _components(minimum=1),
         "tasks": _nullable(_open(_ref("task"))),
         "overlays": _nullable(_open(_nullable(_ref("overlay")))),
-        "managers": _nullable({"type": "array", "items": _ref("manager")}),
+        "managers": _nullable(_managers()),
     }
     return {
         "$schema": _DIALECT,
@@ -74,7 +75,7 @@ def json_schema(option_models: OptionModels) -> Schema:
 
 
 def _definitions(option_models: OptionModels) -> Schema:
-    models: list[type[BaseModel]] = [Project, Target, Component, Task, Manager]
+    models: list[type[BaseModel]] = [Project, Target, Component, Task, Manager, Managers]
     models += [model for model in option_models.values() if model is not None]
     refs, made = models_json_schema(
         [(model, "validation") for model in dict.fromkeys(models)], ref_template="#/$defs/{model}"
@@ -91,6 +92,7 @@ def _definitions(option_models: OptionModels) -> Schema:
         "component": of(Component),
         "task": of(Task),
         "manager": of(Manager),
+        "managers": _with_places(of(Managers)),
         **{
             f"target_{name}": _target(target, None if model is None else of(model))
             for name, model in option_models.items()
@@ -148,13 +150,23 @@ def _overlay() -> Schema:
         "targets": _open(_ref("partial_target")),
         "components": _components(minimum=0, name="partial_component"),
         "tasks": _open(_ref("partial_task")),
-        "managers": {"type": "array", "items": _ref("manager")},
+        "managers": _managers(),
     }
     return {
         "type": "object",
         "additionalProperties": False,
         "properties": {key: _nullable(sections[key]) for key in OVERLAY_SECTIONS},
     }
+
+
+def _with_places(managers: Schema) -> Schema:
+    places = managers["properties"]["places"]
+    listed = {"description": places["description"], "type": "array", "items": _ref("manager")}
+    return {**managers, "properties": {**managers["properties"], "places": _nullable(listed)}}
+
+
+def _managers() -> Schema:
+    return {"anyOf": [{"type": "array", "items": _ref("manager")}, _ref("managers")]}
 
 
 def _components(*, minimum: int, name: str = "component") -> Schema:

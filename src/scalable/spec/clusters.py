@@ -21,7 +21,18 @@ STATES = (
 )
 
 
-_TEXTS = ("id", "name", "provider", "target", "project", "owner", "created_at", "stage", "services")
+_TEXTS = (
+    "id",
+    "name",
+    "provider",
+    "target",
+    "project",
+    "owner",
+    "created_at",
+    "stage",
+    "services",
+    "manager_policy",
+)
 _MAPS = ("creator", "managers", "wanted", "tasks", "labels", "adaptive", "expectations", "place")
 _LIMITS = (
     "max_workers",
@@ -29,6 +40,7 @@ _LIMITS = (
     "time_to_live_s",
     "manager_grace_s",
     "spill_after_s",
+    "deadline_s",
     "abandoned_after_s",
 )
 _Kind = type | tuple[type, ...]
@@ -92,6 +104,11 @@ class ClusterRecord:
         Seconds, or None: time without work after which the cluster ends; age at which it ends;
         silence of a manager after which its idle workers end; time after which workers that did not
         start are requested from the next manager.
+    manager_policy
+        Rule that divides the wanted workers among the managers: ``waterfall`` or ``cheapest``.
+    deadline_s
+        Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
+        None.
     workflow_dir, working_dir, runs_dir, log_dir
         Directory that the manifest's relative paths start from; working directory of the cluster's
         processes; directory of run records; directory for the output of workers, None for that of
@@ -138,6 +155,8 @@ class ClusterRecord:
     time_to_live_s: float | None = None
     manager_grace_s: float = 1800.0
     spill_after_s: float | None = None
+    manager_policy: str = "waterfall"
+    deadline_s: float | None = None
     workflow_dir: str | None = None
     working_dir: str | None = None
     runs_dir: str | None = None

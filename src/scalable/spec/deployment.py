@@ -65,6 +65,11 @@ class DeploymentSpec:
         Component, or the provider's name of a shape -> price of one worker or machine for one hour.
     managers
         Managers of the cluster.
+    manager_policy
+        Rule that divides the wanted workers among the managers: ``waterfall`` or ``cheapest``.
+    deadline_s
+        Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
+        None.
     local_cache
         Directory of results that can be reused, or None.
     default_storage
@@ -90,6 +95,8 @@ class DeploymentSpec:
     price_per_core_hour: float | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     managers: tuple[ManagerSpec, ...] = ()
+    manager_policy: str = "waterfall"
+    deadline_s: float | None = None
     local_cache: str | None = None
     default_storage: str | None = None
     workflow_dir: str | None = None

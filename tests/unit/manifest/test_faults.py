@@ -119,9 +119,21 @@ CASES = {
         f"{HEAD}{LOCAL}components:\n  a b: \n",
         "E_BAD_OPTION@5:3 components.a b",
     ),
+    "policy of managers": (
+        f"{HEAD}{LOCAL}{TAIL}managers: {{policy: best}}\n",
+        "E_BAD_OPTION@5:20 managers.policy",
+    ),
+    "places of managers": (
+        f"{HEAD}{LOCAL}{TAIL}managers: {{policy: cheapest, places: {{target: local}}}}\n",
+        "E_BAD_OPTION@5:30 managers.places",
+    ),
+    "target of a place of managers": (
+        f"{HEAD}{LOCAL}{TAIL}managers: {{policy: cheapest, places: [{{target: hpc}}]}}\n",
+        "E_BAD_OPTION@5:48 managers.places[0].target",
+    ),
     "managers as map": (
         f"{HEAD}{LOCAL}{TAIL}managers: {{local: {{}}}}\n",
-        "E_BAD_OPTION@5:1 managers",
+        "E_BAD_OPTION@5:12 managers.local",
     ),
     "target of a manager": (
         f"{HEAD}{LOCAL}{TAIL}managers:\n- target: hpc\n",

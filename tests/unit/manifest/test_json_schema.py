@@ -67,6 +67,10 @@ def test_variables_may_stand_for_values(valid):
 
 def test_only_what_may_be_left_out_may_be_empty(valid):
     assert valid({**BASE, "tasks": None, "overlays": {"o": None}, "managers": None})
+    places = [{"target": "local"}]
+    assert valid({**BASE, "managers": {"policy": "cheapest", "places": places}})
+    assert not valid({**BASE, "managers": {"policy": "best"}})
+    assert not valid({**BASE, "managers": {"places": [{"limits": {}}]}})
     assert valid({**BASE, "components": {"a": {"cpus": None, "env": {"A": None}}}})
     assert not valid({**BASE, "project": {"name": None}})
     assert not valid({**BASE, "components": None})

@@ -274,6 +274,19 @@ def test_whole_numbers_are_written_without_a_point(load):
     assert "- 4\n    - 4.5\n" in resolved.to_yaml()
 
 
+def test_a_policy_of_managers_with_its_places_and_deadline(load):
+    policy = "managers: {policy: cheapest, deadline: 2h, places: [{target: dev}]}\n"
+    resolved = load(DOCUMENT + policy).resolve("big")
+    assert resolved.spec.managers == (ManagerSpec("dev"),)
+    assert (resolved.spec.manager_policy, resolved.spec.deadline_s) == ("cheapest", 7200)
+    assert set(resolved.data["targets"]) == {"big", "dev"}
+    listed = load(DOCUMENT + "managers: [{target: dev}]\n").resolve("big")
+    assert listed.spec.manager_policy == "waterfall"
+    assert resolved.lock != listed.lock
+    alone = load(DOCUMENT + "managers: {policy: cheapest}\n").resolve("big").spec
+    assert (alone.manager_policy, alone.managers) == ("cheapest", ())
+
+
 def test_targets_of_managers_are_part_of_the_resolved_manifest(load):
     resolved = load(DOCUMENT + "managers:\n- target: dev\n").resolve("big")
     assert list(resolved.data["targets"]) == ["big", "dev"]
