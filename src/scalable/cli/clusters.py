@@ -166,6 +166,8 @@ def render_status(status: ClusterStatus) -> str:
         for m in status.managers
     ]
     lines += ["", *table(_MANAGER_HEADER, managers)] if managers else []
+    for m in status.managers:
+        lines += [f"  {m['id']}: {tag}: {why}" for tag, why in m.get("reasons", {}).items()]
     return "\n".join(lines) + "\n"
 
 

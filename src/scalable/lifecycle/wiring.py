@@ -6,6 +6,7 @@ Schedulers of detached and of embedded clusters have the same parts.
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,14 @@ class Wiring:
         self._run = run
         self._recorder: Recorder | None = None
         self._snapshots: Snapshots | None = None
+
+    @property
+    def deadline_at(self) -> float | None:
+        """Monotonic time by which the work of the cluster should have ended, or None."""
+        if self._record.deadline_s is None:
+            return None
+        made_at = datetime.fromisoformat(self._record.created_at).timestamp()
+        return time.monotonic() + made_at + self._record.deadline_s - time.time()
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
         """Start recording calls in the run; to be called in the scheduler's event loop."""
@@ -128,4 +137,5 @@ class Wiring:
             expectations=record.expectations,
             objective=record.objective,
             policy=record.policy,
+            deadline_at=self.deadline_at,
         )

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from scalable.scaling.capacity import Capacity, finish_s
 from scalable.scaling.tiers import UnitPrice, WaitingWork
 
-#: Assumed seconds for which a worker is used, if the length of the work is unknown.
+#: Assumed seconds for which a worker is used, if the length of the work is unknown or the worker
+#: outlives the known work.
 UNKNOWN_USE_S = 3600.0
 #: Part of the cost of a worker that has to be saved by replacing it. Replacing costs a start, and a
 #: small saving may be an error of the forecast.
@@ -126,7 +127,8 @@ class Request:
         if self.work is None or not self.wanted:
             return UNKNOWN_USE_S
         longest = max((portion.longest_s for portion in self.work.portions), default=0.0)
-        return max(self.work.total_s / self.wanted, longest, 1e-3) + self.work.rest_s
+        use_s = max(self.work.total_s / self.wanted, longest, 1e-3) + self.work.rest_s
+        return max(use_s, UNKNOWN_USE_S) if self.work.outlived else use_s
 
 
 @dataclass(frozen=True)
@@ -383,10 +385,16 @@ class _Split:
             return f"{others} has room for all" if others else "its limit is 0"
         if self.hurried.get(place.manager):
             return "a cheaper place would miss the deadline"
+        return self._why_filled(place, shares)
+
+    def _why_filled(self, place: Place, shares: Mapping[str, int]) -> str:
+        """Return why a place gets workers for another reason than the deadline."""
         if self.moved.get(place.manager):
             return "it replaces dearer workers as it delivers"
         cheaper = [p for p in self.order[: self.order.index(place)] if p.usable]
         full = [p.manager for p in cheaper if shares[p.manager] >= self.most(p)]
+        if len(full) < len(cheaper):
+            return "its workers are kept, as cheaper ones would come too late or save too little"
         if full:
             return f"the cheapest with room, as {', '.join(full)} can take no more"
         return "the cheapest that delivers"

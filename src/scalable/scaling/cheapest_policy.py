@@ -84,6 +84,8 @@ class Cheapest:
         Manager -> tag -> reason for the last share, as a sentence.
     """
 
+    weighs_work = True
+
     def __init__(self, spill_after_s: float = 300.0, deadline_at: float | None = None) -> None:
         self.spill_after_s = spill_after_s
         self.deadline_at = deadline_at
@@ -212,5 +214,6 @@ def _dearer(other: Place, place: Place, use_s: float) -> bool:
 def _passed_over(tag: str, tier: Tier, breaker: Breaker, now: float) -> str:
     failed = tier.failed.get(tag)
     why = f"it failed: {failed}" if failed else "it delivers nothing"
-    again = max(0.0, breaker.retry_at - now)
-    return f"passed over, as {why}; tried again in {again:.0f} s at the earliest"
+    again_s = breaker.retry_at - now
+    again = f"; not tried again within {again_s:.0f} s" if again_s > 0 and not breaker.probe else ""
+    return f"passed over, as {why}{again}"

@@ -54,7 +54,7 @@ class PoolScaler:
         Minimum relative improvement for which the count changes: 0.005 is 0.5 %.
     deadline_s
         Time, on the clock of ``view.now``, by which the known calls should end at any cost. None
-        for no deadline.
+        for no deadline. When it has passed, it counts no more.
     longest_idle_s
         Maximum seconds for which a stream keeps idle workers. The default None means 45 s if
         workers start within 15 s, otherwise no maximum. Idle workers may be released earlier.
@@ -277,11 +277,12 @@ class PoolScaler:
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving calls
             return most, f"{most} workers, the useful maximum, for more calls than they can run"
-        if self.deadline_s is not None:
+        hurries = self.deadline_s is not None and view.now < self.deadline_s
+        if hurries:
             best = max(best, self._in_time(view, load, connected, on_way, most))
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
-        if self.deadline_s is None and current - values[best] <= self.hysteresis * known:
+        if not hurries and current - values[best] <= self.hysteresis * known:
             return now, "no other count is sufficiently better"
         return best, f"{best} workers for {load.work_s:.0f} worker-seconds of known work"
 

@@ -82,10 +82,13 @@ class WaitingWork:
         Work that is ready now or soon, in worker-seconds, the soonest first.
     rest_s
         Seconds from the moment when the first later work is ready until all later work has ended.
+    outlived
+        Whether the workers are kept when the known work has ended, as in a pool of constant size.
     """
 
     portions: tuple[Portion, ...] = ()
     rest_s: float = 0.0
+    outlived: bool = False
 
     @property
     def total_s(self) -> float:
@@ -95,6 +98,10 @@ class WaitingWork:
 
 class AllocationPolicy(Protocol):
     """Policy for the number of workers that are requested from each manager."""
+
+    @property
+    def weighs_work(self) -> bool:
+        """Whether the policy uses the known work; otherwise nobody has to compute it."""
 
     @property
     def reasons(self) -> Mapping[str, Mapping[str, str]]:

@@ -30,6 +30,8 @@ class Waterfall:
         Seconds without any progress after which a tier is passed over.
     """
 
+    weighs_work = False
+
     def __init__(self, spill_after_s: float = 300.0) -> None:
         self.spill_after_s = spill_after_s
         self.reasons: Mapping[str, Mapping[str, str]] = {}

@@ -14,10 +14,12 @@ from tornado.ioloop import PeriodicCallback
 from scalable.errors import ClusterError
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
+from scalable.scaling.pool_load import load_of
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
+from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import PoolViews
@@ -112,6 +114,7 @@ class Adaptation:
         expectations: Mapping[str, Sequence[Any]] | None = None,
         objective: str | None = None,
         policy: str | None = None,
+        deadline_at: float | None = None,
     ) -> None:
         """Make the pools of a manifest adaptive.
 
@@ -127,6 +130,8 @@ class Adaptation:
         objective, policy
             Objective and policy of the plan. With the policy "safe" a count changes only for a
             clear gain.
+        deadline_at
+            Monotonic time by which the known calls should have ended, or None.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -138,7 +143,7 @@ class Adaptation:
         if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
-            scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
+            scaler = PoolScaler(pool_objective, hysteresis=hysteresis, deadline_s=deadline_at)
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
@@ -163,11 +168,7 @@ class Adaptation:
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
-        if self._views is None:
-            self._workload = Workload(self._cluster.scheduler, self.model)
-            Ledger.of(self._cluster.scheduler).listen(self._workload)
-            self._views = PoolViews(self._cluster, self._workload)
-        adaptive.decide(self._views, self.model)
+        adaptive.decide(self._measured(), self.model)
         changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}
         # Pools that shrink come first: the common maximum holds at every moment.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
@@ -180,6 +181,22 @@ class Adaptation:
             if change and not hopeless and following is not None:
                 reason = following.reason
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
+
+    def _measured(self) -> PoolViews:
+        """Return the input of policies; the calls are counted from the first time on."""
+        if self._views is None:
+            self._workload = Workload(self._cluster.scheduler, self.model)
+            Ledger.of(self._cluster.scheduler).listen(self._workload)
+            self._views = PoolViews(self._cluster, self._workload)
+        return self._views
+
+    def work(self) -> dict[str, WaitingWork]:
+        """Return tag -> known work of the pool, for all pools with wanted workers."""
+        known = {}
+        for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
+            load = load_of(self._measured().view(tag, 0, None), self.model)
+            known[tag] = WaitingWork(load.portions, load.rest_s, tag not in self._pools)
+        return known
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         """Return tag -> count for each pool with a decision; the common maximum is respected."""

@@ -26,6 +26,7 @@ from scalable.protocol.handlers import (
 )
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.scaling.decisions import ScaleDecision
+from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
@@ -110,7 +111,7 @@ class Controller(SchedulerPlugin):
             scheduler, self.demand, self.managers, self.counts, self.lifetime, expected=expected
         )
         self._close_with = close_with
-        self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
+        self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
         self._end_by = 0.0
         self._lost: set[str] = set()
         self._waiting = WaitingCalls(scheduler)
@@ -369,6 +370,10 @@ class Controller(SchedulerPlugin):
     def attachments(self) -> list[Attachment]:
         """Return the description that each known manager gave of itself."""
         return [manager.attachment for manager in self.managers]
+
+    def _work(self) -> Mapping[str, WaitingWork]:
+        """Return tag -> known work of the pool; empty if the calls are not counted."""
+        return {} if self._follow_with is None else self.adaptation.work()
 
     def leaves(self, worker: WorkerState) -> bool:
         """Return whether a worker is being drained."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from scalable.protocol.pools import check_count, check_tag
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.tiers import AllocationPolicy, Tier, unplaced
+from scalable.scaling.tiers import AllocationPolicy, Tier, WaitingWork, unplaced
 from scalable.scaling.waterfall import Waterfall
 from scalable.spec import PoolStatus
 
@@ -128,17 +128,19 @@ class Demand:
         wanted = {tag: pool.wanted for tag, pool in pools.items()} | self.totals
         return decision.counts(wanted)
 
-    def share(self, tiers: Iterable[Tier]) -> None:
+    def share(self, tiers: Iterable[Tier], work: Mapping[str, WaitingWork] | None = None) -> None:
         """Divide the wanted counts among the managers, and give new orders where counts changed.
 
         Parameters
         ----------
         tiers
             One entry for each manager, with its limits and its running workers.
+        work
+            Tag -> known work of the pool, for policies that weigh it.
         """
         with self._lock:
             able = list(tiers)
-            shares = self.policy.allot(self.totals, able, time.monotonic())
+            shares = self.policy.allot(self.totals, able, time.monotonic(), work)
             left = unplaced(self.totals, shares) if able else {}
             if left != self.unplaced:
                 logger.debug("workers that no manager can provide: %s", left)

@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed.scheduler import WorkerState
 
+from scalable.protocol.handlers import Attachment
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
@@ -131,5 +132,10 @@ class PoolViews:
     def _place(self, tag: str) -> Starting:
         """Return the start times expected by the manager that is filled first for a tag."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
-        first = min(offering, key=lambda a: a.priority, default=None)
+        first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
         return Starting() if first is None else Starting(**first.starting)
+
+
+def _price(attachment: Attachment, tag: str) -> float:
+    """Return the hourly price of a manager's worker; 0 without a known price."""
+    return attachment.prices.get(tag, {}).get("per_hour", 0.0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
+from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
@@ -20,13 +23,20 @@ class Sharing:
         Wanted counts, known managers, and the counts of their workers.
     expected
         Number of managers that the cluster starts with.
+    work
+        Function that returns tag -> known work of the pool; called if the policy weighs it.
     """
 
     def __init__(
-        self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
+        self,
+        demand: Demand,
+        managers: Managers,
+        counts: PoolCounts,
+        expected: int,
+        work: Callable[[], Mapping[str, WaitingWork]],
     ) -> None:
         self._demand, self._managers, self._counts = demand, managers, counts
-        self._expected = expected
+        self._expected, self._work = expected, work
         self._gather_by: float | None = None
 
     def share(self, now: float) -> None:
@@ -37,8 +47,10 @@ class Sharing:
         now
             Time in monotonic seconds.
         """
-        if not self._gathers(now):
-            self._demand.share(self._managers.tiers(self._counts.running(), now))
+        if self._gathers(now):
+            return
+        work = self._work() if self._demand.policy.weighs_work else None
+        self._demand.share(self._managers.tiers(self._counts.running(), now), work)
 
     def _gathers(self, now: float) -> bool:
         """Return whether to wait for more expected managers before counts are divided.

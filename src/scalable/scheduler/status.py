@@ -62,7 +62,8 @@ class Status:
         for tag, total in self._demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
                 pools[tag] = PoolStatus(wanted=total)
-        managers = [_manager_row(manager, running, now) for manager in self._managers]
+        reasons = self._demand.policy.reasons
+        managers = [_manager_row(manager, running, now, reasons) for manager in self._managers]
         state, reason = self._state(pools, managers, ending)
         ends_at, idle_ends_at = self._lifetime.ends_at()
         workers = self._scheduler.workers.values()
@@ -108,7 +109,9 @@ class Status:
         return "running", None
 
 
-def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
+def _manager_row(
+    manager: Manager, running: Running, now: float, reasons: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
     attachment = manager.attachment
     connected = running.get(attachment.manager, {})
     return {
@@ -123,4 +126,6 @@ def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, An
             for tag, report in manager.report.items()
             if tag != UNTAGGED
         },
+        # Why the policy asks this manager for its number of workers, if the policy says why.
+        "reasons": dict(reasons.get(attachment.manager, {})),
     }

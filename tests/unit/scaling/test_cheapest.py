@@ -88,6 +88,12 @@ def test_few_running_workers_are_replaced_at_a_time():
     assert split(16, replace(CHEAP, running=4), dear) == (8, 8)
 
 
+def test_workers_of_a_pool_that_keeps_its_size_are_replaced_after_their_work_too():
+    cheap, dear = Place("cheap", UnitPrice(1.0), billed_startup_s=60.0), replace(DEAR, running=8)
+    assert split(8, cheap, dear, work=work(8.0)) == (0, 8)
+    assert split(8, cheap, dear, work=replace(work(8.0), outlived=True)) == (2, 6)
+
+
 def test_a_small_saving_replaces_nothing():
     assert split(4, place("a", 1.0), place("b", 1.05, running=4)) == (0, 4)
 
