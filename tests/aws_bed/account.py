@@ -30,6 +30,7 @@ from .machines import Addresses
 from .memory import watch_memory
 from .metadata import Metadata
 from .permissions import Permissions
+from .security import reaches
 
 logger = logging.getLogger("aws_bed")
 
@@ -56,6 +57,8 @@ class Account:
         self.tasks = []
         #: Seconds of each step of a machine's start.
         self.delay = 0.1
+        #: Seconds until a new machine is found by calls that describe machines.
+        self.eventual = 0.0
 
     async def start(self):
         """Listen."""
@@ -150,11 +153,16 @@ class Account:
     def do_session(self, user, seconds):
         return self.identities.of_user(user, seconds).document()
 
-    def do_settings(self, delay=None, validity=None):
+    def do_renewed(self, user, seconds):
+        return self.metadata.of_user(user, seconds)
+
+    def do_settings(self, delay=None, validity=None, eventual=None):
         if delay is not None:
             self.delay = delay
         if validity is not None:
             self.identities.validity = validity
+        if eventual is not None:
+            self.eventual = eventual
 
     def do_machines(self):
         tasks = [
@@ -188,6 +196,11 @@ class Account:
         if identity in self.instances.runs:
             return self.instances.runs[identity]
         raise LookupError(f"the test bed has no machine {identity}")
+
+    def do_reaches(self, source, target, port):
+        with self.lock:
+            inner = self.machine(source).interface if source else None
+            return reaches(inner, self.machine(target).interface, port)
 
     def do_interrupt(self, identity, notice_s=None):
         self.machine(identity).interrupt(notice_s)

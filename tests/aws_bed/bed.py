@@ -112,6 +112,14 @@ class AwsBed:
             "AWS_SESSION_TOKEN": found["Token"],
         }
 
+    def renewed(self, user="alice", seconds=60.0):
+        """Return variables of a shell whose credentials end after some seconds and are renewed."""
+        url = self.ask("renewed", user=user, seconds=seconds)
+        found = self.environment(user)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            del found[name]
+        return {**found, "AWS_CONTAINER_CREDENTIALS_FULL_URI": url}
+
     def errors(self):
         """Return what the account's process wrote to its standard error."""
         return (self.directory / "errors").read_text()
@@ -142,6 +150,13 @@ class AwsBed:
         """Return the output of each container of a machine."""
         return self.ask("output", identity=identity)
 
+    def reaches(self, source, target, port):
+        """Whether security groups let a machine connect to a port of another.
+
+        The source None is a machine outside: the target needs a public address.
+        """
+        return self.ask("reaches", source=source, target=target, port=port)
+
     # Faults ---------------------------------------------------------------------------------------
 
     def throttle(self, operations="*", every=3, times=None):
@@ -168,7 +183,8 @@ class AwsBed:
     def startup(self, pattern, times=None, **fields):
         """Let machines be slow (`delay`), stay down (`never`) or fail to start (`error`).
 
-        The pattern is `ecs:FAMILY` of tasks and `ec2:TYPE` of instances.
+        The pattern is `ecs:FAMILY` of tasks and `ec2:TYPE` of instances. With `hollow` tasks wait
+        in place of running their command, to measure calls with many of them.
         """
         return self.ask("fault", kind="startup", operations=pattern, times=times, **fields)
 
@@ -181,7 +197,9 @@ class AwsBed:
         self.ask("deny", user=user, pattern=pattern, allow=allow)
 
     def settings(self, **values):
-        """Set `delay` (seconds of each step of a start) or `validity` (of new credentials)."""
+        """Set seconds: `delay` of each step of a start, `validity` of new credentials, `eventual`
+        until calls find a new machine.
+        """
         self.ask("settings", **values)
 
     def interrupt(self, identity, notice_s=None):

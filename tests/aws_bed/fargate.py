@@ -1,6 +1,7 @@
 """ECS tasks on Fargate: the calls that concern them, and the tasks themselves."""
 
 import json
+import time
 from types import SimpleNamespace
 
 from moto.ec2.models import ec2_backends
@@ -83,7 +84,10 @@ class Fargate:
     def on_DeleteCluster(self, request):
         backend = ecs_backends[ACCOUNT][request.region]
         cluster = find_cluster(backend, request.parameters["cluster"])
-        if any(r.order.cluster is cluster and r.status != "STOPPED" for r in self.all(request)):
+        if any(
+            r.order.cluster is cluster and r.status != "STOPPED"
+            for r in self.visible(request.region)
+        ):
             text = "The Cluster cannot be deleted while Tasks are active."
             raise AwsError("ClusterContainsTasksException", text)
 
@@ -171,7 +175,7 @@ class Fargate:
         desired = p.get("desiredStatus", "RUNNING")
         found = sorted(
             run.arn
-            for run in self.all(request)
+            for run in self.visible(request.region)
             if run.order.cluster is cluster
             and run.desired == desired
             and p.get("startedBy") in {None, run.order.started_by}
@@ -205,16 +209,18 @@ class Fargate:
 
     # Tasks ----------------------------------------------------------------------------------------
 
-    def all(self, request):
-        return list(self.tasks.get(request.region, {}).values())
-
     def find(self, region, wanted):
         """Return a task by its ARN or its id."""
-        own = self.tasks.get(region, {})
-        if wanted in own:
-            return own[wanted]
         identity = wanted.rpartition("/")[2]
-        return next((run for run in own.values() if run.id == identity), None)
+        for run in self.visible(region):
+            if wanted == run.arn or identity == run.id:
+                return run
+        return None
+
+    def visible(self, region):
+        """Return the tasks that calls find already."""
+        now = time.monotonic()
+        return [run for run in self.tasks.get(region, {}).values() if run.seen_at <= now]
 
     def every(self):
         """Return all tasks of all regions."""

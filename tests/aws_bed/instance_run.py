@@ -68,7 +68,13 @@ class InstanceRun:
         self.ended = False
         #: Whether its processes were killed.
         self.dead = False
+        #: Time at which calls that describe instances begin to find it.
+        self.seen_at = time.monotonic() + ec2.account.eventual
         self.streams = {}
+
+    @property
+    def interface(self):
+        return self.instance.nics[0]
 
     @property
     def state(self):
@@ -170,6 +176,7 @@ class InstanceRun:
         if self.metadata is not None:
             await self.metadata.close()
         code, text = reason
+        self.seen_at = 0.0
         with self.ec2.account.lock:
             if state == "terminated" or self.wanted == "terminated":
                 self.ec2.remove(self)

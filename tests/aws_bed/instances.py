@@ -3,10 +3,11 @@
 import base64
 import json
 import secrets
+import time
 from copy import copy
 
 from moto.core.serialize import EC2Serializer, XFormedAttributePicker
-from moto.ec2.models import ec2_backends
+from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.utils import filter_dict_attribute_mapping, parse_user_data
 
@@ -53,6 +54,7 @@ class Instances:
         self.fleets = Fleets(self)
         self.runs = {}
         self.tokens = {}
+        hide_new(self)
 
     def answer(self, request):
         """Answer a call of EC2, with the lock held; None where moto answers."""
@@ -254,6 +256,22 @@ class Instances:
             run.change.set()
             run.kill()
         return [run.task for run in going]
+
+
+def hide_new(instances):
+    """Let moto describe no instance before the time at which calls find it."""
+    original = EC2Backend.all_reservations
+
+    def all_reservations(backend, filters=None):
+        reservations = original(backend, filters)
+        hidden = {run.id for run in instances.runs.values() if run.seen_at > time.monotonic()}
+        if not hidden:
+            return reservations
+        for reservation in reservations:
+            reservation.instances = [i for i in reservation.instances if i.id not in hidden]
+        return [reservation for reservation in reservations if reservation.instances]
+
+    EC2Backend.all_reservations = all_reservations
 
 
 def devices(mappings):

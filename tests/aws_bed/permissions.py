@@ -5,6 +5,7 @@ import json
 from urllib.parse import unquote
 
 from moto.iam.models import iam_backends
+from moto.secretsmanager.models import secretsmanager_backends
 
 from .errors import AwsError
 from .identities import ACCOUNT
@@ -96,6 +97,9 @@ def resource_of(request):
         name = p["SecretId"]
         if name.startswith("arn:"):
             return name
+        for secret in dict.values(secretsmanager_backends[ACCOUNT][request.region].secrets):
+            if secret.name == name:
+                return secret.arn
         return f"arn:aws:secretsmanager:{request.region}:{ACCOUNT}:secret:{name}-??????"
     if request.service == "ssm" and "Name" in p:
         name = p["Name"]

@@ -18,6 +18,8 @@ from .task_definitions import number
 STOP_TIMEOUT = 30
 #: Seconds of the notice of a spot interruption.
 NOTICE = 120.0
+#: What runs in place of the command of a hollow task.
+HOLLOW = ["sh", "-c", "trap 'exit 0' TERM; sleep 1000000 & wait"]
 logger = logging.getLogger("aws_bed")
 
 
@@ -104,6 +106,8 @@ class TaskRun:
             for definition in order.definition.container_definitions
         ]
         self.halt = asyncio.Event()
+        #: Time at which calls that describe tasks begin to find it.
+        self.seen_at = time.monotonic() + fargate.account.eventual
         #: Seconds for the containers to end once they have SIGTERM; None: as they say.
         self.grace = None
         self.task = None
@@ -160,7 +164,8 @@ class TaskRun:
             mounts = hosts_mount(place, self.address, name)
             entry.process = Process(place, place / "log")
             directory = entry.definition.get("workingDirectory") or "/"
-            entry.process.start(entry.command, environment, mounts, name, directory)
+            command = HOLLOW if fault.get("hollow") else entry.command
+            entry.process.start(command, environment, mounts, name, directory)
             entry.status = "RUNNING"
         self.status = "RUNNING"
         self.mark("startedAt")

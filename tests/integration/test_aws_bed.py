@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("boto3")
+import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 from on_aws import CLUSTER, Client, allow, until
@@ -258,6 +260,50 @@ def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
             return "ExpiredToken" in str(error)
 
     until(over, "the credentials end")
+
+
+def test_credentials_that_end_are_renewed_where_the_library_can(aws_bed, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in aws_bed.renewed("bob", seconds=1).items():
+        monkeypatch.setenv(name, value)
+    sts = boto3.session.Session().client("sts")
+    for _ in range(3):
+        assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
+        time.sleep(0.7)
+
+
+def test_a_new_task_is_found_after_a_while(aws, aws_bed, waits):
+    aws_bed.settings(eventual=1.0)
+    try:
+        arn = aws.run(waits, startedBy="late")
+        assert aws.ecs.list_tasks(cluster=CLUSTER, startedBy="late")["taskArns"] == []
+        missing = aws.ecs.describe_tasks(cluster=CLUSTER, tasks=[arn])["failures"]
+        assert [failure["reason"] for failure in missing] == ["MISSING"]
+        until(lambda: aws.ecs.list_tasks(cluster=CLUSTER, startedBy="late")["taskArns"], "it comes")
+    finally:
+        aws_bed.settings(eventual=0.0)
+    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
+
+
+def test_security_groups_say_who_reaches_a_task(aws, aws_bed, waits):
+    vpc = aws.ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
+    group = aws.ec2.create_security_group(GroupName="port", Description="d", VpcId=vpc)["GroupId"]
+    tcp = {"IpProtocol": "tcp", "FromPort": 8786, "ToPort": 8786}
+    aws.ec2.authorize_security_group_ingress(
+        GroupId=group, IpPermissions=[{**tcp, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    )
+    network = {"subnets": aws.subnets[:1], "securityGroups": [group], "assignPublicIp": "ENABLED"}
+    arn = aws.run(waits, networkConfiguration={"awsvpcConfiguration": network})
+    closed = aws.run(waits)
+    for one in (arn, closed):
+        aws.reaches(one, "RUNNING")
+    assert aws_bed.reaches(None, arn, 8786)
+    assert aws_bed.reaches(closed, arn, 8786)
+    assert not aws_bed.reaches(None, arn, 8787)
+    assert not aws_bed.reaches(None, closed, 8786)
+    for one in (arn, closed):
+        aws.ecs.stop_task(cluster=CLUSTER, task=one)
 
 
 # The test bed's own end ---------------------------------------------------------------------------
