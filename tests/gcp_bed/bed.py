@@ -93,7 +93,7 @@ class GcpBed:
 
     def key(self, user="alice"):
         """Return the path of the key of a user's service account."""
-        return self.directory / f"key-{user}.json"
+        return Path(self.ask("key", user=user))
 
     @staticmethod
     def email(user="alice"):
@@ -184,6 +184,14 @@ class GcpBed:
     def never_boot(self, pattern="*", count=1):
         """Let so many of the next machines whose names match never run anything."""
         self.ask("never_boot", pattern=pattern, count=count)
+
+    def without_image(self, pattern):
+        """Let images that match not be in their registry, for machines that start from now on."""
+        self.ask("without_image", pattern=pattern)
+
+    def disable(self, service="secretmanager", disabled=True):
+        """Let a service be switched off in the project."""
+        self.ask("disable", service=service, disabled=disabled)
 
     def deny(self, permission, user="alice", denied=True):
         """Take a permission, such as `compute.instances.create`, from a user."""

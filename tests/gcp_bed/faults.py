@@ -5,7 +5,7 @@ from collections import Counter
 
 from .catalogue import REGIONS, region_of
 from .errors import ApiError
-from .identities import PROJECT
+from .identities import NUMBER, PROJECT
 from .operations import Failure
 
 
@@ -24,9 +24,16 @@ class Faults:
         self.exhaustion = {}
         #: Patterns of names of instances -> how many of them never boot.
         self.dead = Counter()
+        #: Patterns of images that no registry has.
+        self.missing_images = set()
+        #: Services that are switched off, such as `secretmanager`.
+        self.disabled = set()
 
     def refuse(self, method):
         """Raise the error that a fault wants for this call."""
+        service = method.split(".")[0]
+        if service in self.disabled:
+            raise disabled(service)
         for pattern, entry in self.throttled.items():
             if fnmatch.fnmatch(method, pattern):
                 entry["calls"] += 1
@@ -59,6 +66,18 @@ class Faults:
             if key in self.exhaustion:
                 return exhaustion(self.exhaustion[key], zone, kind)
         return None
+
+
+def disabled(service):
+    """Return the error of a service that is switched off."""
+    text = f"{service} API has not been used in project {NUMBER} before or it is disabled."
+    info = {
+        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+        "reason": "SERVICE_DISABLED",
+        "domain": "googleapis.com",
+        "metadata": {"service": f"{service}.googleapis.com"},
+    }
+    return ApiError(403, text, "accessNotConfigured", details=[info])
 
 
 def throttling(status, method):

@@ -140,6 +140,8 @@ def page(query, items):
     if order not in {"name", "creationTimestamp desc"}:
         raise invalid("orderBy", order, "Only name and creationTimestamp desc are supported.")
     key = order.split()[0]
+    if key == "creationTimestamp" and items and "insertTime" in items[0]:
+        key = "insertTime"  # of operations
     items.sort(key=lambda item: item.get(key, ""), reverse=order.endswith("desc"))
     start = 0
     if query.get("pageToken"):

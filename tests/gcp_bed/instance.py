@@ -165,7 +165,7 @@ class Instance:
             async with asyncio.timeout(seconds):
                 await self.machine.exited()
         except TimeoutError:
-            self.order_end("stop")
+            self.order_end()
             return
         if self.stopping is None:  # its processes have ended it: `poweroff`
             self.stopping = asyncio.create_task(self.stop("compute.instances.guestTerminate"))
@@ -186,23 +186,20 @@ class Instance:
 
     # End ------------------------------------------------------------------------------------------
 
-    def order_end(self, kind):
+    def order_end(self, kind="", grace=None):
         """End the instance as its termination action says: it is stopped, or deleted."""
         if self.stopping is None:
             action = self.resource["scheduling"].get("instanceTerminationAction")
             ending = self.delete if action == "DELETE" else self.stop
-            self.stopping = asyncio.create_task(ending(kind))
+            kind = kind or ("delete" if action == "DELETE" else "stop")
+            self.stopping = asyncio.create_task(ending(kind, grace=grace))
 
     def preempt(self):
         """Take the machine back: a notice now, the end when its time is over."""
         if self.stopping is None and self.status == "RUNNING":
             self.preempted = True
             self.machine.metadata.notify()
-            operation = "compute.instances.preempted"
-            action = self.resource["scheduling"].get("instanceTerminationAction")
-            grace = self.bed.settings["notice"]
-            ending = self.delete if action == "DELETE" else self.stop
-            self.stopping = asyncio.create_task(ending(operation, grace=grace))
+            self.order_end("compute.instances.preempted", self.bed.settings["notice"])
 
     async def end_machine(self, grace):
         self.status = "STOPPING"

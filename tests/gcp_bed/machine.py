@@ -25,15 +25,13 @@ WITHOUT_EFFECT = (
     "ip6tables",
     "sysctl",
     "modprobe",
-    "cos-extensions",
     "journalctl",
 )
 #: Directories that a machine has for itself, on its disk.
 OWN = ("/var", "/home", "/mnt", "/run")
-SHUT_DOWN = """#!/bin/sh
-kill -PWR 1
-while :; do sleep 1; done
-"""
+SHUT_DOWN = "#!/bin/sh\nkill -PWR 1\n"
+#: What the driver of GPUs leaves, which is all that there is of one here.
+DRIVER = "#!/bin/sh\nmkdir -p /var/lib/nvidia/lib64 /var/lib/nvidia/bin\n"
 
 
 def write_commands(folder):
@@ -41,6 +39,7 @@ def write_commands(folder):
     folder.mkdir()
     scripts = dict.fromkeys(WITHOUT_EFFECT, "#!/bin/sh\nexit 0\n")
     scripts |= dict.fromkeys(("poweroff", "halt", "shutdown"), SHUT_DOWN)
+    scripts["cos-extensions"] = DRIVER
     for name in ("docker", "curl"):
         words = [sys.executable, "-S", "-E", f"{BED}/guest/{name}.py"]
         scripts[name] = f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
@@ -79,6 +78,8 @@ class Machine:
         self.console = self.folder / "serial-port"
         self.console.touch()
         self.container = None
+        #: Bytes that the serial port had when the machine was started.
+        self.written = 0
         self.metadata = MetadataServer(instance, bed.identities)
 
     def scripts(self):
@@ -99,6 +100,8 @@ class Machine:
             "image": image(),
             "hidden": hidden(),
             "environment": self.environment(),
+            "memory": self.instance.shape["memoryMb"] * 2**20,
+            "missing_images": sorted(self.bed.faults.missing_images),
         }
         (run / "machine.json").write_text(json.dumps(known))
         return run
@@ -158,10 +161,10 @@ class Machine:
             "HOME": str(Path.home()),
             "LANG": "C.UTF-8",
             "GCP_BED_RUN": f"{BED}/run",
-            "GCP_BED_GRACE": str(self.bed.settings["grace"]),
         }
         command = [sys.executable, "-S", "-E", f"{BED}/guest/machine_init.py"]
         self.container = Container(self.folder / "machine", self.console)
+        self.written = self.console.stat().st_size
         hostname = self.instance.resource["name"]
         self.container.start(command, environment, self.mounts(run), hostname)
 
@@ -187,8 +190,10 @@ class Machine:
         if container is not None and container.running:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace):
-                    while not container.terminate():
+                    # The first process says its first word when it heeds signals.
+                    while container.running and self.console.stat().st_size == self.written:
                         await asyncio.sleep(0.02)
+                    container.terminate()
                     await self.exited()
             if container.running:
                 container.kill()

@@ -7,7 +7,7 @@ import itertools
 import re
 
 from .errors import ApiError
-from .filtering import page
+from .filtering import Filter, page
 from .identities import NUMBER, PROJECT, grants
 from .rules import check_labels
 
@@ -272,6 +272,8 @@ class SecretManager:
     def do_version_list(self, call):
         there = [version["resource"] for version in self.one(call).versions.values()]
         there.reverse()
+        found = Filter(call.query.get("filter", ""))
+        there = [resource for resource in there if found(resource)]
         return {"versions": there, "totalSize": len(there)}
 
     def do_version_access(self, call):

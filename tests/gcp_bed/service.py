@@ -31,8 +31,7 @@ SETTINGS = {
     "provisioning": 0.03,
     "staging": 0.03,
     "notice": 30.0,
-    "shutdown": 20.0,
-    "grace": 15.0,
+    "shutdown": 90.0,
     "run_scale": 1.0,
 }
 logger = logging.getLogger("gcp_bed")
@@ -64,7 +63,7 @@ class Service:
         self.addresses = None
 
     async def start(self):
-        """Listen, and write the keys of the users."""
+        """Listen."""
         app = self.server.application()
         self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self.runner.setup()
@@ -74,10 +73,6 @@ class Service:
         self.endpoint = f"http://127.0.0.1:{port}"
         self.addresses = Addresses(port)
         write_commands(self.directory / "bin")
-        for user in USERS:
-            path = self.directory / f"key-{user}.json"
-            path.touch(mode=0o600)
-            path.write_text(json.dumps(self.identities.key_file(user, f"{self.endpoint}/token")))
         (self.directory / "endpoint").write_text(self.endpoint)
         await self.listen_for_control()
 
@@ -105,6 +100,16 @@ class Service:
         if reset:
             self.faults.calls.clear()
         return found
+
+    def do_key(self, user):
+        """Write the key of a user, at the first time; return its path."""
+        if user not in USERS:
+            raise ValueError(f"no user {user}; there are {list(USERS)}")
+        path = self.directory / f"key-{user}.json"
+        if not path.exists():
+            path.touch(mode=0o600)
+            path.write_text(json.dumps(self.identities.key_file(user, f"{self.endpoint}/token")))
+        return str(path)
 
     def do_machines(self):
         return {
@@ -168,6 +173,13 @@ class Service:
         before = self.catalogue.limits[region].get(metric)
         self.catalogue.limits[region][metric] = float(limit)
         return before
+
+    def do_without_image(self, pattern):
+        self.faults.missing_images.add(pattern)
+
+    def do_disable(self, service, disabled):
+        change = self.faults.disabled.add if disabled else self.faults.disabled.discard
+        change(service)
 
     def do_never_boot(self, pattern, count):
         self.faults.dead[pattern] = count

@@ -326,3 +326,91 @@ def test_nothing_is_left_of_a_test_bed_that_is_told_to_end(eventually):
         assert bed.process.wait(20) == 0
         assert not any(psutil.pid_exists(pid) for pid in pids)
         assert not bed.directory.exists()
+
+
+def test_containers_have_the_memory_of_their_machine_and_tell_how_they_ended(
+    bed, cloud, eventually
+):
+    script = """#!/bin/bash
+docker run -d --name big --init --memory 300m image \\
+  python -c "import time; kept = bytearray(400 * 2**20); time.sleep(600)"
+docker run -d --name told --init image python -c "print('up', flush=True); import time; time.sleep(600)"
+until docker logs told | grep up; do sleep 0.1; done
+docker stop -t 5 told
+echo told: $(docker wait told)
+echo big: $(docker wait big) $(docker inspect -f '{{.State.OOMKilled}}' big)
+docker run gone/image; echo missing: $?
+"""
+    bed.without_image("gone/*")
+    cloud.insert(name="m", script=script)
+    eventually(lambda: "missing: " in bed.console("m"))
+    for line in ("told: 143", "big: 137 true", "missing: 125", "manifest unknown"):
+        assert line in bed.console("m"), line
+
+
+def test_a_maximum_duration_ends_an_instance(bed, cloud, eventually):
+    bed.set(run_scale=0.001)
+    for name, action in (("keep", "STOP"), ("drop", "DELETE")):
+        scheduling = {
+            "max_run_duration": {"seconds": 60},
+            "instance_termination_action": action,
+        }
+        cloud.insert(name=name, scheduling=scheduling)
+    eventually(lambda: [m["status"] for m in bed.machines().values()] == ["TERMINATED"])
+    assert list(bed.machines()) == ["keep"]
+    bed.set(run_scale=1.0)
+    cloud.done(cloud.instances.start(instance="keep", **PLACE))
+    assert bed.machines()["keep"]["status"] == "RUNNING"
+
+
+def test_networks_rules_types_and_images_are_answered(bed, cloud):
+    types = cloud.client(compute_v1.MachineTypesClient)
+    assert types.get(machine_type="e2-highmem-4", **PLACE).memory_mb == 32768
+    listed = [t.name for t in types.list(request={**PLACE, "filter": "guestCpus=8"})]
+    assert "n2-standard-8" in listed
+    assert "a2-highgpu-1g" not in listed
+    images = cloud.client(compute_v1.ImagesClient)
+    image = images.get_from_family(project="cos-cloud", family="cos-stable")
+    assert image.name.startswith("cos-stable-")
+    with pytest.raises(exceptions.NotFound):
+        images.get_from_family(project="cos-cloud", family="cos-unknown")
+    rules = cloud.client(compute_v1.FirewallsClient)
+    body = {
+        "name": "rule",
+        "network": "global/networks/default",
+        "allowed": [{"I_p_protocol": "tcp", "ports": ["8786"]}],
+        "source_ranges": ["10.0.0.0/8"],
+    }
+    rules.insert(project=PROJECT, firewall_resource=body)
+    assert rules.get(project=PROJECT, firewall="rule").direction == "INGRESS"
+    rules.delete(project=PROJECT, firewall="rule")
+    assert "rule" not in [r.name for r in rules.list(project=PROJECT)]
+    regions = cloud.client(compute_v1.RegionsClient)
+    cloud.done(cloud.insert(name="m", machine_type="n2-standard-4"))
+    quotas = regions.get(project=PROJECT, region="us-central1").quotas
+    assert {q.metric: q.usage for q in quotas if q.usage} == {"N2_CPUS": 4.0, "INSTANCES": 1.0}
+
+
+def test_a_bulk_request_makes_instances_by_a_pattern(bed, cloud):
+    regional = cloud.client(compute_v1.RegionInstancesClient)
+    model = instance("x")
+    bulk = {
+        "count": 3,
+        "name_pattern": "w-###",
+        "instance_properties": {
+            "machine_type": "e2-small",
+            "disks": model.disks,
+            "network_interfaces": model.network_interfaces,
+            "labels": {"cluster": "a"},
+        },
+    }
+    bed.exhaust(ZONE)
+    operation = regional.bulk_insert(
+        project=PROJECT, region="us-central1", bulk_insert_instance_resource_resource=bulk
+    )
+    regions = cloud.client(compute_v1.RegionOperationsClient)
+    done = regions.wait(project=PROJECT, region="us-central1", operation=operation.name)
+    assert not done.error
+    assert {n: m["zone"] for n, m in bed.machines().items()} == dict.fromkeys(
+        ("w-001", "w-002", "w-003"), "us-central1-b"
+    )

@@ -6,303 +6,24 @@ volumes are where `-v` puts them. Its network is the machine's. The state of con
 /var/lib/docker.
 """
 
+import fnmatch
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-STATE = Path("/var/lib/docker/containers")
-BED = json.loads(Path("/.gcp-bed/run/machine.json").read_text())
-#: Options of `docker run` that take a value and have no effect here.
-IGNORED = {
-    "--memory", "-m", "--memory-swap", "--memory-reservation", "--cpus", "--cpu-shares", "-c",
-    "--cpuset-cpus", "--shm-size", "--gpus", "--log-driver", "--log-opt", "--pull", "--ulimit",
-    "--cap-add", "--cap-drop", "--security-opt", "--device", "--pid", "--ipc", "--label", "-l",
-    "--user", "-u", "--oom-score-adj", "--tmpfs", "--platform", "--runtime", "--uts", "--hostname",
-    "-h", "--pids-limit", "--cgroup-parent", "--add-host", "--dns", "--label-file",
-}  # fmt: skip
-FLAGS = {
-    "-d": "detach", "--detach": "detach", "--rm": "remove", "-i": "", "--interactive": "",
-    "-t": "", "--tty": "", "-it": "", "--init": "", "--privileged": "", "-q": "", "--quiet": "",
-    "--read-only": "", "--no-healthcheck": "", "--oom-kill-disable": "", "--sig-proxy": "",
-}  # fmt: skip
-NETWORKS = {"host", "default", "bridge"}
-
-
-def fail(text, code=125):
-    print(f"docker: {text}", file=sys.stderr)
-    sys.exit(code)
-
-
-# run ----------------------------------------------------------------------------------------------
-
-
-def parse_run(words):
-    """Return what the arguments of `docker run` ask for."""
-    wanted = {
-        "detach": False,
-        "remove": False,
-        "environment": {},
-        "volumes": {},
-        "directory": "/",
-        "entrypoint": None,
-        "restart": "no",
-        "stop_timeout": 10,
-        "network": "default",
-        "name": "",
-    }
-    words = list(words)
-    while words and words[0].startswith("-"):
-        word = words.pop(0)
-        if word in FLAGS:
-            if FLAGS[word]:
-                wanted[FLAGS[word]] = True
-            continue
-        option, equals, value = word.partition("=")
-        if not equals or not option.startswith("--"):
-            option = word
-            if not words:
-                fail(f"flag needs an argument: {word}")
-            value = words.pop(0)
-        take(wanted, option, value)
-    if not words:
-        fail('"docker run" requires at least 1 argument.')
-    wanted["image"], *wanted["command"] = words
-    if wanted["network"] not in NETWORKS:
-        fail(f"Error response from daemon: network {wanted['network']} not found.")
-    return wanted
-
-
-def take(wanted, option, value):
-    """Note one option of `docker run`."""
-    if option in {"-e", "--env"}:
-        wanted["environment"] |= variable(value)
-    elif option == "--env-file":
-        wanted["environment"] |= env_file(value)
-    elif option in {"-v", "--volume"}:
-        source, _, rest = value.partition(":")
-        target, _, mode = rest.partition(":")
-        volume(wanted, source, target, "ro" in mode.split(","))
-    elif option == "--mount":
-        mount(wanted, value)
-    elif option in {"-w", "--workdir"}:
-        wanted["directory"] = value
-    elif option in {"--network", "--net"}:
-        wanted["network"] = value
-    elif option in {"--name", "--entrypoint", "--restart"}:
-        wanted[option.strip("-")] = value
-    elif option == "--stop-timeout":
-        wanted["stop_timeout"] = int(value)
-    elif option not in IGNORED:
-        fail(f"unknown flag: {option}\nSee 'docker run --help'.")
-
-
-def variable(text):
-    """Return a variable `KEY=VALUE`, or `KEY` with the value that it has here."""
-    key, equals, value = text.partition("=")
-    if equals:
-        return {key: value}
-    return {key: os.environ[key]} if key in os.environ else {}
-
-
-def mount(wanted, text):
-    """Note a mount `type=bind,source=...,target=...`."""
-    entries = dict(part.partition("=")[::2] for part in text.split(","))
-    if entries.get("type") == "tmpfs":
-        return
-    if entries.get("type") != "bind":
-        fail(f"invalid argument {text!r} for --mount: the test bed has bind mounts only")
-    source = entries.get("source") or entries.get("src", "")
-    if not os.path.exists(source):
-        fail(f"bind source path does not exist: {source}")
-    target = entries.get("target") or entries.get("destination") or entries.get("dst", "")
-    volume(wanted, source, target, bool({"readonly", "ro"} & entries.keys()))
-
-
-def volume(wanted, source, target, read_only):
-    if not source.startswith("/") or not target.startswith("/"):
-        fail(f"the test bed has volumes with absolute paths only: {source}:{target}")
-    wanted["volumes"][os.path.normpath(target)] = {
-        "source": os.path.normpath(source),
-        "read_only": read_only,
-    }
-
-
-def env_file(path):
-    """Return the variables of a file: lines `KEY=VALUE` taken as they are, or `KEY`."""
-    found = {}
-    try:
-        lines = Path(path).read_text().splitlines()
-    except OSError as error:
-        fail(f"open {path}: {error.strerror}")
-    for line in lines:
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if " " in line.lstrip().partition("=")[0]:
-            fail(f"poorly formatted environment: variable '{line}' contains whitespaces")
-        found |= variable(line.lstrip())
-    return found
-
-
-def environment(wanted):
-    """Return the variables of a container: the image's, the test bed's, those asked for."""
-    found = {
-        "PATH": f"{BED['python_folder']}:/usr/local/bin:/usr/bin:/bin",
-        "HOME": BED["home"],
-        "LANG": "C.UTF-8",
-        "HOSTNAME": os.uname().nodename,
-    }
-    found |= BED["environment"] | wanted["environment"]
-    hook = BED["environment"]["PYTHONPATH"]
-    if found["PYTHONPATH"] != hook:
-        found["PYTHONPATH"] = f"{hook}:{found['PYTHONPATH']}"
-    return found
-
-
-def plan(wanted, folder):
-    """Return what `pod_root.py` needs to make the container."""
-    mounts = {}
-    for path in BED["hidden"]:
-        own = folder / "private" / path.strip("/").replace("/", "_")
-        own.mkdir(parents=True, exist_ok=True)
-        own.chmod(0o1777)
-        mounts[path] = {"source": str(own)}
-    for path in BED["image"]:
-        if any(path.startswith(f"{other}/") for other in mounts):
-            mounts[path] = {"source": path}
-    mounts["/var"] = {"source": str(folder / "private" / "var")}
-    (folder / "private" / "var").mkdir(exist_ok=True)
-    for path in BED["image"]:
-        if path.startswith("/var/"):
-            mounts[path] = {"source": path}
-    for target, entry in wanted["volumes"].items():
-        Path(entry["source"]).exists() or Path(entry["source"]).mkdir(parents=True)
-        mounts[target] = entry
-    words = list(wanted["command"])
-    if wanted["entrypoint"]:
-        words.insert(0, wanted["entrypoint"])
-    words = words or ["python"]
-    if words[0] in {"python", "python3"}:
-        words[0] = BED["python"]
-    root = folder / "root"
-    root.mkdir(exist_ok=True)
-    return {
-        "root": str(root),
-        "mounts": mounts,
-        "hostname": os.uname().nodename,
-        "environment": environment(wanted),
-        "directory": wanted["directory"],
-        "command": words,
-    }
-
-
-class Supervisor:
-    """Runs a container and restarts it as its policy says."""
-
-    def __init__(self, wanted):
-        self.wanted = wanted
-        self.folder = STATE / wanted["name"]
-        self.process = None
-        self.stopping = False
-
-    def note(self, **entries):
-        path = self.folder / "state.json"
-        known = json.loads(path.read_text()) if path.exists() else {}
-        new = self.folder / "state.new"
-        new.write_text(json.dumps(known | entries))
-        new.replace(path)
-
-    def run(self):
-        signal.signal(signal.SIGTERM, self.stop)
-        signal.signal(signal.SIGINT, self.stop)
-        file = self.folder / "plan.json"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(plan(self.wanted, self.folder)))
-        while True:
-            code = self.once(file)
-            policy, _, most = self.wanted["restart"].partition(":")
-            again = policy in {"always", "unless-stopped"} or (policy == "on-failure" and code)
-            restarts = self.wanted.setdefault("restarts", 0)
-            if not again or self.stopping or (most and restarts >= int(most)):
-                break
-            self.wanted["restarts"] += 1
-            time.sleep(min(0.1 * 2**restarts, 10))
-        self.note(status="exited", exit_code=code, finished=time.time())
-        if self.wanted["remove"]:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        return code
-
-    def once(self, file):
-        log = (self.folder / "log").open("ab")
-        spaces = ["--mount", "--pid", "--fork", "--uts", "--kill-child=SIGKILL"]
-        starter = [BED["python"], "-S", "-E", "/.gcp-bed/pods/pod_root.py", str(file)]
-        self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", "unshare", *spaces, "--", *starter],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self.note(status="running", supervisor=os.getpid(), started=time.time())
-        if self.stopping:
-            self.stop()
-        while data := os.read(self.process.stdout.fileno(), 65536):
-            log.write(data)
-            log.flush()
-            if not self.wanted["detach"]:
-                os.write(1, data)
-        code = self.process.wait()
-        killed = (self.folder / "killed").exists()  # unshare cannot end by SIGKILL as its child did
-        return 137 if killed and code == 1 else 128 - code if code < 0 else code
-
-    def inner(self):
-        pid = self.process.pid
-        try:
-            return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-        except (OSError, IndexError, ValueError):
-            return None
-
-    def stop(self, *_):
-        """Send SIGTERM to the command as soon as it is there, SIGKILL when its time is over."""
-        self.stopping = True
-        if self.process is None or self.process.poll() is not None:
-            return
-        if os.fork() == 0:
-            self.terminate(self.process.pid)
-            os._exit(0)
-
-    def terminate(self, outer):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        deadline = time.monotonic() + self.wanted["stop_timeout"]
-        told = False
-        while time.monotonic() < deadline and os.path.exists(f"/proc/{outer}"):
-            pid = self.inner()
-            try:
-                if (
-                    pid
-                    and not told
-                    and b"pod_root" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-                ):
-                    os.kill(pid, signal.SIGTERM)
-                    told = True
-            except OSError:
-                return
-            time.sleep(0.02)
-        if pid := self.inner():
-            (self.folder / "killed").touch()
-            os.kill(pid, signal.SIGKILL)
+from run_options import BED, fail, parse_run
+from supervisor import STATE, Supervisor
 
 
 def do_run(words):
     wanted = parse_run(words)
     number = os.urandom(32).hex()
     wanted["name"] = wanted["name"] or f"c-{number[:12]}"
-    if BED["environment"].get("GCP_BED_NO_IMAGES"):
-        fail(f"Error response from daemon: manifest for {wanted['image']} not found", 125)
+    find_image(wanted["image"], 125)
     folder = STATE / wanted["name"]
     try:
         folder.mkdir(parents=True)
@@ -352,10 +73,22 @@ def names(words, values=("-t", "--time", "--timeout", "-s", "--signal", "-n", "-
     return found
 
 
+def value_of(words, *options):
+    """Return the value of an option, None without it."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        if option in options:
+            return value if equals else following
+    return None
+
+
 def do_stop(words):
+    timeout = value_of(words, "-t", "--time", "--timeout")
     for name in names(words):
         path, known = container(name)
         if known["status"] == "running":
+            if timeout is not None:
+                (path / "stop-timeout").write_text(timeout)
             os.kill(known["supervisor"], signal.SIGTERM)
             while os.path.exists(f"/proc/{known['supervisor']}") and path.exists():
                 if json.loads((path / "state.json").read_text())["status"] != "running":
@@ -394,9 +127,12 @@ def do_logs(words):
     (name,) = names(words)
     path, _ = container(name)
     follow = {"-f", "--follow"} & set(words)
+    tail = value_of(words, "-n", "--tail")
     with (path / "log").open("rb") as log:
         while True:
             data = log.read()
+            if tail not in {None, "all"}:
+                data, tail = b"".join(data.splitlines(keepends=True)[-int(tail) :]), None
             os.write(1, data)
             if not follow or (not data and container(name)[1]["status"] != "running"):
                 return 0
@@ -437,7 +173,7 @@ def do_inspect(words):
             "{{.State.ExitCode}}": known.get("exit_code", 0),
             "{{.State.Status}}": known["status"],
             "{{.State.Running}}": str(known["status"] == "running").lower(),
-            "{{.State.OOMKilled}}": "false",
+            "{{.State.OOMKilled}}": str(known.get("oom_killed", False)).lower(),
             "{{.Id}}": known["id"],
         }
         if form not in values:
@@ -446,10 +182,15 @@ def do_inspect(words):
     return 0
 
 
+def find_image(image, code):
+    """End with an error if the registry does not have an image."""
+    if any(fnmatch.fnmatch(image, pattern) for pattern in BED["missing_images"]):
+        fail(f"Error response from daemon: manifest for {image} not found: manifest unknown", code)
+
+
 def do_pull(words):
     for image in names(words):
-        if BED["environment"].get("GCP_BED_NO_IMAGES"):
-            fail(f"Error response from daemon: manifest for {image} not found: manifest unknown", 1)
+        find_image(image, 1)
         print(f"Status: Image is up to date for {image}")
     return 0
 
