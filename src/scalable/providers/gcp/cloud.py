@@ -61,8 +61,7 @@ class GoogleCloud:
 
     def units_on(self, component: ComponentSpec) -> int:
         """Return the number of units of a component that share one machine; ask nothing."""
-        memory = component.memory_bytes or 0
-        return units_on(self.config, component.cpus, memory, component.gpus)
+        return units_on(self.config, component)
 
     async def owner(self) -> str:
         """Return the e-mail of the account whose credentials these are."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.providers.gcp.quote import region_of
+from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
-
-#: Environment variables that name a region where the target does not.
-REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,8 @@ class Config:
         Seconds after which the cloud deletes a machine, whoever has died; None for never.
     spot_share
         Share of the machines with workers that are spot machines.
+    offers
+        Machine types with the prices that count; empty for those of this package.
     """
 
     region: str
@@ -64,6 +64,7 @@ class Config:
     disk_type: str = "pd-balanced"
     longest_s: float | None = None
     spot_share: float = 0.0
+    offers: tuple[Offer, ...] = ()
 
     def account(self, manages: bool) -> str:
         """Return the e-mail of the account of a manager's machine, or of another one."""
@@ -72,17 +73,6 @@ class Config:
     def place(self) -> dict[str, str]:
         """Return the place of clusters, as a record keeps it."""
         return {"project": self.project, "region": self.region}
-
-
-def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region that options, or else environment variables, name; None without one."""
-    named: str | None = options.get("region")
-    zone = options.get("zone")
-    if not named and zone:
-        named = str(zone).rpartition("-")[0]
-    if named:
-        return named
-    return next((os.environ[name] for name in REGION_VARIABLES if os.environ.get(name)), None)
 
 
 def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Config:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scalable.providers.gcp.config import Config, config_of, region_of
+from scalable.providers.gcp.config import Config, config_of
+from scalable.providers.gcp.quote import region_of
 from scalable.providers.gcp.shapes import candidates, offers_in, shape_named
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
 
@@ -53,7 +54,7 @@ def _component(
                 hint="name one in the target's instance_type",
             )
     else:
-        offers = offers_in(config.region)
+        offers = offers_in(config)
         for name in config.instance_types:
             shape = shape_named(name, offers)
             if shape is None or shape.holds(component.cpus, memory, component.gpus):

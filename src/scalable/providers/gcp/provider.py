@@ -51,6 +51,7 @@ class GCPProvider(CloudProvider):
 
         from scalable.providers.gcp.cloud import GoogleCloud
         from scalable.providers.gcp.config import Config, config_of
+        from scalable.providers.gcp.quote import offers_for
 
         if spec is None:
             config = Config(region=place["region"], project=place.get("project", ""))
@@ -61,6 +62,7 @@ class GCPProvider(CloudProvider):
                 config = dataclasses.replace(
                     config, region=place["region"], project=place.get("project", "")
                 )
+            config = dataclasses.replace(config, offers=tuple(offers_for(config.region, spec)))
         return GoogleCloud(config, owner=place.get("owner", ""))
 
     def machine_side(self) -> GoogleMachine:
@@ -78,7 +80,7 @@ class GCPProvider(CloudProvider):
 
     def places(self) -> list[dict[str, str]]:
         """Return the place of the environment: its region in the project of the credentials."""
-        from scalable.providers.gcp.config import region_of
+        from scalable.providers.gcp.quote import region_of
 
         region = region_of({})
         if region is None or not has_credentials():

@@ -49,12 +49,17 @@ def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
     return warnings_about(PACKAGE, region_of(spec.options), spec, quote(spec))
 
 
+def offers_for(region: str, spec: DeploymentSpec) -> list[Offer]:
+    """Return the machine types of a region with the prices that count for a target."""
+    return offers(prices_in_force(PACKAGE, region, spec), shapes_of(PACKAGE))
+
+
 def quote(spec: DeploymentSpec) -> Quote:
     """Return the prices of a target; empty where its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
-    machines = offers(prices_in_force(PACKAGE, region, spec), shapes_of(PACKAGE))
+    machines = offers_for(region, spec)
     spot = spot_share(spec.options.get("spot") or spec.options.get("preemptible"))
     first = spec.options.get("instance_type")
     types = (*([first] if first else []), *spec.options.get("instance_types", ()))
@@ -104,12 +109,9 @@ def packing_of(
     if types:
         named = {offer.shape.name: offer for offer in machines}
         machines = [named[name] for name in types if name in named][:1]
-    return packed(
-        machines,
-        cpus,
-        memory_bytes,
-        gpus,
-        wanted=most_units,
-        spot=spot,
-        reserved_bytes=RESERVED_BYTES,
-    )
+    size = (cpus, memory_bytes, gpus)
+    best = packed(machines, *size, wanted=most_units, spot=spot, reserved_bytes=RESERVED_BYTES)
+    if best is None and types:
+        # A type that is named holds one worker of its whole size.
+        best = packed(machines, *size, wanted=most_units, spot=spot, most_units=1)
+    return best

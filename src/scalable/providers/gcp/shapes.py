@@ -1,19 +1,17 @@
-"""The choice of machine types for workers. Pure; prices are those of this package."""
+"""The choice of machine types for workers. Pure; prices are those that a plan counts with."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from scalable.planning.machines import packed
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.prices import instances
+from scalable.providers.gcp.quote import RESERVED_BYTES, packing_of
+from scalable.providers.quotes import most_units
+from scalable.spec import ComponentSpec
 from scalable.spec.prices import Offer, Shape
 
-#: Memory that the operating system of a machine keeps, in bytes.
-RESERVED_BYTES = 400 * 2**20
-#: Limits for packing: workers on one machine, and number of them that a choice is made for.
-MOST_UNITS, WANTED = 8, 8
 #: Number of machine types that are tried, and the price up to which, as a multiple of the cheapest.
 ALTERNATIVES, DEAREST = 4, 2.0
 #: Region whose prices order machine types where the table does not have a region.
@@ -21,9 +19,9 @@ OTHERWISE = "us-central1"
 _CUSTOM = re.compile(r"(?:[a-z0-9]+-)?custom-(?P<cpus>\d+)-(?P<megabytes>\d+)(?:-ext)?")
 
 
-def offers_in(region: str) -> list[Offer]:
+def offers_in(config: Config) -> list[Offer]:
     """Return the machine types of a region with their prices."""
-    return instances(region) or instances(OTHERWISE)
+    return list(config.offers) or instances(config.region) or instances(OTHERWISE)
 
 
 def shape_named(name: str, offers: Iterable[Offer]) -> Shape | None:
@@ -34,24 +32,25 @@ def shape_named(name: str, offers: Iterable[Offer]) -> Shape | None:
     return next((offer.shape for offer in offers if offer.shape.name == name), None)
 
 
-def units_on(config: Config, cpus: float, memory_bytes: int, gpus: int = 0) -> int:
-    """Return the number of workers that share one machine."""
-    offers = offers_in(config.region)
+def units_on(config: Config, component: ComponentSpec) -> int:
+    """Return the number of workers of a component that share one machine."""
+    size = (component.cpus, component.memory_bytes or 0, component.gpus)
+    offers = offers_in(config)
     if config.instance_types:
-        # A size that is not known holds one worker.
+        # Each type has to hold them; a size that is not known holds one.
         known = [shape_named(name, offers) for name in config.instance_types]
-        held = [shape.holds(cpus, memory_bytes, gpus) if shape else 1 for shape in known]
-        return max(1, min(held))
-    best = packed(
-        offers,
-        cpus,
-        memory_bytes,
-        gpus,
-        wanted=WANTED,
-        reserved_bytes=RESERVED_BYTES,
-        most_units=MOST_UNITS,
+        held = [_held(shape, *size) if shape else 1 for shape in known]
+        return max(1, min(*held, most_units(component.workers)))
+    best = packing_of(
+        offers, *size, spot=config.spot_share, most_units=most_units(component.workers)
     )
     return 1 if best is None else best.units
+
+
+def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
+    """Return the number of workers that a machine holds beside its operating system, at least 1."""
+    usable = Shape(shape.name, shape.cpus, shape.memory_bytes - RESERVED_BYTES, shape.gpus)
+    return max(1, usable.holds(cpus, memory_bytes, gpus))
 
 
 def candidates(
@@ -71,7 +70,7 @@ def candidates(
     if config.instance_types:
         return list(config.instance_types)
     memory_bytes += RESERVED_BYTES
-    fitting = [o for o in offers_in(config.region) if o.shape.holds(cpus, memory_bytes, gpus)]
+    fitting = [o for o in offers_in(config) if o.shape.holds(cpus, memory_bytes, gpus)]
 
     def price(offer: Offer) -> float:
         return offer.price.expected(float(spot))
