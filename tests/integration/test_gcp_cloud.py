@@ -58,7 +58,9 @@ def request(name=None, cluster="c-1", **fields):
     name = name or f"unit-{next(NUMBERS)}"
     marks = {CLUSTER: cluster, OWNER: "Ann <ann@x.org>", ROLE: WORKERS, NAME: name}
     own = {"cpus": 1, "memory_bytes": 2**30, "units": (name,), "image": "any", "files": "none"}
-    return MachineRequest(**{"name": name, "marks": marks, "program": (WORKERS, name)} | own | fields)
+    return MachineRequest(
+        **{"name": name, "marks": marks, "program": (WORKERS, name)} | own | fields
+    )
 
 
 async def until(cloud, state, marks=None):
@@ -228,20 +230,20 @@ def test_spot_machines_are_requested_as_such(bed):
 
 def test_a_program_that_fails_leaves_its_code_and_its_last_words(bed):
     async def test(cloud):
-        # There are no such files, so the program ends by itself.
-        await cloud.run([request("one", program=("nothing",))])
+        wanted = request("one", program=(SCHEDULER,), files="w")
+        await cloud.put_files("w", wanted.marks, {"no": "record"})
+        await cloud.run([wanted])
         (ended,) = await until(cloud, MachineState.ENDED)
         assert ended.exit_code == 1
         assert not ended.from_outside
         assert ended.reason == "its program ended with code 1"
-        assert "Secret Manager does not give" in (await cloud.output(ended, ""))[0]
+        output, mark = await cloud.output(ended, "")
+        assert "Traceback" in output
+        assert await cloud.output(ended, mark) == ("", mark)
         # What is powered off costs the price of its disk, and is removed with the cluster.
         await cloud.clean({CLUSTER: "c-1"})
         assert await cloud.machines({CLUSTER: "c-1"}) == []
 
-    import scalable.providers.gcp.inside as inside
-
-    assert inside.FILES_WITHIN_S
     on_cloud(test)
 
 

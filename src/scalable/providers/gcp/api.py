@@ -1,9 +1,4 @@
-"""Requests to Google's services: credentials, repetition, pages.
-
-Requests are plain REST over ``google-auth`` and its session, in a bounded pool of threads.
-``google-cloud-compute`` (extra ``gcp``) brings both; its own classes for Compute Engine take 69 MB
-and longer than a second to import, and would not speak to Secret Manager.
-"""
+"""Requests to Google's services: repetition, pages, a bounded pool of threads."""
 
 from __future__ import annotations
 
@@ -18,21 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.errors import GoogleError, no_credentials, refusal
+from scalable.providers.gcp.channel import Channel
+from scalable.providers.gcp.errors import GoogleError, refusal
 
 logger = logging.getLogger("scalable.providers.gcp")
 
 #: Environment variable with the address of all services, for tests and private endpoints.
 ENDPOINT = "SCALABLE_GCP_ENDPOINT"
-SCOPES = (
-    "https://www.googleapis.com/auth/cloud-platform",
-    "https://www.googleapis.com/auth/userinfo.email",
-)
 ATTEMPTS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
 #: Seconds after which a request is not repeated any more.
 REPEATED_FOR_S = 40.0
-REQUEST_TIMEOUT_S = 30.0
 #: Number of simultaneous requests of one process.
 AT_ONCE = 16
 
@@ -65,7 +56,7 @@ class Api:
     ) -> None:
         self._project = project
         self._pause = pause
-        self._session: Any = None
+        self._channel: Channel | None = None
         self._opening: asyncio.Lock | None = None
         self._threads: ThreadPoolExecutor | None = None
         #: Number of requests that were sent, by method and kind.
@@ -73,8 +64,8 @@ class Api:
 
     # Connection -----------------------------------------------------------------------------------
 
-    async def session(self) -> Any:
-        """Return google-auth's session; it is made at the first call.
+    async def channel(self) -> Channel:
+        """Return the connection; it is made at the first call.
 
         Raises
         ------
@@ -84,11 +75,11 @@ class Api:
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
-            if self._session is None:
+            if self._channel is None:
                 self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scalable-gcp")
-                self._session, own = await self._in_thread(_open)
-                self._project = self._project or own
-        return self._session
+                self._channel = await self._in_thread(Channel, AT_ONCE)
+                self._project = self._project or self._channel.project
+        return self._channel
 
     async def project(self) -> str:
         """Return the project.
@@ -98,7 +89,7 @@ class Api:
         ProviderError
             When neither the target nor the credentials name one.
         """
-        await self.session()
+        await self.channel()
         if not self._project:
             raise ProviderError(
                 "no project of Google Cloud is named",
@@ -108,17 +99,16 @@ class Api:
 
     async def credentials(self) -> Any:
         """Return the credentials, with an access token that is valid now."""
-        session = await self.session()
-        if not session.credentials.valid:
-            await self._in_thread(_refresh, session)
-        return session.credentials
+        channel = await self.channel()
+        await self._in_thread(channel.token)
+        return channel.credentials
 
     async def close(self) -> None:
         """Close all connections."""
-        session, self._session = self._session, None
+        channel, self._channel = self._channel, None
         threads, self._threads = self._threads, None
-        if session is not None:
-            session.close()
+        if channel is not None:
+            channel.close()
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
 
@@ -186,10 +176,10 @@ class Api:
     async def _once(
         self, method: str, url: str, query: Mapping[str, str] | None, body: Any
     ) -> dict[str, Any]:
-        session = await self.session()
+        channel = await self.channel()
         kind = f"{method} {url.rpartition('/')[2]}"
         self.sent[kind] = self.sent.get(kind, 0) + 1
-        status, text, after = await self._in_thread(_send, session, method, url, query, body)
+        status, text, after = await self._in_thread(channel.send, method, url, query, body)
         if status >= 400:
             raise refusal(status, text, after)
         found: dict[str, Any] = json.loads(text) if text.strip() else {}
@@ -212,64 +202,3 @@ class Api:
         """Return the URL of a path within the project."""
         project = project or await self.project()
         return service_url("compute", f"compute/v1/projects/{project}/{path}")
-
-
-def _open() -> tuple[Any, str | None]:
-    """Return a session with the credentials of this user, and their project."""
-    try:
-        import google.auth
-        from google.auth.exceptions import GoogleAuthError
-        from google.auth.transport.requests import AuthorizedSession
-        from requests.adapters import HTTPAdapter
-    except ImportError as error:
-        raise ProviderError(
-            "the libraries of Google Cloud are not installed", hint="pip install 'scalable[gcp]'"
-        ) from error
-    try:
-        credentials, project = google.auth.default(scopes=SCOPES)
-    except (GoogleAuthError, OSError, ValueError) as error:
-        raise no_credentials(error) from error
-    session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(pool_maxsize=AT_ONCE))
-    return session, project
-
-
-def _refresh(session: Any) -> None:
-    from google.auth.exceptions import GoogleAuthError
-    from google.auth.transport.requests import Request
-
-    try:
-        session.credentials.refresh(Request())
-    except GoogleAuthError as error:
-        raise no_credentials(error) from error
-
-
-def _send(
-    session: Any, method: str, url: str, query: Mapping[str, str] | None, body: Any
-) -> tuple[int, str, str]:
-    """Send a request once; return status, body and the header ``Retry-After``.
-
-    A body of bytes is a form; any other is sent as JSON.
-    """
-    from google.auth.exceptions import GoogleAuthError, TransportError
-    from requests.exceptions import RequestException
-
-    headers, data = {"Content-Type": "application/json"}, None
-    if isinstance(body, bytes):
-        headers, data = {"Content-Type": "application/x-www-form-urlencoded"}, body
-    elif body is not None:
-        data = json.dumps(body).encode()
-    try:
-        answer = session.request(
-            method, url, params=query, data=data, headers=headers, timeout=REQUEST_TIMEOUT_S
-        )
-        return answer.status_code, answer.text, answer.headers.get("Retry-After", "")
-    except (RequestException, TransportError, OSError) as error:
-        raise GoogleError(
-            f"Google Cloud does not answer: {type(error).__name__}", transient=True
-        ) from error
-    except GoogleAuthError as error:
-        if error.retryable:
-            raise GoogleError(f"no access token: {error.args[0]}", transient=True) from error
-        raise no_credentials(error) from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.providers.gcp.options import GCPOptions
 from scalable.providers.gcp.quote import region_of
 from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
@@ -81,7 +82,7 @@ def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Co
     Parameters
     ----------
     options
-        Options with their defaults.
+        Options; those that are left out have their defaults.
     lifetime_s
         Seconds after which machines are deleted by the cloud; None for never.
 
@@ -90,6 +91,7 @@ def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Co
     ProviderError
         When no region is named.
     """
+    options = GCPOptions().model_dump() | dict(options)
     region = region_of(options)
     if region is None:
         raise ProviderError(

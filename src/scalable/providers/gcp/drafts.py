@@ -23,7 +23,7 @@ def findings(spec: DeploymentSpec) -> list[Diagnostic]:
 
 def _place(spec: DeploymentSpec) -> Iterator[Diagnostic]:
     target = ("targets", spec.target_name)
-    region, zone = spec.options["region"], spec.options["zone"]
+    region, zone = spec.options.get("region"), spec.options.get("zone")
     if region_of(spec.options) is None:
         yield Diagnostic(
             "W_NOT_APPLIED",

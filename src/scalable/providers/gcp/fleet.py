@@ -170,8 +170,7 @@ class Fleet:
         url = await self._api.compute_url(f"zones/{machine.zone}/operations")
         query = {"orderBy": "creationTimestamp desc", "maxResults": "500"}
         page = await self._api.request("GET", url, query=query)
-        name = instance_name(_name(machine))
-        about = [o for o in page.get("items") or () if last(o.get("targetLink", "")) == name]
+        about = [o for o in page.get("items") or () if str(o.get("targetId")) == machine.id]
         kinds = {operation.get("operationType", ""): operation for operation in about}
         if "compute.instances.preempted" in kinds:
             return dataclasses.replace(ended, reason="Google Cloud took the spot machine back")
