@@ -499,21 +499,6 @@ def test_another_objective_is_not_implemented_and_policies_are_known(manifest):
     assert session.plan(policy="manual") == session.plan()
 
 
-@pytest.mark.parametrize("provider", ["aws"])
-def test_other_providers_validate_and_plan_but_do_not_build(tmp_path, provider, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "m.yaml"
-    path.write_text(
-        "version: 1\nproject: {name: p}\ncomponents: {a: {}}\n"
-        f"targets: {{there: {{provider: {provider}}}}}\n"
-    )
-    session = ScalableSession.from_yaml(path)
-    assert session.validate().ok
-    assert session.plan().scale_plan.workers_by_tag == {"a": 1}
-    with pytest.raises(NotImplementedError, match=f"provider '{provider}'"):
-        session.start()
-
-
 def test_the_target_is_chosen_as_documented(manifest, monkeypatch):
     assert ScalableSession.from_yaml(target="hpc").target == "hpc"
     assert ScalableSession.from_yaml().target == "local"

@@ -24,9 +24,8 @@ from scalable.providers.registry import (
 )
 from scalable.spec import ComponentSpec, DeploymentSpec
 
-#: Providers whose clusters can be built anywhere, and those that this version cannot build.
+#: Providers whose clusters can be built anywhere.
 BUILDING = ("local", "minimal")
-NOT_BUILDING = ("aws",)
 
 
 class MinimalProvider:
@@ -128,16 +127,6 @@ def test_validating_loads_no_engine_and_no_extra(name):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert shown.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("name", NOT_BUILDING)
-def test_an_unsupported_spec_is_an_error(name, request_for):
-    cls = provider_class(name)
-    with pytest.raises(NotImplementedError, match="in this version"):
-        cls().build_cluster(request_for(cls))
-    with pytest.raises(NotImplementedError, match="in this version"):
-        cls().scale(None, ScalePlan({"a": 1}))
-    cls().close(None)
 
 
 @pytest.mark.parametrize("name", BUILDING)

@@ -32,7 +32,8 @@ def own_state(tmp_path, monkeypatch):
 
 def spec(provider="aws", components=None, **fields):
     region = {"aws": "us-east-1", "gcp": "us-central1"}[provider]
-    options = {"region": region} | fields.pop("options", {})
+    model = {"aws": AWSBatchProvider, "gcp": GCPProvider}[provider].options_model
+    options = model().model_dump() | {"region": region} | fields.pop("options", {})
     parts = PARTS if components is None else {c.name: c for c in components}
     return DeploymentSpec("p", "t", provider, parts, options=options, **fields)
 

@@ -62,6 +62,11 @@ class AWSCloud:
         self._tasks = Tasks(self.api, settings)
         self._grounds: dict[str, asyncio.Task[Ground]] = {}
 
+    @property
+    def spot_share(self) -> float:
+        """Share of the machines with workers that are spot machines, from 0 to 1."""
+        return self._settings.spot_share
+
     def units_on(self, component: ComponentSpec) -> int:  # noqa: ARG002 - of the protocol
         """Return the number of units of a component that share one machine; ask nothing."""
         return 1

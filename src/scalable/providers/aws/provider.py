@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from scalable.providers.aws.traits import TRAITS
-from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
+from scalable.providers.base import OptionsModel, ValidationReport
+from scalable.remote.cloud_provider import CloudProvider
 
 if TYPE_CHECKING:
+    from scalable.providers.aws.cloud import AWSCloud
+    from scalable.providers.aws.inside import FargateTask, Instance
     from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
 
 
-#: Option of a target that has no effect -> key of a component that has.
-_INSTEAD = {"worker_cpu": "cpus", "worker_mem": "memory"}
-
-
-class AWSBatchProvider:
-    """Validates and plans targets on AWS; clusters cannot be built yet."""
+class AWSProvider(CloudProvider):
+    """Provider whose scheduler and workers are tasks of Fargate, or instances of EC2."""
 
     name = "aws"
     options_model = OptionsModel("scalable.providers.aws.options", "AWSOptions")
     traits = TRAITS
 
-    builds_clusters = False
-
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Accept what the option model accepted; warn of options that have no effect."""
+        """Check what needs no request: the region, sizes, types, zones, roles, mounts."""
+        from scalable.providers.aws.drafts import findings
         from scalable.providers.aws.quote import price_warnings
 
         report = ValidationReport()
-        for option, instead in _INSTEAD.items():
-            if option in spec.written_options:
-                report.add(
-                    Diagnostic(
-                        "W_NOT_APPLIED",
-                        ("targets", spec.target_name, option),
-                        f"{option} has no effect: each component has its own {instead}",
-                        hint=f"set {instead} in the components",
-                        severity="warning",
-                    )
-                )
+        report.extend(findings(spec))
         report.extend(price_warnings(spec))
         return report
 
@@ -49,16 +38,33 @@ class AWSBatchProvider:
 
         return estimate_cost(spec, plan)
 
-    def build_cluster(self, spec: DeploymentSpec) -> NoReturn:
-        """Refuse: not available yet."""
-        raise NotImplementedError(
-            f"target {spec.target_name!r}: provider 'aws' validates and plans, "
-            "but cannot build clusters in this version; use a target of another provider"
-        )
+    # Places ---------------------------------------------------------------------------------------
 
-    def scale(self, cluster: object, plan: ScalePlan) -> NoReturn:
-        """Refuse: there is no cluster."""
-        raise NotImplementedError("provider 'aws' cannot scale clusters in this version")
+    def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> AWSCloud:
+        """Return a connection to a place; ask nothing yet."""
+        from scalable.providers.aws.cloud import AWSCloud
+        from scalable.providers.aws.settings import settings_at
 
-    def close(self, cluster: object) -> None:
-        """Do nothing: there is no cluster."""
+        return AWSCloud(settings_at(place, spec), owner=place.get("owner"))
+
+    def machine_side(self) -> FargateTask | Instance:
+        """Return AWS as this process sees it, which runs in a task or on an instance."""
+        from scalable.providers.aws.inside import machine_side
+
+        return machine_side()
+
+    def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
+        """Return the place that a target names: ``region`` and ``ecs_cluster``."""
+        from scalable.providers.aws.settings import place_of
+
+        return place_of(spec.options)
+
+    def places(self) -> list[dict[str, str]]:
+        """Return the place of the environment: its region, if there are credentials."""
+        from scalable.providers.aws.settings import known_places
+
+        return known_places()
+
+
+#: Another name of the provider.
+AWSBatchProvider = AWSProvider

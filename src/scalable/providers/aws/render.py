@@ -11,6 +11,8 @@ from scalable.remote.cloud import CLUSTER, MACHINE_OF, MachineRequest
 
 #: Variable of a task that holds the files of its program, until the program has read them.
 FILES_VARIABLE = "SCALABLE_FILES"
+#: Variable that is set in tasks of spot capacity.
+SPOT_VARIABLE = "SCALABLE_SPOT"
 #: Seconds between SIGTERM and SIGKILL: a spot task is told so long ahead.
 STOP_TIMEOUT_S = 120
 #: Disk space in GiB that each task has.
@@ -137,6 +139,9 @@ def run_task(
     task. One request starts one task: a task learns the names of its units from its command, which
     all tasks of a request share.
     """
+    override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
+    if place.provider == SPOT:
+        override["environment"] = [{"name": SPOT_VARIABLE, "value": "1"}]
     return {
         "cluster": cluster,
         "taskDefinition": definition,
@@ -151,9 +156,7 @@ def run_task(
                 "assignPublicIp": "ENABLED" if public else "DISABLED",
             }
         },
-        "overrides": {
-            "containerOverrides": [{"name": CONTAINER, "command": program(request)}],
-        },
+        "overrides": {"containerOverrides": [override]},
         "tags": ecs_tags(machine_tags(request)),
         "enableECSManagedTags": False,
     }

@@ -1,13 +1,20 @@
-"""The options of a target, as the parts of the provider read them. No I/O."""
+"""The options of a target, as the parts of the provider read them, and the places they name."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from scalable.errors import ProviderError
 from scalable.providers.aws.names import ECS_CLUSTER
 from scalable.providers.aws.network import Wish
+from scalable.providers.aws.quote import region_of, types_of
+from scalable.providers.quotes import spot_share
+from scalable.spec import DeploymentSpec
 from scalable.units import parse_bytes
 
 FARGATE, EC2 = "fargate", "ec2"
@@ -40,6 +47,8 @@ class Settings:
         Choice among spot offers.
     logs_kept_days
         Days for which output is kept.
+    spot_share
+        Share of the machines with workers that are spot machines.
     """
 
     region: str | None = None
@@ -54,6 +63,7 @@ class Settings:
     disk_gib: int | None = None
     spot_allocation: str = "price-capacity-optimized"
     logs_kept_days: int = 14
+    spot_share: float = 0.0
 
     @property
     def passed_roles(self) -> tuple[str, ...]:
@@ -64,9 +74,6 @@ class Settings:
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """Return the settings that the options of a target name."""
-    types = tuple(options["instance_types"])
-    if options["instance_type"]:
-        types = (options["instance_type"], *types)
     disk = options["disk"]
     return Settings(
         region=options["region"],
@@ -83,9 +90,67 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
         execution_role=options["execution_role_arn"],
         task_role=options["task_role_arn"],
         manager_role=options["manager_role_arn"],
-        instance_types=tuple(dict.fromkeys(types)),
+        instance_types=types_of(options),
         ami=options["ami"],
         disk_gib=None if disk is None else -(-parse_bytes(disk) // 2**30),
         spot_allocation=options["spot_allocation"],
         logs_kept_days=options["logs_kept_days"],
+        spot_share=spot_share(options["spot"]),
     )
+
+
+def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settings:
+    """Return the settings of a target, or without one those of a place."""
+    own = Settings() if spec is None else settings_of(spec.options)
+    if not place:
+        return own
+    return dataclasses.replace(
+        own, region=place["region"], ecs_cluster=place.get("ecs_cluster") or ECS_CLUSTER
+    )
+
+
+# Places -------------------------------------------------------------------------------------------
+
+#: Variables that only a user with credentials has.
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+_FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "config"}
+
+
+def place_of(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the place that the options of a target name.
+
+    Raises
+    ------
+    ProviderError
+        When no region is known.
+    """
+    region = region_of(options)
+    if region is None:
+        raise ProviderError(
+            "no region of AWS is known", hint="write the target's region, or set AWS_REGION"
+        )
+    return {"region": region, "ecs_cluster": str(options["ecs_cluster"])}
+
+
+def known_places() -> list[dict[str, str]]:
+    """Return the place of the environment; empty without a region or credentials."""
+    region = region_of({})
+    return [{"region": region, "ecs_cluster": ECS_CLUSTER}] if region and has_credentials() else []
+
+
+def has_credentials() -> bool:
+    """Return whether this user has credentials, as far as files and variables tell."""
+    if any(os.environ.get(name) for name in _CREDENTIALS):
+        return True
+    for variable, name in _FILES.items():
+        given = os.environ.get(variable)
+        path = Path(given) if given else Path.home() / ".aws" / name
+        if path.is_file() and path.stat().st_size:
+            return True
+    return False

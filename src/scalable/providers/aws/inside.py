@@ -1,0 +1,243 @@
+"""AWS as a program on one of its machines sees it.
+
+A task of Fargate gets its files in one variable, which AWS itself reads from the secret, so that
+workers need no rights at all. Since the first environment of a process stays readable in ``/proc``,
+the program takes the variable out and starts anew in the same process. An instance of EC2 reads its
+secret by the role that the instance has.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.aws.names import STOPPED, UNITS, units_in
+from scalable.providers.aws.render import FILES_VARIABLE, SPOT_VARIABLE, STOP_TIMEOUT_S
+from scalable.providers.aws.secrets import unpacked
+from scalable.providers.aws.userdata import FILES_AT_VARIABLE
+
+logger = logging.getLogger("scalable.providers.aws")
+
+#: Variable with the number of the open file that holds the files, once a program started anew.
+OPEN_FILE_VARIABLE = "SCALABLE_FILES_OPEN"
+#: Seconds that a task of Fargate has after SIGTERM, less those that its own end takes.
+NOTICE_S = STOP_TIMEOUT_S - 10.0
+TASK_VARIABLE = "ECS_CONTAINER_METADATA_URI_V4"
+METADATA = "http://169.254.169.254"
+METADATA_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
+_TOKEN, _TOKEN_LIFE = "X-aws-ec2-metadata-token", "X-aws-ec2-metadata-token-ttl-seconds"
+TOKEN_LIFE_S = 21_600
+METADATA_TIMEOUT_S = 5.0
+#: Seconds for which files are asked for: a new role is known everywhere after some.
+FILES_WITHIN_S = 120.0
+ATTEMPTS, PAUSE_S, LONGEST_PAUSE_S = 5, 0.5, 10.0
+# The metadata service is asked directly, whatever proxy is set.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class FargateTask:
+    """A task of Fargate, from inside: it implements ``MachineSide``."""
+
+    def __init__(self) -> None:
+        self._told_at: float | None = None
+
+    def files(self) -> Mapping[str, str]:
+        """Return relative path -> text of the files that the request named.
+
+        The first call starts this program anew, without the variable that holds them.
+
+        Raises
+        ------
+        ProviderError
+            When this task got no files.
+        """
+        number = os.environ.pop(OPEN_FILE_VARIABLE, None)
+        if number is None:
+            text = os.environ.pop(FILES_VARIABLE, None)
+            if text is None:
+                raise ProviderError(f"this task has no files: {FILES_VARIABLE} is not set")
+            _start_anew(text)
+        assert number is not None
+        with os.fdopen(int(number), encoding="utf-8") as file:
+            return unpacked(file.read())
+
+    def address(self) -> str:
+        """Return the machine's address within the cloud's network.
+
+        Raises
+        ------
+        ProviderError
+            When the metadata service does not tell it.
+        """
+        for network in self._metadata("").get("Networks") or ():
+            for address in network.get("IPv4Addresses") or ():
+                return str(address)
+        raise ProviderError("the metadata of this task tell no address")
+
+    def stopped_units(self) -> frozenset[str]:
+        """Return nothing: a task has one unit."""
+        return frozenset()
+
+    def notice(self) -> float | None:
+        """Return the seconds until this spot task is taken back; None without a notice.
+
+        The notice of a task is SIGTERM. Fargate sends it to tasks that are stopped by their user,
+        too, and does not tell the difference: a spot task then ends with its last running call.
+        """
+        if SPOT_VARIABLE not in os.environ:
+            return None
+        if self._told_at is None:
+            if self._metadata("/task").get("DesiredStatus") != "STOPPED":
+                return None
+            self._told_at = time.monotonic()
+        return max(0.0, NOTICE_S - (time.monotonic() - self._told_at))
+
+    @staticmethod
+    def _metadata(path: str) -> dict[str, Any]:
+        url = os.environ[TASK_VARIABLE] + path
+        with _DIRECT.open(url, timeout=METADATA_TIMEOUT_S) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+
+class Instance:
+    """An instance of EC2, from inside: it implements ``MachineSide``."""
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._token_until = 0.0
+
+    def files(self) -> Mapping[str, str]:
+        """Return relative path -> text of the files that the request named.
+
+        Raises
+        ------
+        ProviderError
+            When Secrets Manager does not give them to this instance's role.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.session import get_session
+
+        secret = os.environ.get(FILES_AT_VARIABLE)
+        if not secret:
+            raise ProviderError(f"this instance has no files: {FILES_AT_VARIABLE} is not set")
+        deadline = time.monotonic() + FILES_WITHIN_S
+        pause = PAUSE_S
+        while True:
+            try:
+                client = get_session().create_client(
+                    "secretsmanager", region_name=secret.split(":")[3]
+                )
+                return unpacked(client.get_secret_value(SecretId=secret)["SecretString"])
+            except (BotoCoreError, ClientError) as error:
+                if time.monotonic() + pause > deadline:
+                    raise ProviderError(
+                        f"Secrets Manager does not give {secret} to this instance: {error}",
+                        hint="the role of its instance profile has to allow "
+                        "secretsmanager:GetSecretValue for the secrets of the cluster",
+                    ) from error
+                logger.info("the secret cannot be read yet: %s", error)
+            time.sleep(pause)
+            pause = min(LONGEST_PAUSE_S, 2 * pause)
+
+    def address(self) -> str:
+        """Return the machine's address within the cloud's network.
+
+        Raises
+        ------
+        ProviderError
+            When the metadata service does not tell it.
+        """
+        address = self._insisted(lambda: self._metadata("local-ipv4"))
+        if address is None:
+            raise ProviderError("the metadata service tells no address of this instance")
+        return address
+
+    def stopped_units(self) -> frozenset[str]:
+        """Return the units that were told to end while others go on, by the instance's tags."""
+        keys = (self._metadata("tags/instance/") or "").split()
+        told = [key.removeprefix(STOPPED) for key in keys if key.startswith(STOPPED)]
+        if not told:
+            return frozenset()
+        tagged = {
+            key: self._metadata(f"tags/instance/{key}") or ""
+            for key in keys
+            if key.startswith(UNITS)
+        }
+        units = units_in(tagged)
+        return frozenset(units[int(i)] for i in told if i.isdigit() and int(i) < len(units))
+
+    def notice(self) -> float | None:
+        """Return the seconds until this spot instance is taken back; None without a notice."""
+        said = self._metadata("spot/instance-action")
+        if said is None:
+            return None
+        try:
+            when = datetime.fromisoformat(json.loads(said)["time"])
+        except (ValueError, KeyError) as error:
+            raise ProviderError(f"the notice of the metadata service is {said!r:.100}") from error
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+
+    def _metadata(self, path: str) -> str | None:
+        """Return a value of the metadata service; None if it has none."""
+        if time.monotonic() > self._token_until - 60:
+            self._token = _ask("api/token", {_TOKEN_LIFE: str(TOKEN_LIFE_S)}, "PUT") or ""
+            self._token_until = time.monotonic() + TOKEN_LIFE_S
+        try:
+            return _ask(f"meta-data/{path}", {_TOKEN: self._token})
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 401:
+                    self._token_until = 0.0
+            raise
+
+    @staticmethod
+    def _insisted(question: Callable[[], str | None]) -> str | None:
+        for attempt in range(ATTEMPTS):
+            try:
+                return question()
+            except OSError as error:
+                logger.debug("the metadata service does not answer: %s", error)
+            time.sleep(PAUSE_S * 2**attempt)
+        return None
+
+
+def machine_side() -> FargateTask | Instance:
+    """Return AWS as this process sees it."""
+    return FargateTask() if TASK_VARIABLE in os.environ else Instance()
+
+
+def _ask(path: str, headers: dict[str, str], method: str = "GET") -> str | None:
+    """Return an answer of the metadata service; None for what it does not have."""
+    endpoint = os.environ.get(METADATA_VARIABLE) or METADATA
+    request = urllib.request.Request(  # noqa: S310 - the address is that of this machine
+        f"{endpoint.rstrip('/')}/latest/{path}", headers=headers, method=method
+    )
+    try:
+        with _DIRECT.open(request, timeout=METADATA_TIMEOUT_S) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        if error.code != 404:
+            raise
+        with error:
+            return None
+
+
+def _start_anew(text: str, execute: Callable[..., Any] = os.execv) -> None:
+    """Start this program again in this process, with its files in an open file without a name."""
+    number = os.memfd_create("scalable-files", 0)  # stays open, and no directory has it
+    with os.fdopen(os.dup(number), "w", encoding="utf-8") as file:
+        file.write(text)
+    os.set_inheritable(number, True)
+    os.lseek(number, 0, os.SEEK_SET)
+    os.environ[OPEN_FILE_VARIABLE] = str(number)
+    execute(sys.executable, [sys.executable, *sys.orig_argv[1:]])

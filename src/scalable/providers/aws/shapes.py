@@ -1,0 +1,100 @@
+"""The choice of instance types. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scalable.errors import ProviderError
+from scalable.providers.aws.prices import instances
+from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, packing_of
+from scalable.providers.quotes import most_units
+from scalable.providers.tables import shapes_of
+from scalable.spec import ComponentSpec
+from scalable.spec.prices import Offer, Shape
+
+#: Number of instance types that are tried where the target names none.
+TRIED = 6
+#: Families whose cores cannot all be used for long without extra cost, or whose price is another's.
+_BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
+#: Architecture of processors by the family of the instance type, where it is not x86.
+_ARM = ("a1.", "t4g.", "im4gn.", "is4gen.", "g5g.")
+
+
+def is_arm(instance_type: str) -> bool:
+    """Return whether an instance type has processors by ARM: ``g`` after the generation."""
+    family = instance_type.partition(".")[0]
+    letters = family.lstrip("abcdefghijklmnopqrstuvwxyz").lstrip("0123456789")
+    return instance_type.startswith(_ARM) or letters.startswith("g")
+
+
+def shape_named(name: str) -> Shape | None:
+    """Return the shape of an instance type; None if the table does not have it."""
+    return shapes_of(PACKAGE).get(name)
+
+
+def chosen(
+    region: str, types: Sequence[str], cpus: float, memory_bytes: int, gpus: int, units: int = 1
+) -> list[str]:
+    """Return the instance types for a machine, in the order in which they are tried.
+
+    Parameters
+    ----------
+    region
+        Region.
+    types
+        Types that the target names, which are taken as they are; empty for the cheapest.
+    cpus, memory_bytes, gpus
+        Size of one unit.
+    units
+        Number of units on the machine.
+
+    Raises
+    ------
+    ProviderError
+        When a named type is too small for one unit, or no known type is large enough.
+    """
+    wanted = f"{cpus:g} cpus, {memory_bytes / 2**30:.4g} GiB, {gpus} gpus"
+    if types:
+        for name in types:
+            shape = shape_named(name)
+            if shape is not None and not shape.holds(cpus, memory_bytes + RESERVED_BYTES, gpus):
+                raise ProviderError(
+                    f"{name} ({shape.cpus:g} cpus, {shape.memory_bytes / 2**30:g} GiB, "
+                    f"{shape.gpus} gpus) is too small for a worker with {wanted}, and "
+                    f"{RESERVED_BYTES / 2**30:.1f} GiB for the system",
+                    hint="name a larger type, or leave instance_type out",
+                )
+        return list(types)
+    fitting = [
+        offer
+        for offer in instances(region)
+        if _holds(offer, cpus * units, memory_bytes * units, gpus * units)
+        and bool(offer.shape.gpus) == bool(gpus)
+        and not offer.shape.name.startswith(_BURSTABLE)
+    ]
+    if not fitting:
+        raise ProviderError(
+            f"no instance type that is known here for region {region!r} holds {wanted}"
+            + (f", {units} times" if units > 1 else ""),
+            hint="name one in the target's instance_type",
+        )
+    fitting.sort(key=lambda offer: (offer.price.per_hour, offer.shape.cpus, offer.shape.name))
+    return [offer.shape.name for offer in fitting[:TRIED]]
+
+
+def _holds(offer: Offer, cpus: float, memory_bytes: int, gpus: int) -> bool:
+    return bool(offer.shape.holds(cpus, memory_bytes + RESERVED_BYTES, gpus))
+
+
+def units_on(region: str, types: Sequence[str], component: ComponentSpec, spot_share: float) -> int:
+    """Return the number of units of a component that share one instance, as its plan has it."""
+    packing = packing_of(
+        instances(region),
+        component.cpus,
+        component.memory_bytes or 0,
+        component.gpus,
+        types=types,
+        spot=spot_share,
+        most_units=most_units(component.workers),
+    )
+    return 1 if packing is None else packing.units

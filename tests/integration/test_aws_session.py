@@ -1,0 +1,86 @@
+"""Sessions on AWS: the scheduler and the workers are tasks of Fargate in the test bed."""
+
+import importlib
+
+import pytest
+
+pytest.importorskip("aiobotocore")
+
+from scalable import ScalableSession
+
+MANIFEST = """
+version: 1
+project: {name: harvest}
+targets:
+  f:
+    provider: aws
+    region: us-east-1
+    cluster_type: fargate
+    image: site/scalable:1
+components:
+  crops: {cpus: 1, memory: 2G, workers: 2, env: {SEASON: dry}}
+  statistics: {cpus: 0.5, memory: 1G, workers: 1}
+"""
+#: A module of the workflow: no file of this machine is on the machines, so it has to be carried.
+WORK = """
+import os
+from pathlib import Path
+
+
+def where():
+    return os.uname().nodename
+
+
+def season():
+    return os.environ["SEASON"]
+
+
+def told():
+    texts = [Path(f"/proc/{p}/environ") for p in os.listdir("/proc") if p.isdigit()]
+    return [str(t) for t in texts if b"SCALABLE_FILES=" in t.read_bytes()], sorted(os.environ)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(aws_bed, tmp_path_factory):
+    """A directory with the manifest, and the credentials of a user."""
+    directory = tmp_path_factory.mktemp("aws")
+    (directory / "scalable.yaml").write_text(MANIFEST)
+    (directory / "farms.py").write_text(WORK)
+    aws_bed.settings(delay=0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.syspath_prepend(directory)
+        for name, text in aws_bed.environment().items():
+            patch.setenv(name, text)
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def session(place):
+    """A session with all its workers."""
+    session = ScalableSession.from_yaml(place / "scalable.yaml", target="f")
+    client = session.start()
+    try:
+        client.wait_for_workers(3, timeout=120)
+        yield session
+    finally:
+        session.close()
+
+
+def test_calls_run_in_tasks_of_their_component(session, aws_bed):
+    farms = importlib.import_module("farms")
+    client = session.client
+    crops = {client.submit(farms.where, tag="crops", pure=False).result(60) for _ in range(3)}
+    other = client.submit(farms.where, tag="statistics").result(60)
+    assert other not in crops
+    assert client.submit(farms.season, tag="crops").result(60) == "dry"
+    assert len(aws_bed.machines()) == 4
+
+
+def test_no_process_of_a_worker_shows_the_files_of_its_cluster(session):
+    farms = importlib.import_module("farms")
+    shown, variables = session.client.submit(farms.told, tag="crops").result(60)
+    assert shown == []
+    assert not [name for name in variables if "SCALABLE_FILES" in name]
+    assert "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" not in variables
