@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
@@ -27,7 +28,9 @@ class Reference(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Worker:
+class ReferenceWorker:
+    """Worker: the time since which it is free, and its free slots."""
+
     free_s: float
     slots: int
 
@@ -63,8 +66,16 @@ def clairvoyant(workload: Workload, startup: Startup, *, ranked: bool = True) ->
         }
         if caps not in levels:
             levels.append(caps)
-    ranks = _ranks(workload) if ranked and not workload.stream else None
-    schedules = [_scheduled(workload, startup, caps, ranks) for caps in levels]
+    ranks = ranks_of(workload) if ranked and not workload.stream else None
+    schedules = [
+        scheduled(
+            workload,
+            {name: Line(terms, caps[name], startup) for name, terms in workload.pools.items()},
+            [startup.delay_s],
+            ranks,
+        )
+        for caps in levels
+    ]
     return min(schedules, key=lambda reference: reference.product)
 
 
@@ -88,12 +99,12 @@ def lower_bounds(workload: Workload, startup: Startup) -> Reference:
         begins = (max(call.arrival_s, startup.delay_s) - call.arrival_s for call in workload.calls)
         alone = fmean(call.duration_s for call in workload.calls)
         return Reference(fmean(begins) + alone, cost)
-    longest = max(_ranks(workload), default=0.0)
+    longest = max(ranks_of(workload), default=0.0)
     area = (s / (pools[name].maximum * pools[name].slots) for name, s in work.items())
     return Reference(startup.delay_s + max(longest, *area), cost)
 
 
-def _ranks(workload: Workload) -> list[float]:
+def ranks_of(workload: Workload) -> list[float]:
     """Return, for each call, the seconds of the longest path from its start to the graph's end."""
     dependents = dependents_of(workload.calls)
     ranks = [0.0] * len(workload.calls)
@@ -103,18 +114,33 @@ def _ranks(workload: Workload) -> list[float]:
     return ranks
 
 
-def _scheduled(
-    workload: Workload, startup: Startup, caps: dict[str, int], ranks: list[float] | None
+def scheduled(
+    workload: Workload,
+    pools: Mapping[str, Line],
+    wakes: Iterable[float],
+    ranks: list[float] | None,
 ) -> Reference:
+    """Return time and cost of one schedule.
+
+    Parameters
+    ----------
+    workload
+        Calls and pools.
+    pools
+        Pool -> its workers.
+    wakes
+        Times at which workers may connect.
+    ranks
+        Call -> rank; calls with larger ranks start first. None for the order of readiness.
+    """
     calls, dependents = workload.calls, dependents_of(workload.calls)
     waits = [len(set(call.after)) for call in calls]
-    pools = {name: _Line(terms, caps[name], startup) for name, terms in workload.pools.items()}
     # Events (time, 0 for an end or 1 for an arrival, call): ends come first at the same time.
     events: list[tuple[float, int, int]] = [
         (call.arrival_s, 1, place) for place, call in enumerate(calls) if not call.after
     ]
-    # An event without a call: the first workers have connected.
-    events.append((startup.delay_s, 1, -1))
+    # Events without a call: workers have connected.
+    events += [(wake, 1, -1) for wake in wakes]
     heapq.heapify(events)
     ends = [0.0] * len(calls)
     order = 0
@@ -138,7 +164,7 @@ def _scheduled(
                 order += 1
                 key = float(order) if ranks is None else -ranks[other]
                 heapq.heappush(pools[calls[other].kind.component].queue, (key, order, other))
-        for pool in pools.values() if now >= startup.delay_s else ():
+        for pool in pools.values():
             for place in pool.start(now):
                 heapq.heappush(events, (now + calls[place].duration_s, 0, place))
     makespan = max(ends, default=0.0)
@@ -147,27 +173,30 @@ def _scheduled(
     return Reference(sojourn if workload.stream else makespan, cost)
 
 
-class _Line:
+class Line:
     """Workers of one pool, up to a limit; a worker is always connected when it is needed."""
 
     def __init__(self, terms: Terms, cap: int, startup: Startup) -> None:
         self.terms, self.cap = terms, cap
+        self.delay_s = startup.delay_s
         self.boot_s = min(startup.billed_s, startup.delay_s)
         self.least_s = startup.least_s
         self.queue: list[tuple[float, int, int]] = []
         #: Workers with a free slot (room for one call), the most recently busy one comes last.
-        self.free: list[_Worker] = []
-        self.on: dict[int, _Worker] = {}
+        self.free: list[ReferenceWorker] = []
+        self.on: dict[int, ReferenceWorker] = {}
         self.workers = 0
         self.paid_s = 0.0
-        self.begun: dict[_Worker, float] = {}
+        self.begun: dict[ReferenceWorker, float] = {}
 
     def start(self, now: float) -> list[int]:
         """Start as many queued calls as possible and return their indices in the workload."""
-        started = []
+        started: list[int] = []
+        if now < self.delay_s:
+            return started
         while self.queue and (self.free or self.workers < self.cap):
             if not self.free:
-                self.free.append(_Worker(now, self.terms.slots))
+                self.free.append(ReferenceWorker(now, self.terms.slots))
                 self.workers += 1
                 self.paid_s += self.boot_s
             worker = self.free[-1]
@@ -193,4 +222,5 @@ class _Line:
             self.paid_s += now - self.begun.pop(worker)
 
     def cost(self) -> float:
+        """Return the cost of all workers."""
         return self.terms.price * max(self.paid_s, self.workers * self.least_s)

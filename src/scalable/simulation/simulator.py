@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import fmean, median
@@ -41,7 +41,9 @@ class Observer(Protocol):
 
 
 @dataclass(eq=False)
-class _Worker:
+class SimulatedWorker:
+    """One worker: when it was requested, when it connects, and how many calls it runs."""
+
     asked_s: float
     arrives_s: float
     connected: bool = False
@@ -50,7 +52,9 @@ class _Worker:
 
 
 @dataclass
-class _Pool:
+class SimulatedPool:
+    """One pool: its policy, its calls, and its workers."""
+
     name: str
     terms: Terms
     policy: PoolPolicy
@@ -58,19 +62,20 @@ class _Pool:
     queue: deque[int] = field(default_factory=deque)
     queued: dict[Kind, int] = field(default_factory=dict)
     running: dict[Kind, dict[int, float]] = field(default_factory=dict)
-    arriving: list[_Worker] = field(default_factory=list)
+    arriving: list[SimulatedWorker] = field(default_factory=list)
     #: Connected workers with a free slot (room for one call); the last worker is used first.
-    free: list[_Worker] = field(default_factory=list)
+    free: list[SimulatedWorker] = field(default_factory=list)
     connected: int = 0
     busy: int = 0
     submitted: int = 0
     starts: list[float] = field(default_factory=list)
     cost: float = 0.0
     timeline: list[tuple[float, int]] = field(default_factory=list)
-    everyone: set[_Worker] = field(default_factory=set)
+    everyone: set[SimulatedWorker] = field(default_factory=set)
 
     @property
     def wanted(self) -> int:
+        """Number of connected and starting workers."""
         return self.connected + len(self.arriving)
 
     def startup_s(self, now: float) -> float:
@@ -113,11 +118,11 @@ def simulate(
     ValueError
         If the calls have not ended after :data:`LONGEST_S` simulated seconds.
     """
-    run = _Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
+    run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
     return run.through(every_s, looks_ahead=looks_ahead)
 
 
-class _Run:
+class Run:
     """State of one simulation."""
 
     def __init__(
@@ -133,7 +138,7 @@ class _Run:
         self.random = random.Random(seed)  # noqa: S311 - no secret
         expected = startup.delay_s if startup.expected_s is None else startup.expected_s
         self.pools = {
-            name: _Pool(name, terms, policy(name), expected)
+            name: SimulatedPool(name, terms, policy(name), expected)
             for name, terms in workload.pools.items()
         }
         self.dependents = dependents_of(self.calls)
@@ -154,6 +159,7 @@ class _Run:
         self.looked: tuple[float, Coming] = (0.0, {})
 
     def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
+        """Simulate until all calls have ended."""
         for place, call in enumerate(self.calls):
             self.at(call.arrival_s, lambda place=place: self.come(place))  # type: ignore[misc]
         next_look = 0.0
@@ -173,9 +179,11 @@ class _Run:
         return self.outcome()
 
     def at(self, time_s: float, happen: Callable[[], None]) -> None:
+        """Let something happen at a time."""
         heapq.heappush(self.events, (time_s, next(self.order), happen))
 
     def come(self, place: int) -> None:
+        """Submit a call."""
         pool = self.pools[self.calls[place].kind.component]
         pool.submitted += 1
         if not self.waits[place]:
@@ -183,6 +191,7 @@ class _Run:
             self.dispatch(pool)
 
     def enqueue(self, place: int) -> None:
+        """Put a ready call into the queue of its pool."""
         kind = self.calls[place].kind
         pool = self.pools[kind.component]
         self.blocked.pop(place, None)
@@ -190,7 +199,8 @@ class _Run:
         pool.queued[kind] = pool.queued.get(kind, 0) + 1
         self.stirred = True
 
-    def dispatch(self, pool: _Pool) -> None:
+    def dispatch(self, pool: SimulatedPool) -> None:
+        """Start as many queued calls as there are free slots."""
         while pool.queue and pool.free:
             worker = pool.free[-1]
             place = pool.queue.popleft()
@@ -203,25 +213,21 @@ class _Run:
             worker.calls += 1
             if worker.calls == pool.terms.slots:
                 pool.free.pop()
+            self.dispatched(place, worker)
             self.at(self.now + call.duration_s, lambda p=place, w=worker: self.end(p, w))  # type: ignore[misc]
 
-    def end(self, place: int, worker: _Worker) -> None:
+    def end(self, place: int, worker: SimulatedWorker) -> None:
+        """End a call; calls that waited for it become ready."""
         call = self.calls[place]
         pool = self.pools[call.kind.component]
         self.ends[place] = self.now
         self.left -= 1
         self.stirred = True
-        running = pool.running[call.kind]
-        del running[place]
-        if not running:
-            del pool.running[call.kind]
+        self.stop_counting(pool, place)
         self.model.observe(Sample(call.kind, call.duration_s, call.memory))
         if isinstance(pool.policy, Observer):
             pool.policy.ended(call.kind, call.duration_s)
-        if worker.calls == pool.terms.slots:
-            pool.free.append(worker)
-        worker.calls -= 1
-        pool.busy -= not worker.calls
+        self.free_slot(pool, worker)
         touched = {pool.name: pool}
         for other in self.dependents[place]:
             self.waits[other] -= 1
@@ -232,7 +238,26 @@ class _Run:
         for each in touched.values():
             self.dispatch(each)
 
-    def arrive(self, pool: _Pool, worker: _Worker) -> None:
+    def dispatched(self, place: int, worker: SimulatedWorker) -> None:
+        """Note that a call runs on a worker."""
+
+    def stop_counting(self, pool: SimulatedPool, place: int) -> None:
+        """Take a call out of the running calls of its pool."""
+        kind = self.calls[place].kind
+        running = pool.running[kind]
+        del running[place]
+        if not running:
+            del pool.running[kind]
+
+    def free_slot(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
+        """Release the slot of a call that has ended."""
+        if worker.calls == pool.terms.slots:
+            pool.free.append(worker)
+        worker.calls -= 1
+        pool.busy -= not worker.calls
+
+    def arrive(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
+        """Connect a worker, unless it was cancelled."""
         if worker.gone:
             return
         pool.arriving.remove(worker)
@@ -244,6 +269,7 @@ class _Run:
         self.dispatch(pool)
 
     def look(self, *, looks_ahead: bool) -> None:
+        """Let the policy of each pool decide."""
         ahead = self.ahead() if looks_ahead and self.blocked else {}
         claims, reasons = {}, {}
         for name, pool in self.pools.items():
@@ -255,17 +281,21 @@ class _Run:
             reasons[name] = decision.reason
         total = self.workload.total
         wishes = {name: claim.wished for name, claim in claims.items()}
-        for name, wanted in (wishes if total is None else shared_out(total, claims)).items():
-            pool = self.pools[name]
-            before = pool.wanted
-            if wanted > before:
-                for _ in range(wanted - before):
-                    self.ask(pool)
-            elif wanted < before:
-                self.remove(pool, before - wanted)
-            if pool.wanted != before:
-                change = Change(self.now, pool.name, before, pool.wanted, reasons[name])
+        before = {name: pool.wanted for name, pool in self.pools.items()}
+        self.resize(wishes if total is None else shared_out(total, claims))
+        for name, pool in self.pools.items():
+            if pool.wanted != before[name]:
+                change = Change(self.now, name, before[name], pool.wanted, reasons[name])
                 self.changes.append(change)
+
+    def resize(self, wanted: Mapping[str, int]) -> None:
+        """Request or remove workers: pool -> number of workers."""
+        for name, workers in wanted.items():
+            pool = self.pools[name]
+            for _ in range(workers - pool.wanted):
+                self.ask(pool)
+            if workers < pool.wanted:
+                self.remove(pool, pool.wanted - workers)
 
     def claim(self, view: PoolView, wished: int) -> Claim:
         """Return the workers that a pool needs and wishes, for the division of a common maximum."""
@@ -275,7 +305,8 @@ class _Run:
         work_s += sum(len(n) * self.model.mean_s(kind) for kind, n in view.running.items())
         return Claim(max(view.minimum, min(view.busy, wished)), wished, work_s)
 
-    def view(self, pool: _Pool, ahead: object) -> PoolView:
+    def view(self, pool: SimulatedPool, ahead: object) -> PoolView:
+        """Return the state of a pool, as its policy sees it."""
         now = self.now
         return PoolView(
             now=now,
@@ -331,14 +362,15 @@ class _Run:
             for name, entries in self.looked[1].items()
         }
 
-    def ask(self, pool: _Pool) -> None:
+    def ask(self, pool: SimulatedPool) -> None:
+        """Request a worker."""
         delay = self.startup.delay_s * self.random.uniform(*self.startup.spread)
-        worker = _Worker(self.now, self.now + delay)
+        worker = SimulatedWorker(self.now, self.now + delay)
         pool.arriving.append(worker)
         pool.everyone.add(worker)
         self.at(worker.arrives_s, lambda: self.arrive(pool, worker))
 
-    def remove(self, pool: _Pool, fewer: int) -> None:
+    def remove(self, pool: SimulatedPool, fewer: int) -> None:
         """Remove starting workers, the newest first, then idle workers; never a busy one."""
         for _ in range(fewer):
             if pool.arriving:
@@ -352,7 +384,8 @@ class _Run:
             pool.timeline.append((self.now, pool.connected))
             self.dismiss(pool, idle)
 
-    def dismiss(self, pool: _Pool, worker: _Worker) -> None:
+    def dismiss(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
+        """End a worker, and bill it."""
         worker.gone = True
         pool.everyone.discard(worker)
         paid = self.now - (worker.arrives_s - min(self.startup.billed_s, self.startup.delay_s))
@@ -360,6 +393,7 @@ class _Run:
             pool.cost += pool.terms.price * max(paid, self.startup.least_s)
 
     def outcome(self) -> SimulationResult:
+        """End all workers and return the result."""
         for pool in self.pools.values():
             for worker in list(pool.everyone):
                 self.dismiss(pool, worker)
