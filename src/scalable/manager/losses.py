@@ -12,6 +12,7 @@ from scalable.manager.decisions import Loss
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Unit
+from scalable.protocol.events import Event, failed_start
 from scalable.units import as_written
 
 logger = logging.getLogger("scalable.manager")
@@ -22,6 +23,7 @@ LOG_TIMEOUT_S = 5.0
 SHOWN_LINES = 5
 #: Part of the lines that Dask logs about a worker whose memory is nearly used up.
 _DASK_ON_MEMORY = " - distributed.worker.memory - "
+_OUTPUT = "; its last output:"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class LostUnit:
         Whether the pool is given up because of this loss.
     ended
         Whether the unit has ended. If not, it may connect after all.
+    failed_start
+        Whether the unit has never connected, although nobody ended it.
     task
         Asyncio task that returns the reason for the loss, with the unit's last output.
     """
@@ -44,6 +48,7 @@ class LostUnit:
     pool: Pool
     gives_up: bool
     ended: bool
+    failed_start: bool
     task: asyncio.Task[str]
 
 
@@ -78,7 +83,8 @@ class Losses:
             Whether the pool is given up because of this loss.
         """
         task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss.reason))
-        self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, task)
+        failed = unit.connected_at is None and not loss.from_outside
+        self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, failed, task)
         task.add_done_callback(lambda _: self._on_explained())
 
     def take_explained(self) -> list[LostUnit]:
@@ -131,4 +137,23 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
     tail = own[-SHOWN_LINES:]
     if not tail:
         return reason
-    return f"{reason}: {tail[-1].strip()}; its last output:\n  " + "\n  ".join(tail)
+    return f"{reason}: {tail[-1].strip()}{_OUTPUT}\n  " + "\n  ".join(tail)
+
+
+def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
+    """Show the explained reason for a loss in the status of its pool and in records.
+
+    Returns
+    -------
+    dict or None
+        Event for clients, if the unit has failed to start for a reason that is new.
+    """
+    reason = explained_reason.partition(_OUTPUT)[0]
+    pool, name = lost.pool, lost.unit.name
+    lost.unit.leaving = f"lost: {reason}"
+    if (pool.last_loss or "").startswith(f"{name}: "):
+        pool.last_loss = f"{name}: {reason}"
+    if not lost.failed_start or pool.start_failure == reason:
+        return None
+    pool.start_failure = reason
+    return failed_start(pool.tag, str(name), reason)

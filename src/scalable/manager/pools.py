@@ -54,6 +54,8 @@ class Pool:
     new_entry
         Function that returns name and entry of a new unit, in place of the template and a name of
         ours; or None.
+    start_failure
+        Reason why a unit has failed to start, as long as none has connected since; or None.
     lost, last_loss
         Number of units that were lost, and name and reason of the last, or None.
     shape
@@ -77,6 +79,7 @@ class Pool:
     room: int | None = None
     new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
     shape: Mapping[str, Any] = field(default_factory=dict)
+    start_failure: str | None = None
     lost: int = 0
     last_loss: str | None = None
 
@@ -88,12 +91,13 @@ class Pool:
         """Forget failures and refusals, so that units are started again."""
         self.degraded, self.retry_at = None, 0.0
         self.giving_up = False
-        self.connected()
+        self.failures = self.interruptions = 0
         self.accepted(0, whole=True)
 
     def connected(self) -> None:
         """Record that a unit has connected: starts succeed."""
         self.failures = self.interruptions = 0
+        self.start_failure = None
 
     def back_off(self, now: float) -> None:
         """Count a failed start, and delay the next start; each failure makes the delay longer."""
@@ -177,8 +181,12 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
         failed=sum(name not in own for name in wanted) if pool.degraded else 0,
         slots=pool.slots,
         reason=pool.degraded,
-        waiting=waiting[-1] if waiting else pool.refusal,
+        waiting=waiting[-1] if waiting else pool.refusal or _failure(pool),
         lost=pool.lost,
         last_loss=pool.last_loss,
         suspended=suspended,
     )
+
+
+def _failure(pool: Pool) -> str | None:
+    return f"the last start failed: {pool.start_failure}" if pool.start_failure else None

@@ -23,7 +23,7 @@ from scalable.manager.decisions import (
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName
 from scalable.manager.launches import Batch, Launches
-from scalable.manager.losses import Losses
+from scalable.manager.losses import Losses, note_reason
 from scalable.manager.pools import Pool
 from scalable.manager.renewals import margins_of, renew
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
@@ -298,6 +298,8 @@ class Reconciler:
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
+            if (event := note_reason(lost, reason)) is not None:
+                self._on_event(event)
             if lost.gives_up and lost.pool.giving_up:
                 self._degrade(lost.pool, f"{CRASH_LOOP_STARTS} starts failed; the last: {reason}")
             if lost.ended or lost.gives_up:

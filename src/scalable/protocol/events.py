@@ -42,3 +42,18 @@ def degraded(tag: str, reason: str) -> Event:
         "timestamp": time.time(),
         "details": {"phase": "start", "tag": tag},
     }
+
+
+#: Failure class of the event of :func:`failed_start`.
+FAILED_START = "WorkerNotConnected"
+
+
+def failed_start(tag: str, worker: str, reason: str) -> Event:
+    """Return the event that a worker has ended before it connected to its scheduler."""
+    return {
+        "stream": "failures",
+        "failure_class": FAILED_START,
+        "message": f"a worker of pool {tag!r} has not connected: {reason}",
+        "timestamp": time.time(),
+        "details": {"phase": "start", "tag": tag, "worker": worker},
+    }

@@ -115,6 +115,7 @@ class Controller(SchedulerPlugin):
         self._end_by = 0.0
         self._lost: set[str] = set()
         self._waiting = WaitingCalls(scheduler)
+        self.event_listeners.append(self._waiting.event)
         self._versions = Versions()
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None

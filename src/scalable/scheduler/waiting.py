@@ -13,6 +13,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.errors import ClusterError, NoWorkersError
 from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
+from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import UNTAGGED, known_tags, shown
@@ -54,6 +55,13 @@ class WaitingCalls:
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
+
+    def event(self, event: Event) -> None:
+        """Tell all clients of a worker that has not connected; its manager has logged it."""
+        if event.get("failure_class") == FAILED_START:
+            logger.info("%s", event["message"])
+            told = {"clients": [], "words": event["message"]}
+            self.scheduler.log_event(WAITING_TOPIC, told)
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
         """Log why calls wait, and fail the calls that no pool can ever run.

@@ -36,20 +36,50 @@ from scalable.worker.serving import Ending, serve
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
 FIRST_ANSWER_TIMEOUT_S = 40.0
+#: Seconds after which its silence is written down for the first time.
+FIRST_WORD_S = 15.0
 #: Seconds in which a scheduler accepts another connection after that of the worker has ended.
 LAST_ANSWER_TIMEOUT_S = 8.0
 
 
-async def scheduler_answers(config: WorkerConfig, timeout_s: float) -> bool:
-    """Return whether the worker's scheduler accepts a connection within ``timeout_s`` seconds."""
+async def no_answer(config: WorkerConfig, timeout_s: float) -> str | None:
+    """Return why the worker's scheduler accepts no connection within so many seconds, or None."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     try:
         comm = await connect(config.scheduler, timeout=timeout_s, **arguments)
-    except OSError:
-        return False
+    except OSError as error:
+        return _refusal(error)
     await comm.close()
-    return True
+    return None
+
+
+def _refusal(error: BaseException) -> str:
+    """Return the operating system's word for a failed connection; Dask says how long it tried."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    words = getattr(cause, "strerror", None) or str(cause)
+    return words if cause is not error and words else "no answer"
+
+
+async def scheduler_answers(config: WorkerConfig) -> bool:
+    """Return whether a new worker reaches its scheduler; say soon, and at the end, if it does not.
+
+    The last line of a worker's output is the reason that its manager shows.
+    """
+    where = f"the scheduler at {config.scheduler}"
+    if await no_answer(config, FIRST_WORD_S) is None:
+        return True
+    sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is tried again\n")
+    why = await no_answer(config, FIRST_ANSWER_TIMEOUT_S - FIRST_WORD_S)
+    if why is None:
+        return True
+    sys.stderr.write(
+        f"{where} does not answer ({why}; tried for {FIRST_ANSWER_TIMEOUT_S:g} s): "
+        "the worker ends\n"
+    )
+    return False
 
 
 async def refuse_second_start(config: WorkerConfig) -> None:
@@ -84,16 +114,14 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
         Settings of the worker.
     """
     ending = Ending.CLOSED
-    if await scheduler_answers(config, FIRST_ANSWER_TIMEOUT_S):
+    if await scheduler_answers(config):
         if config.once:
             await refuse_second_start(config)
         ending = await serve(config)
         if ending is Ending.TOLD or not config.clear_away:
             return ending
-        if await scheduler_answers(config, LAST_ANSWER_TIMEOUT_S):
+        if await no_answer(config, LAST_ANSWER_TIMEOUT_S) is None:
             return ending
-    else:
-        sys.stderr.write(f"the scheduler {config.scheduler} does not answer: the worker ends\n")
     if config.clear_away:
         shutil.rmtree(config.clear_away, ignore_errors=True)
     return ending
