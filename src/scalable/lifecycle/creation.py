@@ -73,12 +73,15 @@ class ManagerRequest:
         Managers with lower numbers get workers first.
     limits
         Tag -> upper limit of the manager's workers.
+    scheduler_address
+        URL of the scheduler for the manager's workers; None for the one that the manager uses.
     """
 
     spec: DeploymentSpec
     manifest_yaml: str
     priority: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
+    scheduler_address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +208,7 @@ def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, An
             "provider": request.spec.provider_name,
             "priority": request.priority,
             "limits": dict(request.limits),
+            "scheduler_address": request.scheduler_address,
         }
         for manager, request in managers.items()
     }

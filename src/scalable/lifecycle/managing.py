@@ -31,6 +31,7 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
 from scalable.planning.unit_prices import unit_prices
+from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
@@ -75,6 +76,8 @@ class ManagerConfig:
         Managers with lower numbers get workers first.
     limits
         Tag -> upper limit of the manager's workers.
+    worker_address
+        Address of the scheduler for the manager's workers; None if it is ``address``.
     """
 
     manager: str
@@ -88,6 +91,7 @@ class ManagerConfig:
     sys_path: tuple[str, ...]
     priority: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
+    worker_address: str | None = None
 
 
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
@@ -117,7 +121,22 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
         sys_path=record.sys_path,
         priority=described["priority"],
         limits=described["limits"],
+        worker_address=described["scheduler_address"] or _outer_address(directory, manager),
     )
+
+
+def _outer_address(directory: ClusterDirectory, manager: str) -> str | None:
+    """Return the address of a remote scheduler for workers elsewhere, if its place knows one.
+
+    The manager itself may reach the scheduler through a tunnel, which its workers do not have.
+    """
+    record = directory.record()
+    if not record.remote or record.managers[manager]["provider"] == record.provider:
+        return None
+    address: str | None = (
+        get_provider(record.provider).remote(record.place).outer_address(record.id)
+    )
+    return address
 
 
 def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
@@ -200,13 +219,25 @@ class ManagerProcess:
             cluster_id=config.cluster_id,
             manager=config.manager,
             incarnation=f"{config.manager}-{self.nonce}",
-            scheduler=config.address,
+            scheduler=self._worker_address(),
             security=self._security,
             directory=config.directory,
             log_dir=config.log_dir,
             sys_path=config.sys_path,
             detached=True,
         )
+
+    def _worker_address(self) -> str:
+        config, provider = self.config, self.config.spec.provider_name
+        address = config.worker_address or config.address
+        if is_loopback(address) and not provider_traits(provider).on_this_machine:
+            logger.warning(
+                "workers of manager %r are given %s as the scheduler's address, which leads to "
+                "their own machine; give scheduler_address: HOST:PORT to its entry in managers",
+                config.manager,
+                address,
+            )
+        return address
 
     async def _attach(self, calls: SchedulerCalls) -> None:
         config, spec = self.config, self.config.spec
@@ -328,6 +359,7 @@ def attach_manager(
     limits: Mapping[str, int],
     priority: int,
     sys_path: tuple[str, ...],
+    worker_address: str | None = None,
 ) -> int:
     """Run a manager for a running cluster in the foreground; return the exit code.
 
@@ -339,7 +371,7 @@ def attach_manager(
         Id of the manager.
     spec
         Deployment spec of the manager's target.
-    limits, priority, sys_path
+    limits, priority, sys_path, worker_address
         As in :class:`ManagerConfig`.
     """
     names.MANAGER.require(manager)
@@ -363,5 +395,6 @@ def attach_manager(
         sys_path=sys_path,
         priority=priority,
         limits=limits,
+        worker_address=worker_address,
     )
     return run_manager(config)

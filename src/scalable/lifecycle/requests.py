@@ -10,6 +10,7 @@ from scalable.lifecycle.creation import DetachOptions, ManagerRequest
 from scalable.lifecycle.services import SCHEDULER
 from scalable.manifest import Manifest, ResolvedManifest
 from scalable.protocol import search_path as modules
+from scalable.protocol.addresses import scheduler_url
 from scalable.providers.registry import provider_class
 from scalable.spec import DeploymentSpec, ManagerSpec
 
@@ -47,7 +48,7 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
     Raises
     ------
     ManifestError
-        When a target cannot be detached.
+        When a target cannot be detached, or the address of a scheduler is none.
     """
     home = resolved.spec.target_name
     requests: dict[str, ManagerRequest] = {}
@@ -56,9 +57,32 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
         require_pools(its.spec)
         refuse_threads(its.spec)
         requests[_unused(manager.target, requests)] = ManagerRequest(
-            its.spec, its.to_yaml(), manager.priority, manager.limits
+            its.spec,
+            its.to_yaml(),
+            manager.priority,
+            manager.limits,
+            checked_address(manager.scheduler_address),
         )
     return requests
+
+
+def checked_address(written: str | None) -> str | None:
+    """Return the URL of the scheduler for a manager's workers; None if none was written.
+
+    Raises
+    ------
+    ManifestError
+        When it is not an address.
+    """
+    if written is None:
+        return None
+    try:
+        return scheduler_url(written)
+    except ValueError as error:
+        raise ManifestError(
+            f"scheduler_address: {error}",
+            hint="write the host and the port at which workers of this manager reach the scheduler",
+        ) from error
 
 
 def require_pools(spec: DeploymentSpec) -> None:

@@ -12,7 +12,7 @@ from scalable.manager.decisions import Loss
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Unit
-from scalable.protocol.events import Event, failed_start
+from scalable.protocol.events import SILENT_SCHEDULER, Event, failed_start
 from scalable.units import as_written
 
 logger = logging.getLogger("scalable.manager")
@@ -155,5 +155,7 @@ def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
         pool.last_loss = f"{name}: {reason}"
     if not lost.failed_start or pool.start_failure == reason:
         return None
-    pool.start_failure = reason
+    known, pool.start_failure = pool.start_failure, reason
+    if known is not None and SILENT_SCHEDULER in known and SILENT_SCHEDULER in reason:
+        return None  # clients were told while the unit ran
     return failed_start(pool.tag, str(name), reason)

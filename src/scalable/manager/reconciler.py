@@ -27,6 +27,7 @@ from scalable.manager.losses import Losses, note_reason
 from scalable.manager.pools import Pool
 from scalable.manager.renewals import margins_of, renew
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
+from scalable.manager.silent_starts import SilentStarts
 from scalable.manager.stops import Stops
 from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
 from scalable.protocol.events import Event, degraded, worker_event
@@ -87,6 +88,7 @@ class Reconciler:
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
         self._stops = Stops(self.wake)
+        self._silent_starts = SilentStarts(self._on_event)
         #: Units that failed, and have to be stopped unless they connect after all.
         self._failed: dict[UnitName, Unit] = {}
         self._lock: asyncio.Lock | None = None
@@ -249,6 +251,7 @@ class Reconciler:
             observed.update(launcher.observe())
         for unit in take_note(self.inventory.units.values(), observed, now):
             self.inventory.pools[unit.pool].launcher.look_soon()
+        self._silent_starts.look(units, self.inventory.pools, now)
         return decide(
             self.inventory.wanted.spec,
             self.inventory.units,
@@ -426,6 +429,7 @@ class Reconciler:
             await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()
             self._task = None
+        self._silent_starts.close()
         units = self.inventory.take_all()
         for unit in units:
             unit.leaving = "closed"

@@ -183,7 +183,7 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         price_per_core_hour=common.price_per_core_hour,
         prices=common.prices,
         managers=tuple(
-            ManagerSpec(manager.target, manager.priority, manager.limits)
+            ManagerSpec(manager.target, manager.priority, manager.limits, manager.scheduler_address)
             for manager in checked.managers.places
         ),
         manager_policy=checked.managers.policy,

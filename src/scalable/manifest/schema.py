@@ -194,6 +194,11 @@ class Manager(Record):
     limits: dict[str, NonNegativeInt] = Field(
         default={}, description="Component: maximum number of workers that this manager starts."
     )
+    scheduler_address: Text | None = Field(
+        default=None,
+        description="HOST:PORT at which this manager's workers reach the scheduler, where that is "
+        "not the address that the manager itself uses.",
+    )
 
 
 class Managers(Record):

@@ -53,6 +53,23 @@ def listen_address(written: Any) -> ListenAddress:
     return ListenAddress(host or LOOPBACK, int(port))
 
 
+def scheduler_url(written: str) -> str:
+    """Return the URL of a scheduler from its address, written ``HOST:PORT`` or ``tls://HOST:PORT``.
+
+    Raises
+    ------
+    ValueError
+        If the text is not one of these forms.
+    """
+    scheme, separator, rest = written.strip().rpartition("://")
+    if separator and scheme != "tls":
+        raise ValueError(f"{written!r} begins with {scheme}://: schedulers listen at tls://")
+    host, port = listen_address(rest)
+    if port == 0 or rest.startswith(":") or ":" not in rest:
+        raise ValueError(f"{written!r} is not HOST:PORT, as in 203.0.113.7:8786")
+    return f"tls://{link_host(host)}:{port}"
+
+
 def link_host(host: str) -> str:
     """Return a host in the form that a URL needs.
 

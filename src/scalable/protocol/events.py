@@ -44,6 +44,8 @@ def degraded(tag: str, reason: str) -> Event:
     }
 
 
+#: Beginning of the lines in which a worker writes that its scheduler does not answer.
+SILENT_SCHEDULER = "the scheduler at "
 #: Failure class of the event of :func:`failed_start`.
 FAILED_START = "WorkerNotConnected"
 

@@ -258,6 +258,9 @@ class RemotePlace(Protocol):
     def address(self, cluster_id: str) -> str | None:
         """Return the address of the scheduler if this process is inside the place, else None."""
 
+    def outer_address(self, cluster_id: str) -> str | None:
+        """Return the address of the scheduler for workers in other places; None without one."""
+
     def tunnel(self, cluster_id: str) -> TunnelEnd:
         """Return a tunnel to the scheduler; it opens again by itself when it is cut."""
 

@@ -66,6 +66,12 @@ class CloudPlace:
         machine = ask(self._connect, lambda c: scheduler_of(c, cluster_id), ANSWER_TIMEOUT_S)
         return None if machine is None else inner_address(machine)
 
+    def outer_address(self, cluster_id: str) -> str | None:
+        """Return the public address of the scheduler, or the one within its network."""
+        machine = ask(self._connect, lambda c: scheduler_of(c, cluster_id), ANSWER_TIMEOUT_S)
+        host = None if machine is None else machine.public_address or machine.address
+        return f"tls://{host}:{PORT}" if host else None
+
     def tunnel(self, cluster_id: str) -> SchedulerTunnel:
         """Return a tunnel to the scheduler."""
         return SchedulerTunnel(self._connect, cluster_id)

@@ -16,6 +16,7 @@ from scalable.lifecycle.creation import (
 )
 from scalable.lifecycle.recording import default_name
 from scalable.lifecycle.requests import (
+    checked_address,
     detached_manifest,
     manager_requests,
     refuse_threads,
@@ -158,7 +159,13 @@ def changes_since(
 
 
 def manage(
-    request: Request, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
+    request: Request,
+    cluster: str,
+    manager: str,
+    *,
+    limits: Mapping[str, int],
+    priority: int = 0,
+    scheduler_address: str | None = None,
 ) -> int:
     """Run a manager that starts workers on the request's target for a running cluster.
 
@@ -174,6 +181,8 @@ def manage(
         Tag -> maximum number of workers that this manager starts.
     priority
         Rank among the cluster's managers; lower numbers are filled first.
+    scheduler_address
+        ``HOST:PORT`` at which the workers reach the scheduler; None for the manager's own address.
 
     Returns
     -------
@@ -203,6 +212,7 @@ def manage(
         limits=limits,
         priority=priority,
         sys_path=search_path(request.spec),
+        worker_address=checked_address(scheduler_address),
     )
 
 

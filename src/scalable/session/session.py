@@ -272,7 +272,13 @@ class ScalableSession(Planned):
         return create_cluster(self._request, plan, options)
 
     def manage(
-        self, cluster: str, manager: str, *, limits: Mapping[str, int], priority: int = 0
+        self,
+        cluster: str,
+        manager: str,
+        *,
+        limits: Mapping[str, int],
+        priority: int = 0,
+        scheduler_address: str | None = None,
     ) -> int:
         """Run a manager that starts workers on this target for a running cluster.
 
@@ -280,7 +286,14 @@ class ScalableSession(Planned):
         """
         from scalable.session.detached import manage
 
-        return manage(self._request, cluster, manager, limits=limits, priority=priority)
+        return manage(
+            self._request,
+            cluster,
+            manager,
+            limits=limits,
+            priority=priority,
+            scheduler_address=scheduler_address,
+        )
 
     def delete(self) -> None:
         """End the detached cluster that this session is attached to, for all its users."""

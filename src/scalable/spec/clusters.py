@@ -59,6 +59,7 @@ _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "provider": (str, None),
     "priority": (int, 0),
     "limits": (Mapping, {}),
+    "scheduler_address": ((str, type(None)), None),
 }
 #: Entries of a pool's status whose type is not that of a number.
 _POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (str, type(None)))

@@ -25,11 +25,15 @@ class ManagerSpec:
         Managers with lower numbers get workers first.
     limits
         Tag -> upper limit of the manager's workers.
+    scheduler_address
+        ``HOST:PORT`` at which the manager's workers reach the scheduler; None if they use the
+        address that the manager uses.
     """
 
     target: str
     priority: int = 0
     limits: Mapping[str, int] = field(default_factory=dict)
+    scheduler_address: str | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from distributed.comm.core import connect
 from distributed.core import rpc
 
 from scalable.protocol import exit_codes
+from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
@@ -37,7 +38,7 @@ from scalable.worker.serving import Ending, serve
 #: Seconds in which a scheduler accepts the connection of a new worker.
 FIRST_ANSWER_TIMEOUT_S = 40.0
 #: Seconds after which its silence is written down for the first time.
-FIRST_WORD_S = 15.0
+FIRST_WORD_S = 10.0
 #: Seconds in which a scheduler accepts another connection after that of the worker has ended.
 LAST_ANSWER_TIMEOUT_S = 8.0
 
@@ -68,7 +69,7 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
 
     The last line of a worker's output is the reason that its manager shows.
     """
-    where = f"the scheduler at {config.scheduler}"
+    where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
         return True
     sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is tried again\n")

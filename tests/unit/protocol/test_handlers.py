@@ -38,6 +38,7 @@ ARGUMENTS = {
     Handler.CODE_TABLE: (("id",), {}),
     Handler.SOURCES: ((["digest"],), {}),
     Handler.BEGIN: (("a-1",), {}),
+    Handler.NOTICE: (("address", 120.0, "its machine is taken back"), {}),
     Handler.OUT_OF_MEMORY: (("address", ["key"], 2, 1), {}),
     Handler.GIVE_UP: (("address", "key"), {}),
     Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),

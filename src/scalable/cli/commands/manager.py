@@ -30,6 +30,11 @@ def command() -> None:
     "--max", "limits", multiple=True, metavar="TAG=N", help="Maximum number of workers of a tag."
 )
 @click.option("--priority", type=int, default=0, help="Lower numbers are filled first.")
+@click.option(
+    "--scheduler-address",
+    metavar="HOST:PORT",
+    help="Where its workers reach the scheduler, if not where this manager does.",
+)
 @output_options
 def attach(
     cluster: str,
@@ -39,6 +44,7 @@ def attach(
     manager: str,
     limits: tuple[str, ...],
     priority: int,
+    scheduler_address: str | None,
     output: Output,
 ) -> int:
     """Provision workers for a cluster until interrupted.
@@ -54,4 +60,11 @@ def attach(
     request = Request.read(manifest, target)
     most = read_counts(limits)
     output.note(f"manager {manager!r} provisions on target {request.target!r}; Ctrl-C ends it")
-    return manage(request, cluster, manager, limits=most, priority=priority)
+    return manage(
+        request,
+        cluster,
+        manager,
+        limits=most,
+        priority=priority,
+        scheduler_address=scheduler_address,
+    )

@@ -159,6 +159,9 @@ class KubernetesPlace:
             return None
         return service_address(cluster_id, self._namespace)
 
+    def outer_address(self, cluster_id: str) -> None:
+        """Return None: a Service is not reached from outside."""
+
     def tunnel(self, cluster_id: str) -> SchedulerTunnel:
         """Return a tunnel to the scheduler of a cluster."""
         return SchedulerTunnel(self, self._context, self._namespace, cluster_id)
