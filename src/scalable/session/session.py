@@ -271,29 +271,14 @@ class ScalableSession(Planned):
 
         return create_cluster(self._request, plan, options)
 
-    def manage(
-        self,
-        cluster: str,
-        manager: str,
-        *,
-        limits: Mapping[str, int],
-        priority: int = 0,
-        scheduler_address: str | None = None,
-    ) -> int:
+    def manage(self, cluster: str, manager: str, **options: Any) -> int:
         """Run a manager that starts workers on this target for a running cluster.
 
         For parameters and errors see :func:`scalable.session.detached.manage`.
         """
         from scalable.session.detached import manage
 
-        return manage(
-            self._request,
-            cluster,
-            manager,
-            limits=limits,
-            priority=priority,
-            scheduler_address=scheduler_address,
-        )
+        return manage(self._request, cluster, manager, **options)
 
     def delete(self) -> None:
         """End the detached cluster that this session is attached to, for all its users."""
