@@ -1,6 +1,7 @@
 """The account in one process: moto, the gate, the machines, commands of tests."""
 
 import asyncio
+import datetime as dt
 import json
 import logging
 import os
@@ -57,7 +58,7 @@ class Account:
         self.tasks = []
         #: Seconds of each step of a machine's start.
         self.delay = 0.1
-        #: Seconds until a new machine is found by calls that describe machines.
+        #: Seconds until calls find a new machine, and until services know a new role.
         self.eventual = 0.0
 
     async def start(self):
@@ -106,8 +107,14 @@ class Account:
 
     def check_role(self, arn, code, text, service="ecs-tasks.amazonaws.com"):
         """Raise an error if a role does not exist or does not trust a service."""
-        if self.permissions.role(arn) is None or not self.permissions.trusts(arn, service):
+        role = self.permissions.role(arn)
+        if role is None or self.is_new(role) or not self.permissions.trusts(arn, service):
             raise AwsError(code, text)
+
+    def is_new(self, thing):
+        """Whether a role or profile was made so lately that other services do not know it."""
+        age = dt.datetime.now(dt.UTC).replace(tzinfo=None) - thing.create_date
+        return age.total_seconds() < self.eventual
 
     def check_pass(self, request, arn):
         """Raise an error if the caller may not pass a role."""

@@ -198,7 +198,7 @@ class AwsBed:
 
     def settings(self, **values):
         """Set seconds: `delay` of each step of a start, `validity` of new credentials, `eventual`
-        until calls find a new machine.
+        until calls find a new machine and services know a new role.
         """
         self.ask("settings", **values)
 

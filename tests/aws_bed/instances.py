@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import secrets
 import time
 from copy import copy
@@ -23,6 +24,7 @@ from .task_definitions import check_tags
 #: Codes of a lack of capacity and of a type that a zone does not have.
 NO_CAPACITY = "InsufficientInstanceCapacity"
 CONSOLE = 64 * 1024
+GROUP_TEXT = re.compile(r"[a-zA-Z0-9. _:/()#,@\[\]+=&;{}!$*-]{1,255}")
 #: Filters of DescribeInstances that moto lacks.
 filter_dict_attribute_mapping |= {
     "client-token": "client_token",
@@ -182,6 +184,25 @@ class Instances:
             known = {t["key"]: t["value"] for t in run.instance.get_tags()} if run else {}
             own = {k: v for k, v in (known | tags).items() if not k.startswith("aws:")}
             check_tags([{"Key": k, "Value": v} for k, v in own.items()], "InvalidParameterValue")
+
+    def on_CreateSecurityGroup(self, request):
+        p = request.parameters
+        for name in ("GroupName", "Description"):
+            if not GROUP_TEXT.fullmatch(p[name]) or p[name].startswith("sg-"):
+                raise invalid(f"Invalid security group {name}: {p[name]}")
+
+    def on_DeleteSecurityGroup(self, request):
+        name = request.parameters.get("GroupId")
+        backend = ec2_backends[ACCOUNT][request.region]
+        used = any(name in {g.id for g in eni.group_set} for eni in backend.enis.values())
+        referred = any(
+            rule.source_group.get("GroupId") == name and group.id != name
+            for groups in backend.groups.values()
+            for group in groups.values()
+            for rule in [*group.ingress_rules, *group.egress_rules]
+        )
+        if used or referred:
+            raise invalid(f"resource {name} has a dependent object", "DependencyViolation")
 
     def on_CreateLaunchTemplate(self, request):
         self.reader.user_data(request.parameters["LaunchTemplateData"].get("UserData"))

@@ -223,7 +223,8 @@ class LaunchReader:
         if not wanted:
             return {"role": "", "role_name": "", "profile_arn": ""}
         for profile in iam_backends[ACCOUNT]["aws"].instance_profiles.values():
-            if profile.name == wanted.get("Name") or profile.arn == wanted.get("Arn"):
+            named = profile.name == wanted.get("Name") or profile.arn == wanted.get("Arn")
+            if named and not self.account.is_new(profile):
                 break
         else:
             what = f"iamInstanceProfile.{'name' if 'Name' in wanted else 'arn'}"

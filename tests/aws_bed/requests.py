@@ -137,12 +137,31 @@ def check(value, shape, path, code):
     elif shape.type_name == "map":
         for key, inner in value.items():
             check(inner, shape.value, f"{path}.{key}", code)
-    elif shape.type_name == "string" and getattr(shape, "enum", None) and value not in shape.enum:
-        some = ", ".join(shape.enum[:12])
-        raise AwsError(code, f"Value ({value}) for parameter {path} is invalid; valid: {some}")
+    elif shape.type_name == "string":
+        check_text(value, shape, path, code)
     most = shape.metadata.get("max")
     if most is not None and isinstance(value, str | list) and len(value) > most:
         what = LENGTHS[type(value)]
         raise AwsError(code, f"The {what} of {path} is {len(value)}; it may be {most} at most")
     if most is not None and shape.type_name in {"integer", "long"} and value > most:
         raise AwsError(code, f"The value of {path} is {value}; it may be {most} at most")
+
+
+def check_text(value, shape, path, code):
+    """Check a text against its enumeration and its pattern."""
+    if getattr(shape, "enum", None) and value not in shape.enum:
+        some = ", ".join(shape.enum[:12])
+        raise AwsError(code, f"Value ({value}) for parameter {path} is invalid; valid: {some}")
+    pattern = compiled(shape.metadata.get("pattern", ""))
+    if pattern is not None and not pattern.fullmatch(value):
+        text = f"Value '{value}' at '{path}' failed to satisfy constraint: Member must satisfy regular expression pattern: {pattern.pattern}"
+        raise AwsError(code, text)
+
+
+@functools.cache
+def compiled(pattern):
+    """Return a pattern of a model, None if it is of a kind that Python does not know."""
+    try:
+        return re.compile(pattern, re.DOTALL) if pattern else None
+    except re.error:
+        return None

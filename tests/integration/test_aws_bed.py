@@ -1,5 +1,6 @@
 """The AWS test bed runs Fargate tasks for a client library that knows nothing of it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -297,13 +298,37 @@ def test_security_groups_say_who_reaches_a_task(aws, aws_bed, waits):
     arn = aws.run(waits, networkConfiguration={"awsvpcConfiguration": network})
     closed = aws.run(waits)
     for one in (arn, closed):
-        aws.reaches(one, "RUNNING")
+        here(aws, one)
     assert aws_bed.reaches(None, arn, 8786)
     assert aws_bed.reaches(closed, arn, 8786)
     assert not aws_bed.reaches(None, arn, 8787)
     assert not aws_bed.reaches(None, closed, 8786)
+    with pytest.raises(ClientError, match="DependencyViolation"):
+        aws.ec2.delete_security_group(GroupId=group)
     for one in (arn, closed):
         aws.ecs.stop_task(cluster=CLUSTER, task=one)
+        aws.reaches(one, "STOPPED")
+    aws.ec2.delete_security_group(GroupId=group)
+
+
+def test_a_role_is_known_after_a_while(aws, aws_bed, waits):
+    aws_bed.settings(eventual=1.5)
+    try:
+        overrides = {"taskRoleArn": aws.make_role("new")}
+        order = aws.order(waits, overrides=overrides, clientToken="new", startedBy="new")
+        with pytest.raises(ClientError, match="unable to assume the role"):
+            aws.ecs.run_task(**order)
+
+        def runs():
+            with contextlib.suppress(ClientError):
+                return aws.ecs.run_task(**order)["tasks"][0]["taskArn"]
+
+        arn = until(runs, "the role is known")
+    finally:
+        aws_bed.settings(eventual=0.0)
+    until(lambda: aws.ecs.list_tasks(cluster=CLUSTER, startedBy="new")["taskArns"], "it comes")
+    here(aws, arn)
+    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
 
 
 # The test bed's own end ---------------------------------------------------------------------------
