@@ -157,7 +157,14 @@ def _overwritten(prices: Prices, written: Prices) -> Prices:
     for tag in written.hourly_by_tag.keys() & rates.keys():
         billed, hourly = rates[tag].price, written.hourly_by_tag[tag]
         rates[tag] = Rate(
-            replace(billed, per_hour=hourly, spot_per_hour=None, date=None, source=written.source)
+            replace(
+                billed,
+                per_hour=hourly,
+                spot_per_hour=None,
+                date=None,
+                source=written.source,
+                origin="manifest",
+            )
         )
     hourly_by_tag = {**prices.hourly_by_tag, **written.hourly_by_tag}
     source = written.source

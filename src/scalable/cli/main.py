@@ -23,6 +23,7 @@ from scalable.errors import ScalableError
 VERBS = (
     "validate",
     "plan",
+    "prices",
     "simulate",
     "run",
     "report",

@@ -7,6 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,28 @@ logger = logging.getLogger("scalable.providers")
 #: Version of the files; files of another version are ignored.
 VERSION = 1
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """The result of asking a provider for its prices.
+
+    Attributes
+    ----------
+    region
+        Region whose prices were asked.
+    count
+        Number of prices.
+    path
+        File that keeps them.
+    note
+        Remark about prices that could not be asked; empty without one.
+    """
+
+    region: str
+    count: int
+    path: Path
+    note: str = ""
 
 
 def path_of(provider: str, region: str) -> Path:
@@ -80,6 +103,7 @@ def _price(row: Mapping[str, Any]) -> Price:
         granularity_s=_amount(row["granularity_s"]),
         date=str(row["date"]),
         source=str(row["source"]),
+        origin="refreshed",
     )
     if price.unit not in UNITS:
         raise ValueError(f"unknown unit {price.unit!r}")

@@ -66,7 +66,12 @@ def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Pri
             terms = found.get(shape) or Price(shape, region, 0.0)
             source = f"prices of target {spec.target_name!r}"
             found[shape] = replace(
-                terms, per_hour=hourly, spot_per_hour=None, date=None, source=source
+                terms,
+                per_hour=hourly,
+                spot_per_hour=None,
+                date=None,
+                source=source,
+                origin="manifest",
             )
     return list(found.values())
 

@@ -12,6 +12,8 @@ OLD_DAYS = 180
 
 #: Amounts that a price is for: a whole machine, a core, or 2**30 bytes of memory.
 UNITS = ("instance", "vcpu", "gb")
+#: Places where prices are found: the manifest, an answer of the provider, the table of the package.
+ORIGINS = ("manifest", "refreshed", "table")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Price:
         Day for which the price is known (ISO 8601).
     source
         Address at which the provider publishes the price, or the name of the manifest's option.
+    origin
+        One of :data:`ORIGINS`: where the number was found.
     """
 
     shape: str
@@ -87,6 +91,7 @@ class Price:
     granularity_s: float = 1.0
     date: str | None = None
     source: str = ""
+    origin: str = "table"
 
     def age_days(self, today: dt.date) -> int | None:
         """Return the age of the price in days; None without a date."""

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable import settings
-from scalable.cli.clusters import complete_cluster
+from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Display, Output, Result
 from scalable.errors import RunError
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
+    from scalable.session.request import Request
+    from scalable.spec import Plan
     from scalable.telemetry import EndStatus, RunPart, Summary
 
 WORKFLOW = "workflow.py"
@@ -63,6 +65,7 @@ class RunCommand(click.Command):
     help="Use this running cluster instead of starting one; it keeps running afterwards.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
 @output_options
 @click.pass_context
 def command(
@@ -73,9 +76,12 @@ def command(
     workflow: Path | None,
     cluster: str | None,
     dry_run: bool,
+    yes: bool,
     output: Output,
 ) -> int:
     """Run a workflow on a target, with its progress and a report.
+
+    On a target that costs money the command asks first, with the cost.
 
     The workflow is a Python script that runs in its own process; the command ends with its exit
     code.
@@ -99,6 +105,7 @@ def command(
         request.require_clusters()
         if settings.telemetry_enabled():
             require_writable()
+        _confirm_cost(request, plan, yes=yes)
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
@@ -111,6 +118,14 @@ def command(
         output.note(f"{script} ended with exit code {code}")
     _report(runs, code, output, part, attached=cluster is not None)
     return code
+
+
+def _confirm_cost(request: Request, plan: Plan, *, yes: bool) -> None:
+    """Ask before a run on a target that costs money."""
+    from scalable.cli.spending import costs_money, said_cost
+
+    if costs_money(request.spec, plan):
+        confirm(f"{said_cost(plan)} Run on {request.target!r}?", yes=yes)
 
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:

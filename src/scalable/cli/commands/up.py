@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from scalable.cli.clusters import (
 from scalable.cli.commands.plan import render_plan
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.spending import costs_money, said_cost, said_of_managers
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.spec import ClusterStatus, DeploymentSpec, Plan, names
 from scalable.units import format_duration
@@ -95,8 +96,11 @@ def command(  # noqa: PLR0913 - what a user may say
         return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
     managers = requested_managers(request, options)
     output.note(render_plan(plan) + _outlook(request, options))
-    if _asks_first([request.spec, *(m.spec for m in managers.values())]):
-        confirm(f"Start cluster {options.name!r} on {request.target!r}?", yes=yes)
+    places = {
+        spec.target_name: spec for spec in (request.spec, *(m.spec for m in managers.values()))
+    }
+    if _asks_first(places.values()):
+        confirm(_question(request, plan, options, list(places.values())[1:]), yes=yes)
     try:
         with _told_what_is_left(options.name, output):
             directory = create_cluster(request, plan, options)
@@ -134,8 +138,28 @@ def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
     from scalable.providers.registry import provider_traits
 
     return any(
-        provider_traits(s.provider_name).asks_first or s.price_per_core_hour is not None
+        provider_traits(s.provider_name).asks_first or costs_money(s) or _has_price(s)
         for s in places
+    )
+
+
+def _has_price(spec: DeploymentSpec) -> bool:
+    return spec.price_per_core_hour is not None or bool(spec.prices)
+
+
+def _question(
+    request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
+) -> str:
+    """Return the question before the start of a cluster, with its cost where it has any."""
+    from scalable.lifecycle.creation import lifetimes
+
+    cost = ""
+    if plan.cost_estimate is not None or costs_money(request.spec, plan):
+        cost = said_cost(plan, idle_s=lifetimes(request.spec, options)[0]) + " "
+    managers = said_of_managers(others)
+    return (
+        f"{cost}{managers}{' ' * bool(managers)}"
+        f"Start cluster {options.name!r} on {request.target!r}?"
     )
 
 
@@ -200,7 +224,8 @@ def _change(
         asks = any(provider_traits(place).asks_first for place in places)
         costs = asks or plan.cost_estimate is not None
         if costs and any(n > now[tag] for tag, n in counts.items()):
-            confirm(f"Change cluster {status.name!r}?", yes=yes)
+            money = "" if plan.cost_estimate is None else f"{said_cost(plan)} "
+            confirm(f"{money}Change cluster {status.name!r}?", yes=yes)
         scale(directory.id, counts)
         _wait(directory, output, wait=wait, workers=True)
     else:

@@ -57,4 +57,5 @@ def fargate_price(size: FargateSize, given: list[Price]) -> Price | None:
         granularity_s=max(cpu.granularity_s, memory.granularity_s),
         date=min((p.date for p in (cpu, memory) if p.date), default=None),
         source=cpu.source,
+        origin=min(cpu.origin, memory.origin),
     )

@@ -1,0 +1,143 @@
+"""``scalable prices``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalable.cli.options import manifest_argument, output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import ProviderError
+
+if TYPE_CHECKING:
+    from scalable.planning import Prices
+    from scalable.session.request import Request
+    from scalable.spec import Price, Rate
+
+_HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
+_FROM = {
+    "manifest": "the manifest",
+    "refreshed": "the provider's answer to --refresh",
+    "table": "the table in this package",
+}
+
+
+@click.command()
+@manifest_argument
+@target_option("The target whose prices are shown; by default SCALABLE_TARGET or the only one.")
+@click.option("--refresh", is_flag=True, help="Ask the provider for its prices, and keep them.")
+@output_options
+def command(manifest: Path | None, target: str | None, *, refresh: bool, output: Output) -> int:
+    """Show the prices that plans use, and where they come from.
+
+    With --refresh the provider of the target is asked with the credentials of this machine; its
+    answer is kept in the state directory and used from then on.
+    """
+    from scalable.forecasting import quoted_prices
+    from scalable.session.request import Request
+
+    request = Request.read(manifest, target)
+    request.require_valid()
+    if refresh:
+        output.note(_refresh(request))
+    for warning in request.validate().warnings:
+        output.note(warning.render())
+    prices = quoted_prices(request.provider, request.spec, detached=True)
+    output.show(_result(request, prices, dt.datetime.now(dt.UTC).date()))
+    return 0
+
+
+def _refresh(request: Request) -> str:
+    """Ask the provider, keep its prices, and return a sentence about them.
+
+    Raises
+    ------
+    ProviderError
+        When the provider has no prices that could be asked for, or does not answer.
+    """
+    refreshed = getattr(request.provider, "refresh_prices", None)
+    if refreshed is None:
+        raise ProviderError(
+            f"provider {request.spec.provider_name!r} has no prices to ask for",
+            hint="write `prices` or `price_per_core_hour` in the target",
+        )
+    answer = refreshed(request.spec)
+    note = f"; {answer.note}" if answer.note else ""
+    return f"{answer.count} prices of {answer.region} are kept in {answer.path}{note}"
+
+
+def _rates(prices: Prices | None) -> list[tuple[str, Rate]]:
+    """Return (tag or program, rate) of everything with a price."""
+    from scalable.spec import Price, Rate
+
+    if prices is None:
+        return []
+    written = {
+        tag: Rate(Price(tag, "", hourly, source=prices.source, origin="manifest"))
+        for tag, hourly in prices.hourly_by_tag.items()
+        if tag not in prices.rates
+    }
+    return [*(written | dict(prices.rates)).items(), *prices.always.items()]
+
+
+def _result(request: Request, prices: Prices | None, today: dt.date) -> Result:
+    from scalable.planning.billing import old_prices
+    from scalable.report.table import table
+
+    rates = _rates(prices)
+    unit = "USD" if prices is None else prices.currency
+    lines = [
+        f"Target: {request.target} (provider {request.spec.provider_name}), {unit} an hour",
+        "",
+    ]
+    if not rates:
+        lines.append("No price is known: write `prices` or `price_per_core_hour` in the target.")
+    else:
+        lines += table(_HEADER, [_row(name, rate) for name, rate in rates])
+        lines.append("")
+        for price in dict.fromkeys(_origin(rate.price) for _, rate in rates):
+            lines += textwrap.wrap(price, 100, subsequent_indent="  ", break_long_words=False)
+    old = [] if prices is None else list(old_prices(prices, today))
+    lines += [line for text in old for line in textwrap.wrap(text, 100)]
+    data: dict[str, Any] = {
+        "version": VERSION,
+        "target": request.target,
+        "provider": request.spec.provider_name,
+        "currency": unit,
+        "prices": {name: rate.to_dict() for name, rate in rates},
+        "notes": [] if prices is None else list(prices.notes),
+        "old": bool(old),
+    }
+    return Result("\n".join(lines) + "\n", data)
+
+
+def _row(name: str, rate: Rate) -> tuple[str, ...]:
+    price = rate.price
+    spot = "-"
+    if price.spot_per_hour is not None:
+        low, high = (f"{end:.4g}" for end in price.spot_per_hour)
+        spot = f"{low} to {high}"
+    return (
+        name,
+        price.shape,
+        str(rate.units),
+        f"{price.per_hour:.4g}",
+        spot,
+        price.origin,
+        price.date or "-",
+    )
+
+
+def _origin(price: Price) -> str:
+    """Return a line that says where prices come from."""
+    where = f"prices of {price.origin}: {_FROM[price.origin]}"
+    billed = ""
+    if price.minimum_s or price.granularity_s > 1:
+        billed = (
+            f"; billed for {price.minimum_s:g} s at least, in steps of {price.granularity_s:g} s"
+        )
+    return f"{where} ({price.source}){billed}"
