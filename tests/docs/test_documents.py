@@ -16,6 +16,7 @@ PAGES = (
     "docs/clusters.md",
     "docs/scaling.md",
     "docs/planning.md",
+    "docs/prices.md",
     "docs/calls.md",
     "docs/code.md",
     "docs/records.md",

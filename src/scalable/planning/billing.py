@@ -40,6 +40,9 @@ class Billing:
         Seconds to whose multiples billed time is rounded up; 0 for no rounding.
     spread
         Least and greatest cost as multiples of the expected one.
+    smaller
+        Cost of the machine that 1, 2, ... workers get, as multiples of the cost of one worker on a
+        full machine; empty if they get the same machine.
     """
 
     units: int = 1
@@ -47,14 +50,14 @@ class Billing:
     minimum_s: float = 0.0
     granularity_s: float = 0.0
     spread: tuple[float, float] = (1.0, 1.0)
+    smaller: tuple[float, ...] = ()
 
-    def machines(self, workers: int) -> int:
-        """Return the number of machines for the given workers."""
-        return -(-workers // self.units)
-
-    def paid_units(self, workers: int) -> int:
-        """Return the number of workers that the machines for the given workers could hold."""
-        return self.machines(workers) * self.units
+    def paid_units(self, workers: int) -> float:
+        """Return the cost of the machines of workers, in workers on full machines."""
+        full, rest = divmod(workers, self.units)
+        if not rest:
+            return float(workers)
+        return full * self.units + (self.smaller[rest - 1] if self.smaller else self.units)
 
     def billed_s(self, seconds: float) -> float:
         """Return the billed seconds of a machine.
@@ -147,7 +150,15 @@ def _billing(tag: str, knowledge: Knowledge, prices: Prices | None) -> Billing:
         least_s = 0.0 if starting is None else starting.billed_least_s
         return Billing(1, unbilled_s, least_s, 0.0 if starting is None else GRANULARITY_S)
     price = rate.price
-    return Billing(rate.units, unbilled_s, price.minimum_s, price.granularity_s, rate.spread)
+    each = rate.per_unit_hour
+    return Billing(
+        units=rate.units,
+        unbilled_s=unbilled_s,
+        minimum_s=price.minimum_s,
+        granularity_s=price.granularity_s,
+        spread=rate.spread,
+        smaller=tuple(hourly / each for hourly in rate.smaller) if each else (),
+    )
 
 
 def always_of(prices: Prices | None, starting: Starting | None) -> Always:

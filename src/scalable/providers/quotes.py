@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from scalable.providers.price_files import kept
 from scalable.providers.tables import prices_of, shapes_of
+from scalable.remote.machines import (
+    MANAGER_CPUS,
+    MANAGER_MEMORY,
+    SCHEDULER_CPUS,
+    SCHEDULER_MEMORY,
+)
 from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan, WorkerRange
 from scalable.spec.prices import Price, Rate
 
-GIB = 2**30
-#: Names of the programs of a cluster that have machines besides the workers.
-SCHEDULER, MANAGER = "scheduler", "manager"
+#: Program -> cores and bytes of memory of its machine.
+PROGRAMS = {
+    "scheduler": (SCHEDULER_CPUS, SCHEDULER_MEMORY),
+    "manager": (MANAGER_CPUS, MANAGER_MEMORY),
+}
 #: Upper limit of workers on one machine.
 MOST_UNITS = 8
 
@@ -125,6 +133,45 @@ def _unique(texts: Iterable[str]) -> list[str]:
 def spot_share(spot: object) -> float:
     """Return the fraction of machines at spot prices that a target's option ``spot`` names."""
     return float(spot) if isinstance(spot, bool | int | float) else 0.0
+
+
+def shared_rate(
+    units: int, price_of: Callable[[int], Price | None], spot: float = 0.0
+) -> Rate | None:
+    """Return the price of workers that share machines; None if a machine has no price.
+
+    Parameters
+    ----------
+    units
+        Number of workers on a full machine.
+    price_of
+        Function that takes a number of workers and returns the price of the machine for them.
+    spot
+        Fraction of the machines at spot prices.
+    """
+    prices = [price_of(count) for count in range(1, units + 1)]
+    known = [price for price in prices if price is not None]
+    if not known or len(known) < len(prices):
+        return None
+    return Rate(known[-1], units, spot, tuple(price.expected(spot) for price in known[:-1]))
+
+
+def program_rates(price_of: Callable[[float, int], Price | None]) -> dict[str, Rate]:
+    """Return program -> price of its machine, for programs with a price.
+
+    Parameters
+    ----------
+    price_of
+        Function that takes cores and bytes of memory and returns the price of a machine.
+    """
+    found = {name: price_of(cpus, memory) for name, (cpus, memory) in PROGRAMS.items()}
+    return {name: Rate(price) for name, price in found.items() if price is not None}
+
+
+def said_shape(tag: str, rate: Rate) -> str:
+    """Return a sentence that says on which machines workers run."""
+    on_one = "1 worker" if rate.units == 1 else f"up to {rate.units} workers"
+    return f"Workers of {tag!r} run on {rate.price.shape}, {on_one} on each."
 
 
 def most_units(workers: WorkerRange | None) -> int:

@@ -143,11 +143,15 @@ class Rate:
         Number of workers on one machine.
     spot
         Fraction of the machines at spot prices, 0 to 1.
+    smaller
+        USD for one hour of the machine that 1, 2, ... workers get, up to ``units - 1``; empty if
+        they get the same machine.
     """
 
     price: Price
     units: int = 1
     spot: float = 0.0
+    smaller: tuple[float, ...] = ()
 
     @property
     def per_unit_hour(self) -> float:
@@ -156,7 +160,11 @@ class Rate:
 
     def hourly(self, workers: int) -> float:
         """Return the USD for one hour of the machines that the given workers need."""
-        return -(-workers // self.units) * self.price.expected(self.spot)
+        full, rest = divmod(workers, self.units)
+        each = self.price.expected(self.spot)
+        if not rest:
+            return full * each
+        return full * each + (self.smaller[rest - 1] if self.smaller else each)
 
     @property
     def spread(self) -> tuple[float, float]:
@@ -169,7 +177,12 @@ class Rate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
-        return {"price": self.price.to_dict(), "units": self.units, "spot": self.spot}
+        return {
+            "price": self.price.to_dict(),
+            "units": self.units,
+            "spot": self.spot,
+            "smaller": list(self.smaller),
+        }
 
 
 @dataclass(frozen=True)

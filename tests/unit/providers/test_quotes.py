@@ -7,11 +7,13 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.provider import AWSBatchProvider
+from scalable.providers.aws.quote import price_warnings as aws_warnings
 from scalable.providers.aws.quote import quote as aws_quote
 from scalable.providers.aws.quote import region_of as aws_region
+from scalable.providers.gcp.config import region_of as gcp_region
 from scalable.providers.gcp.provider import GCPProvider
+from scalable.providers.gcp.quote import price_warnings as gcp_warnings
 from scalable.providers.gcp.quote import quote as gcp_quote
-from scalable.providers.gcp.quote import region_of as gcp_region
 from scalable.providers.price_files import keep, kept, path_of
 from scalable.spec import ComponentSpec, DeploymentSpec, Price, ScalePlan, WorkerRange
 
@@ -80,6 +82,15 @@ def test_a_pool_of_one_worker_gets_a_machine_for_one():
     assert aws_quote(spec("aws", [one], options={"cluster_type": "ec2"})).rates["one"].units == 1
 
 
+def test_workers_that_fill_no_machine_get_a_smaller_one():
+    many = ComponentSpec("many", cpus=1, memory="1G")
+    rate = gcp_quote(spec("gcp", [many])).rates["many"]
+    assert rate.units == 8
+    assert len(rate.smaller) == 7
+    assert rate.hourly(1) < rate.price.per_hour == rate.hourly(8)
+    assert rate.hourly(9) == pytest.approx(rate.hourly(8) + rate.hourly(1))
+
+
 def test_gpus_are_priced_with_their_machines():
     model = ComponentSpec("model", cpus=4, memory="8G", gpus=1)
     price = gcp_quote(spec("gcp", [model])).rates["model"].price
@@ -92,11 +103,11 @@ def test_gpus_are_priced_with_their_machines():
 def test_a_region_without_prices_has_none_and_that_is_warned_of():
     there = spec(options={"region": "mars-north-1"})
     assert AWSBatchProvider().estimate_cost(there, ScalePlan({"model": 1})) is None
-    found = AWSBatchProvider().validate(there).warnings
+    found = aws_warnings(there)
     assert [d.code for d in found] == ["W_NO_PRICE"]
     assert "model, small in region mars-north-1" in found[0].message
     priced = spec("gcp", options={"region": "mars-north1"}, price_per_core_hour=0.1)
-    assert GCPProvider().validate(priced).warnings == []
+    assert gcp_warnings(priced) == []
 
 
 def test_prices_of_the_manifest_may_name_types_of_machines():
@@ -104,7 +115,7 @@ def test_prices_of_the_manifest_may_name_types_of_machines():
     model = gcp_quote(own).rates["model"]
     assert (model.price.shape, model.price.per_hour) == ("e2-standard-2", 0.001)
     assert model.price.source == "prices of target 't'"
-    warned = GCPProvider().validate(own).warnings
+    warned = gcp_warnings(own)
     assert [d.path for d in warned] == [("targets", "t", "prices", "nothing")]
 
 

@@ -8,26 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalable.planning.machines import packed
+from scalable.planning.machines import cheapest, packed
 from scalable.providers.aws.prices import fargate_price
 from scalable.providers.aws.sizes import fargate_size, rounding
 from scalable.providers.quotes import (
-    MANAGER,
-    SCHEDULER,
     Quote,
     estimated,
     most_units,
     prices_in_force,
+    program_rates,
+    said_shape,
+    shared_rate,
     spot_share,
     warnings_about,
 )
 from scalable.providers.tables import offers, shapes_of
-from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
 from scalable.spec.prices import Offer, Packing, Price, Rate
 
 PACKAGE = "scalable.providers.aws"
-#: Size of the machines of a scheduler and of a manager: cores and bytes of memory.
-PROGRAM_CPUS, PROGRAM_BYTES = 1.0, 4 * 2**30
 #: Memory that the operating system and the agent of an instance keep, in bytes.
 RESERVED_BYTES = 400 * 2**20
 #: Families whose cores cannot all be used for long without extra cost; taken only if named.
@@ -95,27 +94,57 @@ def _on_fargate(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
             rates[tag] = Rate(price, 1, spot)
         note = rounding(tag, component.cpus, component.memory_bytes)
         notes += [note] if note else []
-    program = fargate_price(fargate_size(PROGRAM_CPUS, PROGRAM_BYTES), list(given))
-    always = {} if program is None else {name: Rate(program) for name in (SCHEDULER, MANAGER)}
-    return Quote(rates, always, tuple(notes))
+
+    def program(cpus: float, memory_bytes: int) -> Price | None:
+        return fargate_price(fargate_size(cpus, memory_bytes), list(given))
+
+    return Quote(rates, program_rates(program), tuple(notes))
 
 
 def _on_instances(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
-    spot = spot_share(spec.options.get("spot"))
+    share = spot_share(spec.options.get("spot"))
     machines = offers(list(given), shapes_of(PACKAGE))
     rates, notes = {}, []
     for tag, component in spec.components.items():
-        packing = packing_of(
-            machines, component.cpus, component.memory_bytes or 0, component.gpus,
-            types=types_of(spec.options), spot=spot, most_units=most_units(component.workers),
-        )  # fmt: skip
-        if packing is None:
+        rate = _rate(machines, component, types_of(spec.options), share)
+        if rate is None:
             continue
-        rates[tag] = packing.rate
-        notes.append(_said(tag, packing))
-    program = packed(machines, PROGRAM_CPUS, PROGRAM_BYTES, wanted=1, reserved_bytes=RESERVED_BYTES)
-    always = {} if program is None else dict.fromkeys((SCHEDULER, MANAGER), program.rate)
-    return Quote(rates, always, tuple(notes))
+        rates[tag] = rate
+        notes.append(said_shape(tag, rate))
+
+    def program(cpus: float, memory_bytes: int) -> Price | None:
+        packing = packing_of(
+            machines, cpus, memory_bytes, types=types_of(spec.options), most_units=1
+        )
+        return None if packing is None else packing.offer.price
+
+    return Quote(rates, program_rates(program), tuple(notes))
+
+
+def _rate(
+    machines: Sequence[Offer], component: ComponentSpec, types: Sequence[str], share: float
+) -> Rate | None:
+    cpus, memory, gpus = component.cpus, component.memory_bytes or 0, component.gpus
+    most = most_units(component.workers)
+    packing = packing_of(machines, cpus, memory, gpus, types=types, spot=share, most_units=most)
+    if packing is None:
+        return None
+    if types:
+        return packing.rate
+
+    def price_of(count: int) -> Price | None:
+        if count == packing.units:
+            return packing.offer.price
+        sizes = (count * cpus, count * memory + RESERVED_BYTES, count * gpus)
+        found = cheapest(_steady(machines), *sizes, spot=share)
+        return None if found is None else found.price
+
+    return shared_rate(packing.units, price_of, share)
+
+
+def _steady(machines: Sequence[Offer]) -> list[Offer]:
+    """Return the types whose cores can all be used for any time."""
+    return [offer for offer in machines if not offer.shape.name.startswith(_BURSTABLE)]
 
 
 def types_of(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -154,7 +183,7 @@ def packing_of(
         named = {offer.shape.name: offer for offer in machines}
         machines = [named[name] for name in types if name in named][:1]
     else:
-        machines = [o for o in machines if not o.shape.name.startswith(_BURSTABLE)]
+        machines = _steady(machines)
     return packed(
         machines,
         cpus,
@@ -164,9 +193,3 @@ def packing_of(
         spot=spot,
         reserved_bytes=RESERVED_BYTES,
     )
-
-
-def _said(tag: str, packing: Packing) -> str:
-    name, units = packing.offer.shape.name, packing.units
-    on_one = "1 worker" if units == 1 else f"{units} workers"
-    return f"Workers of {tag!r} run on {name}, {on_one} on each."

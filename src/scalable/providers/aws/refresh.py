@@ -9,6 +9,7 @@ import logging
 import math
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from scalable.errors import ProviderError
@@ -114,8 +115,6 @@ async def _prices(session: Any, region: str, now: dt.datetime) -> tuple[list[Pri
 
 
 def _with_spot(price: Price, spot: tuple[float, float] | None) -> Price:
-    from dataclasses import replace
-
     return price if spot is None else replace(price, spot_per_hour=spot)
 
 

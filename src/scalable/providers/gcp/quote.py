@@ -6,24 +6,23 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalable.planning.machines import packed
+from scalable.planning.machines import cheapest, packed
 from scalable.providers.quotes import (
-    MANAGER,
-    SCHEDULER,
     Quote,
     estimated,
     most_units,
     prices_in_force,
+    program_rates,
+    said_shape,
+    shared_rate,
     spot_share,
     warnings_about,
 )
 from scalable.providers.tables import offers, shapes_of
-from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
-from scalable.spec.prices import Offer, Packing
+from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec.prices import Offer, Packing, Price, Rate
 
 PACKAGE = "scalable.providers.gcp"
-#: Size of the machines of a scheduler and of a manager: cores and bytes of memory.
-PROGRAM_CPUS, PROGRAM_BYTES = 1.0, 4 * 2**30
 #: Memory that the operating system of a machine keeps, in bytes.
 RESERVED_BYTES = 400 * 2**20
 #: Environment variables that name a region where the target does not, the first one first.
@@ -65,19 +64,37 @@ def quote(spec: DeploymentSpec) -> Quote:
     types = (*([first] if first else []), *spec.options.get("instance_types", ()))
     rates, notes = {}, []
     for tag, component in spec.components.items():
-        packing = packing_of(
-            machines, component.cpus, component.memory_bytes or 0, component.gpus,
-            types=types, spot=spot, most_units=most_units(component.workers),
-        )  # fmt: skip
-        if packing is None:
+        rate = _rate(machines, component, types, spot)
+        if rate is None:
             continue
-        rates[tag] = packing.rate
-        name, units = packing.offer.shape.name, packing.units
-        on_one = "1 worker" if units == 1 else f"{units} workers"
-        notes.append(f"Workers of {tag!r} run on {name}, {on_one} on each.")
-    program = packing_of(machines, PROGRAM_CPUS, PROGRAM_BYTES, most_units=1)
-    always = {} if program is None else dict.fromkeys((SCHEDULER, MANAGER), program.rate)
-    return Quote(rates, always, tuple(notes))
+        rates[tag] = rate
+        notes.append(said_shape(tag, rate))
+
+    def program(cpus: float, memory_bytes: int) -> Price | None:
+        packing = packing_of(machines, cpus, memory_bytes, types=types, most_units=1)
+        return None if packing is None else packing.offer.price
+
+    return Quote(rates, program_rates(program), tuple(notes))
+
+
+def _rate(
+    machines: Sequence[Offer], component: ComponentSpec, types: Sequence[str], spot: float
+) -> Rate | None:
+    """Return the price of a component's workers; None where no machine for them has one."""
+    cpus, memory, gpus = component.cpus, component.memory_bytes or 0, component.gpus
+    most = most_units(component.workers)
+    packing = packing_of(machines, cpus, memory, gpus, types=types, spot=spot, most_units=most)
+    if packing is None or types:
+        return None if packing is None else packing.rate
+
+    def price_of(count: int) -> Price | None:
+        if count == packing.units:
+            return packing.offer.price
+        size = (count * cpus, count * memory + RESERVED_BYTES, count * gpus)
+        found = cheapest(machines, *size, spot=spot)
+        return None if found is None else found.price
+
+    return shared_rate(packing.units, price_of, spot)
 
 
 def packing_of(

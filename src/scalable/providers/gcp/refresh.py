@@ -160,7 +160,8 @@ def _catalog() -> Iterator[Mapping[str, Any]]:
     until = time.monotonic() + TOTAL_S
     try:
         credentials, _ = google.auth.default(scopes=[_SCOPE])
-        with AuthorizedSession(credentials) as session:
+        opened: Any = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+        with opened as session:
             token = ""
             for _ in range(MOST_PAGES):
                 left = until - time.monotonic()
