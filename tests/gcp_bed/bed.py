@@ -146,6 +146,10 @@ class GcpBed:
         """Take a machine back: a notice now, its end `notice` seconds later."""
         self.ask("preempt", name=name)
 
+    def maintain(self, name, event="MIGRATE_ON_HOST_MAINTENANCE"):
+        """Announce a maintenance event to a machine; "NONE" ends it."""
+        self.ask("maintain", name=name, event=event)
+
     def kill(self, name):
         """Kill what runs on a machine; the machine goes on."""
         self.ask("kill", name=name)

@@ -51,6 +51,17 @@ def write_commands(folder):
         (folder / name).chmod(0o755)
 
 
+def all_parents():
+    """Return process -> its parent, of all processes of this system."""
+    found = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+                found[int(entry.name)] = int(stat[1])
+    return found
+
+
 class Addresses:
     """Addresses of 127.0.0.0/8: one for each machine of this test bed.
 
@@ -204,22 +215,18 @@ class Machine:
         if self.container is not None:
             self.container.kill()
 
-    def processes(self):
+    def processes(self, parents=None):
         """Return the ids of the machine's processes, as this system numbers them."""
         if self.container is None or not self.container.running:
             return []
-        parents = {}
-        for entry in os.scandir("/proc"):
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    stat = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
-                    parents[int(entry.name)] = int(stat[1])
+        parents = parents or all_parents()
+        outer = self.container.process.pid
         found = []
         for pid in parents:
             above = pid
-            while above and above != self.container.process.pid:
+            while above and above != outer:
                 above = parents.get(above, 0)
-            if above and pid != self.container.process.pid:
+            if above and pid != outer:
                 found.append(pid)
         return sorted(found)
 

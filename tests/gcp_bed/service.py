@@ -19,7 +19,7 @@ from .discovery import Discovery
 from .faults import Faults
 from .identities import USERS, Identities, email_of
 from .instances import Instances
-from .machine import Addresses, write_commands
+from .machine import Addresses, all_parents, write_commands
 from .networks import Networks
 from .operations import Operations
 from .secret_manager import ResourceManager, SecretManager
@@ -112,6 +112,7 @@ class Service:
         return str(path)
 
     def do_machines(self):
+        parents = all_parents()
         return {
             instance.resource["name"]: {
                 "zone": instance.zone,
@@ -120,7 +121,7 @@ class Service:
                 "spot": instance.spot,
                 "address": instance.address,
                 "labels": instance.resource.get("labels") or {},
-                "pids": instance.machine.processes() if instance.machine else [],
+                "pids": instance.machine.processes(parents) if instance.machine else [],
             }
             for instance in self.instances.found.values()
         }
@@ -139,6 +140,11 @@ class Service:
 
     def do_preempt(self, name):
         self.instances.named(name).preempt()
+
+    def do_maintain(self, name, event):
+        instance = self.instances.named(name)
+        instance.maintenance = event
+        instance.machine.metadata.notify()
 
     def do_kill(self, name):
         self.instances.named(name).machine.kill_containers()

@@ -78,7 +78,7 @@ class Init:
         self.console.say(f"Booting Container-Optimized OS on {socket.gethostname()}")
         self.start_script("startup-script")
         while True:
-            self.step(1.0)
+            self.step(None)
             if self.ending is not None:
                 self.end()
                 return

@@ -13,7 +13,7 @@ from run_options import BED
 
 STATE = Path("/var/lib/docker/containers")
 #: Seconds between two looks at the memory of a container.
-MEMORY_PERIOD = 0.5
+MEMORY_PERIOD = 1.0
 
 
 def environment(wanted):
