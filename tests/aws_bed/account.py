@@ -21,6 +21,7 @@ from moto.moto_server.werkzeug_app import (
 )
 from werkzeug.serving import make_server
 
+from .connections import connections
 from .errors import AwsError
 from .fargate import Fargate
 from .faults import Faults
@@ -208,6 +209,23 @@ class Account:
         with self.lock:
             inner = self.machine(source).interface if source else None
             return reaches(inner, self.machine(target).interface, port)
+
+    def do_connections(self):
+        """Return all connections to machines, with whether security groups let them through."""
+        machines = self.do_machines()
+        found = connections(
+            {machine["address"]: machine["id"] for machine in machines},
+            {pid: machine["id"] for machine in machines for pid in machine["pids"]},
+        )
+        return [
+            {
+                "source": source,
+                "target": target,
+                "port": port,
+                "allowed": self.do_reaches(source, target, port),
+            }
+            for source, target, port in found
+        ]
 
     def do_interrupt(self, identity, notice_s=None):
         self.machine(identity).interrupt(notice_s)

@@ -157,6 +157,12 @@ class AwsBed:
         """
         return self.ask("reaches", source=source, target=target, port=port)
 
+    def connections(self):
+        """Return the TCP connections to machines: source (None: from outside), target, port, and
+        whether security groups and public addresses let them through, as `allowed`.
+        """
+        return self.ask("connections")
+
     # Faults ---------------------------------------------------------------------------------------
 
     def throttle(self, operations="*", every=3, times=None):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -309,6 +310,47 @@ def test_security_groups_say_who_reaches_a_task(aws, aws_bed, waits):
         aws.ecs.stop_task(cluster=CLUSTER, task=one)
         aws.reaches(one, "STOPPED")
     aws.ec2.delete_security_group(GroupId=group)
+
+
+def test_a_connection_that_security_groups_forbid_is_told(aws, aws_bed):
+    serves = """
+import socket, time
+s = socket.create_server(("0.0.0.0", 8786))
+print("here", flush=True)
+kept = [s.accept() for _ in range(2)]
+time.sleep(600)
+"""
+    server = aws.run(aws.define("serves", serves, container={"stopTimeout": 2}))
+    address = aws.reaches(server, "RUNNING")["containers"][0]["networkInterfaces"][0]
+    address = address["privateIpv4Address"]
+    here(aws, server)
+    calls = f"import socket, time; s = socket.create_connection(({address!r}, 8786)); print('here', flush=True); time.sleep(600)"
+    caller = aws.run(aws.define("calls", calls, container={"stopTimeout": 2}))
+    here(aws, caller)
+    with socket.create_connection((address, 8786), timeout=30):
+        found = [c for c in aws_bed.connections() if c["target"] == server]
+    told = {"target": server, "port": 8786}
+    inside = {**told, "source": caller, "allowed": True}  # both are of the default group
+    assert sorted(found, key=lambda c: str(c["source"])) == [
+        {**told, "source": None, "allowed": False},
+        inside,
+    ]
+    for one in (server, caller):
+        aws.ecs.stop_task(cluster=CLUSTER, task=one)
+
+
+def test_tasks_are_listed_in_pages(aws, waits):
+    order = aws.order(waits, count=3, startedBy="pages")
+    made = [task["taskArn"] for task in aws.ecs.run_task(**order)["tasks"]]
+    pages = aws.ecs.get_paginator("list_tasks").paginate(
+        cluster=CLUSTER, startedBy="pages", PaginationConfig={"PageSize": 2}
+    )
+    assert [len(page["taskArns"]) for page in pages] == [2, 1]
+    with pytest.raises(ClientError, match="100"):
+        aws.ecs.describe_tasks(cluster=CLUSTER, tasks=[str(n) for n in range(101)])
+    for one in made:
+        here(aws, one)
+        aws.ecs.stop_task(cluster=CLUSTER, task=one)
 
 
 def test_a_role_is_known_after_a_while(aws, aws_bed, waits):
