@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from cloud_places import cloud, cloud_place, cloud_work  # noqa: F401 - fixtures
 
 from detached import place  # noqa: F401 - a fixture
 

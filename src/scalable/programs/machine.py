@@ -1,13 +1,15 @@
 """A program on a cloud's machine: ``python -m scalable.programs.machine PROVIDER PROGRAM ...``.
 
-``PROGRAM`` is ``scheduler``; ``manager`` and its id; or ``workers``, scripts as ``--preload=FILE``,
-and the names of the units. The provider tells the program the machine's address, and brings the
-private files that the machine may read. Then the program runs as its likes do elsewhere. A machine
-ends with this program.
+``PROGRAM`` is ``scheduler``; ``manager`` and its id; or ``workers`` with ``--scheduler=ADDRESS``,
+scripts as ``--preload=FILE``, and the names of the units. The provider tells the program the
+machine's address, and brings the private files that the machine may read. Then the program runs as
+its likes do elsewhere. A machine ends with this program.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import os
 import signal
@@ -124,9 +126,16 @@ class Units:
 
 def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int:
     """Run the units of this machine until all have ended; return the exit code."""
-    preload = [a.partition("=")[2] for a in arguments if a.startswith("--preload=")]
-    names = [argument for argument in arguments if not argument.startswith("--preload=")]
-    program = [sys.executable, "-m", "scalable.worker.program", str(files / CONFIG)]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scheduler", required=True, help="address of the scheduler")
+    parser.add_argument("--preload", action="append", default=[], help="script to run before")
+    parser.add_argument("units", nargs="+")
+    given = parser.parse_args(arguments)
+    config = files / CONFIG
+    shared = json.loads(config.read_text(encoding="utf-8"))
+    write_private(config, json.dumps(shared | {"scheduler": given.scheduler}))
+    program = [sys.executable, "-m", "scalable.worker.program", str(config)]
+    names, preload = given.units, given.preload
     watch = NoticeWatch(side, files.parent / "notice")
     os.environ[NOTICE_FILE] = str(watch.path)
     ending = threading.Event()

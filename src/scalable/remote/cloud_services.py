@@ -5,26 +5,37 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scalable.errors import NameTakenError, ProviderError
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
+from scalable.protocol.credentials import security_of
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
 from scalable.records.packing import packed, record_in
 from scalable.remote.asking import ask
-from scalable.remote.cloud import MANAGING, OWNER, ROLE, SCHEDULER, Cloud, MachineState, Refusal
+from scalable.remote.cloud import (
+    MACHINE_OF,
+    MANAGING,
+    OWNER,
+    ROLE,
+    SCHEDULER,
+    Cloud,
+    MachineState,
+    Refusal,
+)
 from scalable.remote.cloud_place import CloudPlace, inner_address, scheduler_of
 from scalable.remote.machine_launcher import MachineLauncher
 from scalable.remote.machine_site import start_scheduler, worker_files
 from scalable.remote.machines import MachineFrame
 from scalable.remote.workers import pool_of, worker_config
 from scalable.spec import ClusterRecord, DeploymentSpec
-from scalable.worker.config import WorkerConfig
 
 logger = logging.getLogger("scalable.remote")
 
@@ -108,6 +119,8 @@ class CloudServices:
         await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
         name = frame.files(MANAGING, manager)
         await cloud.put_files(name, marks, self._files(frame, cluster, manager))
+        # A manager on a machine may not keep files: who starts it has the rights.
+        await keep_worker_files(cloud, frame, manager, self._spec, security_of(cluster.pem()))
         await cloud.prepare(frame.cluster_id, frame.marks())
         request = frame.manager_request(manager, secrets.token_hex(3))
         answer = (await cloud.run([request]))[request.name]
@@ -188,27 +201,35 @@ class ManagedMachines(MachineLauncher):
         self._site, self._spec, self._belongs = site, spec, belongs
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Keep the configurations of workers in the cloud, and take over machines."""
-        cloud = self._cloud
-        self.frame = dataclasses.replace(self.frame, owner=await cloud.owner())
-        await cloud.prepare(self.frame.cluster_id, self.frame.marks())
-        await worker_files(cloud, self.frame, self._manager, await self._configs())
-        return await super().adopt()
-
-    async def _configs(self) -> dict[str, WorkerConfig]:
-        site, address = self._site, self._site.scheduler
+        """Find the scheduler, keep files of workers if need be, and take over machines."""
+        cloud, site = self._cloud, self._site
+        address = site.scheduler
         if self._belongs:
-            machine = await scheduler_of(self._cloud, site.cluster_id)
+            machine = await scheduler_of(cloud, site.cluster_id)
             address = (machine and inner_address(machine)) or address
-        return {
-            component.name: worker_config(component, address, site.security, site.manager)
-            for component in self._spec.components.values()
-        }
+        owner = await cloud.owner()
+        self.frame = dataclasses.replace(self.frame, owner=owner, scheduler=address)
+        if MACHINE_OF not in os.environ:
+            await keep_worker_files(cloud, self.frame, self._manager, self._spec, site.security)
+            await cloud.prepare(self.frame.cluster_id, self.frame.marks())
+        return await super().adopt()
 
     async def close(self) -> None:
         """End the questions and all connections."""
         await super().close()
         await self._cloud.close()
+
+
+async def keep_worker_files(
+    cloud: Cloud, frame: MachineFrame, manager: str, spec: DeploymentSpec | None, security: Any
+) -> None:
+    """Keep the configurations of a manager's workers in the cloud.
+
+    Workers learn the scheduler's address from their machine's command line.
+    """
+    assert spec is not None
+    configs = {c.name: worker_config(c, "", security, manager) for c in spec.components.values()}
+    await worker_files(cloud, frame, manager, configs)
 
 
 def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> list[Pool]:

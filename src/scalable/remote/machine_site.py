@@ -188,6 +188,9 @@ class MachineSite:
                     if await listens(host, RELAY_PORT, DIAL_TIMEOUT_S):
                         self._host = host
                         self._address = f"tls://{machine.address}:{PORT}"
+                        self.launcher.frame = dataclasses.replace(
+                            self.frame, scheduler=self._address
+                        )
                         self._watch()
                         return self._address
             if time.monotonic() > deadline:

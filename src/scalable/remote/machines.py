@@ -44,11 +44,14 @@ class MachineFrame:
         Text of the user.
     options
         Options of the target.
+    scheduler
+        Address that workers use; empty until it is known.
     """
 
     cluster_id: str
     owner: str
     options: Mapping[str, Any]
+    scheduler: str = ""
 
     def marks(self, role: str | None = None, manager: str = "", tag: str = "") -> dict[str, str]:
         """Return the marks of the cluster's things with a role; without arguments, of all."""
@@ -140,10 +143,11 @@ class MachineFrame:
         """
         tag = component.name
         preload = [] if component.preload_script is None else [component.preload_script]
+        settings = [f"--preload={script}" for script in preload]
         return MachineRequest(
             name=name,
             marks=self.marks(WORKERS, manager, tag) | {NAME: name},
-            program=(WORKERS, *(f"--preload={script}" for script in preload), *units),
+            program=(WORKERS, f"--scheduler={self.scheduler}", *settings, *units),
             files=self.files(WORKERS, manager, tag),
             cpus=component.cpus,
             memory_bytes=component.memory_bytes or 0,

@@ -9,6 +9,7 @@ import pytest
 
 from memory_cloud import MemoryCloud
 from scalable.errors import NameTakenError, ProviderError
+from scalable.protocol import credentials
 from scalable.records import ClusterDirectory
 from scalable.records.packing import record_in
 from scalable.remote.cloud import MACHINE_OF, MachineState
@@ -64,7 +65,7 @@ def test_a_cluster_is_found_by_its_files_and_those_name_the_inner_place(place, s
     start(services, cluster)
     ((cluster_id, files),) = place.clusters().items()
     assert cluster_id == cluster.id
-    assert record_in(files).place == {"region": "r"}
+    assert record_in(files).place == {"region": "r", "owner": "ann"}
     assert place.programs(cluster.id)["scheduler"].state == "pending"
     cloud.become(MachineState.RUNNING, address="10.0.0.7")
     assert place.programs(cluster.id)["scheduler"].state == "running"
@@ -103,6 +104,7 @@ def test_a_manager_that_is_started_again_replaces_its_machine(place, services, c
     cluster = made(managers={"m": {"target": "t"}})
     start(services, cluster)
     cluster.write_request("m", "", encode_spec(SPEC))
+    cluster.write_pem(*credentials.new_credentials())
     start(services, cluster, "m")
     start(services, cluster, "m")
     managers = [m for m in cloud.things.values() if m.marks["scalable-role"] == "manager"]

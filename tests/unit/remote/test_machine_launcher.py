@@ -217,4 +217,4 @@ def test_marks_name_what_a_machine_is_for():
     assert request.marks[NAME] == "a"
     assert request.marks[TAG] == "crops"
     assert request.files == "c1-workers-m-crops"
-    assert request.program == ("workers", "a")
+    assert request.program == ("workers", "--scheduler=", "a")
