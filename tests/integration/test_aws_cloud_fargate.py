@@ -1,6 +1,7 @@
 """Machines that are Fargate tasks, and what they need, in the AWS test bed."""
 
 import asyncio
+import dataclasses
 import uuid
 
 import pytest
@@ -275,11 +276,14 @@ def test_a_lost_answer_starts_no_second_task(user, aws_bed):
     run(test)
 
 
-def test_spot_without_capacity_becomes_on_demand(user, aws_bed):
+def test_spot_without_capacity_is_refused_while_there_is_some_on_demand(user, aws_bed):
     async def test(account):
         cloud = account.cloud()
-        made = await cloud.run(await account.workers(cloud, ["u"], spot=True))
-        assert not made["u"].spot
+        spot, demand = await account.workers(cloud, ["u", "v"])
+        made = await cloud.run([dataclasses.replace(spot, spot=True), demand])
+        assert isinstance(made["u"], Refusal)
+        assert "spot" in made["u"].reason
+        assert not made["v"].spot
         await account.end(cloud)
 
     aws_bed.no_capacity("ecs:*", provider="FARGATE_SPOT")

@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.fargate import Tasks, cluster_is_gone
+from scalable.providers.aws.fleet import InstanceFrame
+from scalable.providers.aws.instances import Instances
 from scalable.providers.aws.logs import Logs
 from scalable.providers.aws.names import owner_of
 from scalable.providers.aws.network import Ground, Network
 from scalable.providers.aws.render import TaskFrame
 from scalable.providers.aws.roles import Roles
 from scalable.providers.aws.secrets import Secrets
-from scalable.providers.aws.settings import FARGATE, Settings
+from scalable.providers.aws.settings import EC2, FARGATE, Settings
+from scalable.providers.aws.shapes import units_on
 from scalable.remote.cloud import (
     CLUSTER,
     MANAGING,
@@ -60,6 +63,7 @@ class AWSCloud:
         self._network = Network(self.api, settings.network)
         self._logs = Logs(self.api, settings.logs_kept_days)
         self._tasks = Tasks(self.api, settings)
+        self._instances = Instances(self.api, settings, self._logs)
         self._grounds: dict[str, asyncio.Task[Ground]] = {}
 
     @property
@@ -67,9 +71,12 @@ class AWSCloud:
         """Share of the machines with workers that are spot machines, from 0 to 1."""
         return self._settings.spot_share
 
-    def units_on(self, component: ComponentSpec) -> int:  # noqa: ARG002 - of the protocol
+    def units_on(self, component: ComponentSpec) -> int:
         """Return the number of units of a component that share one machine; ask nothing."""
-        return 1
+        its = self._settings
+        if EC2 not in its.kinds:
+            return 1
+        return units_on(its.offers, its.instance_types, component, its.spot_share)
 
     async def owner(self) -> str:
         """Return a text that names the user, and no other user of the account."""
@@ -139,6 +146,8 @@ class AWSCloud:
         return results
 
     async def _run(self, request: MachineRequest) -> Machine | Refusal:
+        if FARGATE not in self._settings.kinds:
+            return await self._start_instance(request)
         try:
             return await self._start_task(request)
         except AWSError as error:
@@ -168,22 +177,69 @@ class AWSCloud:
             return self._settings.manager_role
         return await self._roles.manager_task(request.marks[CLUSTER], marks)
 
+    async def _start_instance(self, request: MachineRequest) -> Machine | Refusal:
+        cluster_id = request.marks[CLUSTER]
+        types = self._instances.types(request)
+        ground = await self._ground(cluster_id, request.marks)
+        ami = await self._instances.image(types, request.gpus)
+        frame = InstanceFrame(
+            region=self.api.region,
+            ami=ami,
+            profile=await self._profile(request),
+            secret=await self._secrets.arn(cluster_id, request.files),
+            disk=await self._instances.root_disk(ami),
+        )
+        return await self._instances.start(request, types, frame, ground)
+
+    async def _profile(self, request: MachineRequest) -> str:
+        """Return the ARN of the instance profile of a machine."""
+        role = request.marks[ROLE]
+        its = self._settings
+        given = its.manager_role if role == MANAGING else its.task_role
+        if given:
+            return given.replace(":role/", ":instance-profile/")
+        marks = {key: request.marks[key] for key in (CLUSTER, OWNER) if key in request.marks}
+        return await self._roles.instance(request.marks[CLUSTER], role, marks)
+
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
         """Return all machines with these marks, also those that ended lately."""
-        return await self._tasks.machines(marks)
+        kinds = self._settings.kinds
+        if len(kinds) == 1:
+            return await self._fleet(kinds[0]).machines(marks)
+        found: list[Machine] = []
+        for answer in await asyncio.gather(*(self._seen(kind, marks) for kind in kinds)):
+            found += answer
+        return found
+
+    async def _seen(self, kind: str, marks: Mapping[str, str]) -> list[Machine]:
+        """Return the machines of a kind; none of a kind that the user has no rights for."""
+        try:
+            return await self._fleet(kind).machines(marks)
+        except AWSError as error:
+            if not error.forbidden:
+                raise
+            logger.debug("machines of kind %s are not asked for: %s", kind, error)
+            return []
+
+    def _fleet(self, kind: str) -> Tasks | Instances:
+        return self._tasks if kind == FARGATE else self._instances
 
     async def stop(self, machines: Sequence[Machine]) -> None:
         """Tell machines to end; return without waiting for their ends."""
-        await self._tasks.stop(machines)
+        await self._tasks.stop([machine for machine in machines if _is_task(machine)])
+        await self._instances.stop([machine for machine in machines if not _is_task(machine)])
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
         """Tell a machine to end some of its units; a task has one."""
-        if set(units) & set(machine.units):
+        if not _is_task(machine):
+            await self._instances.stop_units(machine, units)
+        elif set(units) & set(machine.units):
             await self.stop([machine])
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         """Return the output of a machine's program after a mark, and the next mark."""
-        return await self._logs.read(self._tasks.stream(machine), since)
+        fleet = self._fleet(FARGATE if _is_task(machine) else EC2)
+        return await self._logs.read(fleet.stream(machine), since)
 
     # Files ----------------------------------------------------------------------------------------
 
@@ -225,7 +281,9 @@ class AWSCloud:
 
     async def _clean_cluster(self, cluster_id: str) -> list[str]:
         self._grounds.pop(cluster_id, None)
-        removed = await self._tasks.clean(cluster_id)
+        removed: list[str] = []
+        for kind in self._settings.kinds:
+            removed += await self._fleet(kind).clean(cluster_id)
         removed += await self._roles.clean(cluster_id)
         removed += await self._network.clean(cluster_id)
         return removed
@@ -244,3 +302,7 @@ class AWSCloud:
     async def close(self) -> None:
         """Close all connections."""
         await self.api.close()
+
+
+def _is_task(machine: Machine) -> bool:
+    return machine.id.startswith("arn:")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from scalable.errors import ProviderError
 from scalable.providers.aws.quote import region_of, types_of
 from scalable.providers.aws.settings import EC2
-from scalable.providers.aws.shapes import chosen
+from scalable.providers.aws.shapes import chosen, offers_for
 from scalable.providers.aws.sizes import fargate_size
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
 
@@ -137,9 +137,11 @@ def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagn
 
 
 def _instances(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagnostic]:
+    if region_of(spec.options) is None:
+        return
     try:
         chosen(
-            region_of(spec.options) or "",
+            offers_for(region_of(spec.options), spec),
             types_of(spec.options),
             component.cpus,
             component.memory_bytes or 0,

@@ -118,14 +118,12 @@ class Tasks:
                 continue
             said = await self._try(request, definition, place, ground)
             if said.startswith("arn:"):
-                if request.spot and place.provider == ON_DEMAND:
-                    logger.info("%s: no spot capacity; it is on demand", request.name)
                 self._started[said] = time.monotonic()
                 return _new(request, said, str(size), place)
             logger.debug("%s: %s: %s", request.name, place, said)
             self._exhausted[str(size), place] = time.monotonic() + EXHAUSTED_S
         zones = ", ".join(sorted(set(ground.subnets.values())))
-        kinds = "spot and on demand" if request.spot else "on demand"
+        kinds = "spot" if request.spot else "on demand"
         reason = in_words(said) if said else "there was no capacity a moment ago"
         return Refusal(f"{reason} (tried {size}, {kinds}, in {zones})")
 

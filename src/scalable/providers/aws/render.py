@@ -116,12 +116,11 @@ class Place:
 
 
 def places(subnets: Sequence[str], *, spot: bool) -> list[Place]:
-    """Return the attempts at a place: anywhere, then each zone; spot first, if it is wanted."""
+    """Return the attempts at a place: anywhere, then each zone."""
     zones = [tuple(subnets)]
     if len(subnets) > 1:
         zones += [(subnet,) for subnet in subnets]
-    providers = (SPOT, ON_DEMAND) if spot else (ON_DEMAND,)
-    return [Place(provider, zone) for provider in providers for zone in zones]
+    return [Place(SPOT if spot else ON_DEMAND, zone) for zone in zones]
 
 
 def run_task(

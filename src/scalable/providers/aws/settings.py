@@ -13,8 +13,10 @@ from scalable.errors import ProviderError
 from scalable.providers.aws.names import ECS_CLUSTER
 from scalable.providers.aws.network import Wish
 from scalable.providers.aws.quote import region_of, types_of
+from scalable.providers.aws.shapes import offers_for
 from scalable.providers.quotes import spot_share
 from scalable.spec import DeploymentSpec
+from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
 
 FARGATE, EC2 = "fargate", "ec2"
@@ -49,6 +51,8 @@ class Settings:
         Days for which output is kept.
     spot_share
         Share of the machines with workers that are spot machines.
+    offers
+        Instance types of the region with their prices.
     """
 
     region: str | None = None
@@ -64,6 +68,7 @@ class Settings:
     spot_allocation: str = "price-capacity-optimized"
     logs_kept_days: int = 14
     spot_share: float = 0.0
+    offers: tuple[Offer, ...] = ()
 
     @property
     def passed_roles(self) -> tuple[str, ...]:
@@ -102,11 +107,14 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settings:
     """Return the settings of a target, or without one those of a place."""
     own = Settings() if spec is None else settings_of(spec.options)
-    if not place:
-        return own
-    return dataclasses.replace(
-        own, region=place["region"], ecs_cluster=place.get("ecs_cluster") or ECS_CLUSTER
-    )
+    if place:
+        own = dataclasses.replace(
+            own, region=place["region"], ecs_cluster=place.get("ecs_cluster") or ECS_CLUSTER
+        )
+    if spec is not None and EC2 in own.kinds:
+        region = own.region or region_of(spec.options)
+        own = dataclasses.replace(own, offers=tuple(offers_for(region, spec)))
+    return own
 
 
 # Places -------------------------------------------------------------------------------------------

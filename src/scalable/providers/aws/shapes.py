@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.prices import instances
 from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, packing_of
-from scalable.providers.quotes import most_units
-from scalable.providers.tables import shapes_of
-from scalable.spec import ComponentSpec
+from scalable.providers.quotes import most_units, prices_in_force
+from scalable.providers.tables import offers, shapes_of
+from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.spec.prices import Offer, Shape
 
 #: Number of instance types that are tried where the target names none.
@@ -33,14 +32,19 @@ def shape_named(name: str) -> Shape | None:
 
 
 def chosen(
-    region: str, types: Sequence[str], cpus: float, memory_bytes: int, gpus: int, units: int = 1
+    known: Sequence[Offer],
+    types: Sequence[str],
+    cpus: float,
+    memory_bytes: int,
+    gpus: int,
+    units: int = 1,
 ) -> list[str]:
     """Return the instance types for a machine, in the order in which they are tried.
 
     Parameters
     ----------
-    region
-        Region.
+    known
+        Instance types of the region with their prices.
     types
         Types that the target names, which are taken as they are; empty for the cheapest.
     cpus, memory_bytes, gpus
@@ -67,14 +71,14 @@ def chosen(
         return list(types)
     fitting = [
         offer
-        for offer in instances(region)
+        for offer in known
         if _holds(offer, cpus * units, memory_bytes * units, gpus * units)
         and bool(offer.shape.gpus) == bool(gpus)
         and not offer.shape.name.startswith(_BURSTABLE)
     ]
     if not fitting:
         raise ProviderError(
-            f"no instance type that is known here for region {region!r} holds {wanted}"
+            f"no instance type whose price is known in the region holds {wanted}"
             + (f", {units} times" if units > 1 else ""),
             hint="name one in the target's instance_type",
         )
@@ -82,14 +86,23 @@ def chosen(
     return [offer.shape.name for offer in fitting[:TRIED]]
 
 
+def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
+    """Return the instance types of a region with the prices that count for a target."""
+    if region is None:
+        return []
+    return offers(list(prices_in_force(PACKAGE, region, spec)), shapes_of(PACKAGE))
+
+
 def _holds(offer: Offer, cpus: float, memory_bytes: int, gpus: int) -> bool:
     return bool(offer.shape.holds(cpus, memory_bytes + RESERVED_BYTES, gpus))
 
 
-def units_on(region: str, types: Sequence[str], component: ComponentSpec, spot_share: float) -> int:
+def units_on(
+    known: Sequence[Offer], types: Sequence[str], component: ComponentSpec, spot_share: float
+) -> int:
     """Return the number of units of a component that share one instance, as its plan has it."""
     packing = packing_of(
-        instances(region),
+        known,
         component.cpus,
         component.memory_bytes or 0,
         component.gpus,

@@ -125,6 +125,62 @@ def _end(task: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str | N
     return inner or said or None, False, False
 
 
+_INSTANCE_STATES = {
+    "pending": MachineState.PENDING,
+    "running": MachineState.RUNNING,
+    "shutting-down": MachineState.ENDING,
+    "stopping": MachineState.ENDING,
+    "terminated": MachineState.ENDED,
+    "stopped": MachineState.ENDED,
+}
+#: Code of the end of an instance that its own program asked for.
+_BY_ITSELF = "Client.InstanceInitiatedShutdown"
+_INSTANCE_ENDS = {
+    "Server.SpotInstanceTermination": "AWS took its spot capacity back",
+    "Server.SpotInstanceShutdown": "AWS took its spot capacity back",
+    "Server.InsufficientInstanceCapacity": "AWS had no capacity",
+    "Client.UserInitiatedShutdown": "it was terminated",
+    _BY_ITSELF: "its program ended",
+}
+
+
+def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> Machine:
+    """Return the machine that an EC2 instance is.
+
+    Parameters
+    ----------
+    instance
+        Instance as ``DescribeInstances`` answers.
+    tagged
+        Its tags.
+    """
+    name = str(instance["State"]["Name"])
+    state = _INSTANCE_STATES.get(name, MachineState.PENDING)
+    reason, from_outside = None, False
+    if state is MachineState.PENDING:
+        reason = "its instance boots"
+    elif state is not MachineState.RUNNING:
+        code = str((instance.get("StateReason") or {}).get("Code") or "")
+        said = str((instance.get("StateReason") or {}).get("Message") or "")
+        reason = _INSTANCE_ENDS.get(code) or said or "its instance has ended"
+        from_outside = code != _BY_ITSELF
+    made: datetime | None = instance.get("LaunchTime")
+    return Machine(
+        id=str(instance["InstanceId"]),
+        marks=marks_in(tagged),
+        units=units_in(tagged),
+        state=state,
+        reason=reason,
+        address=instance.get("PrivateIpAddress") or None,
+        public_address=instance.get("PublicIpAddress") or None,
+        from_outside=from_outside,
+        shape=str(instance.get("InstanceType") or ""),
+        zone=str((instance.get("Placement") or {}).get("AvailabilityZone") or ""),
+        spot=instance.get("InstanceLifecycle") == "spot",
+        made_at=made.timestamp() if made else 0.0,
+    )
+
+
 def _is_passing(said: str) -> bool:
     """Return whether a start failed for a reason that the next start may not have."""
     return any(word in said for word in ("Timeout waiting for network", "ResourceInitialization"))

@@ -1,0 +1,306 @@
+"""Machines that are EC2 instances."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.providers.aws import fleet
+from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.fleet import InstanceFrame
+from scalable.providers.aws.logs import Logs
+from scalable.providers.aws.names import STOPPED, content_name, log_stream, pairs, tags, token
+from scalable.providers.aws.network import Ground
+from scalable.providers.aws.settings import Settings
+from scalable.providers.aws.shapes import chosen, is_arm
+from scalable.providers.aws.states import instance_machine
+from scalable.providers.aws.userdata import END_STREAM, end_in
+from scalable.remote.cloud import (
+    CLUSTER,
+    NAME,
+    ROLE,
+    TAG,
+    Machine,
+    MachineRequest,
+    MachineState,
+    Refusal,
+)
+
+logger = logging.getLogger("scalable.providers.aws")
+
+#: Seconds for which a new instance profile may be unknown to EC2.
+PROFILE_TIMEOUT_S = 40.0
+PROFILE_POLL_S = 3.0
+#: Times that the end of a program is looked for after its instance has ended.
+END_ATTEMPTS = 3
+
+
+class Instances:
+    """The EC2 instances of one region.
+
+    Parameters
+    ----------
+    api
+        Connection.
+    settings
+        Options of the target.
+    logs
+        Output of machines.
+    """
+
+    def __init__(self, api: Api, settings: Settings, logs: Logs) -> None:
+        self._api = api
+        self._settings = settings
+        self._logs = logs
+        self._templates: dict[str, asyncio.Task[None]] = {}
+        self._images: dict[str, str] = {}
+        #: Ended machines whose end is known, and the attempts for the others.
+        self._ended: dict[str, Machine] = {}
+        self._looked: dict[str, int] = {}
+
+    # Starting -------------------------------------------------------------------------------------
+
+    def types(self, request: MachineRequest) -> list[str]:
+        """Return the instance types for a machine, in the order in which they are tried."""
+        types = chosen(
+            self._settings.offers,
+            self._settings.instance_types,
+            request.cpus,
+            request.memory_bytes,
+            request.gpus,
+            max(1, len(request.units)),
+        )
+        return [name for name in types if is_arm(name) == is_arm(types[0])]
+
+    async def image(self, types: Sequence[str], gpus: int) -> str:
+        """Return the id of the machine image."""
+        if self._settings.ami:
+            return self._settings.ami
+        parameter = fleet.image_parameter(arm=is_arm(types[0]), gpus=gpus > 0)
+        if parameter not in self._images:
+            said = await self._api.call("ssm", "get_parameter", Name=parameter)
+            self._images[parameter] = str(said["Parameter"]["Value"])
+        return self._images[parameter]
+
+    async def root_disk(self, ami: str) -> tuple[str, int] | None:
+        """Return device name and GiB of the root disk that the target asks for; None if none."""
+        if self._settings.disk_gib is None:
+            return None
+        said = await self._api.call("ec2", "describe_images", ImageIds=[ami])
+        device = next((str(i["RootDeviceName"]) for i in said["Images"]), "/dev/xvda")
+        return device, self._settings.disk_gib
+
+    async def start(
+        self, request: MachineRequest, types: list[str], frame: InstanceFrame, ground: Ground
+    ) -> Machine | Refusal:
+        """Start an instance; return its machine, or the refusal for want of capacity."""
+        data = fleet.launch_template(request, frame, ground)
+        purpose = request.marks.get(TAG) or request.marks[ROLE]
+        template = content_name(request.marks[CLUSTER], purpose, data)
+        await self._define(template, data, request.marks)
+        order = fleet.fleet(request, template, types, ground, self._settings.spot_allocation)
+        until = time.monotonic() + PROFILE_TIMEOUT_S
+        attempt = 0
+        while True:
+            try:
+                answer = await self._api.call("ec2", "create_fleet", **order)
+                errors = list(answer.get("Errors") or ())
+            except AWSError as error:
+                # Some refusals are an error of the whole request.
+                code = error.error_code
+                answer, errors = {}, [{"ErrorCode": code, "ErrorMessage": error.message}]
+                known = fleet.lacks_capacity(code) or fleet.lacks_type(errors)
+                if not (known or _is_unknown_profile(errors)):
+                    raise
+            made = [each for each in answer.get("Instances") or () if each.get("InstanceIds")]
+            if made:
+                return _new(request, made[0])
+            if not _is_unknown_profile(errors) or time.monotonic() > until:
+                break
+            attempt += 1  # a token keeps its first answer, which is a refusal
+            order["ClientToken"] = token(order["ClientToken"], str(attempt))
+            await asyncio.sleep(PROFILE_POLL_S)
+        return await self._refused(request, errors, types, ground)
+
+    async def _refused(
+        self,
+        request: MachineRequest,
+        errors: list[dict[str, Any]],
+        types: list[str],
+        ground: Ground,
+    ) -> Refusal:
+        if any(fleet.lacks_capacity(str(error.get("ErrorCode"))) for error in errors):
+            return Refusal(fleet.refusal_of(errors, types, ground, spot=request.spot))
+        if fleet.lacks_type(errors):
+            raise ProviderError(
+                f"region {self._api.region} does not have {', '.join(types)} in "
+                f"{', '.join(sorted(set(ground.subnets.values())))}",
+                hint=await self._types_there(types[0]),
+            )
+        said = "; ".join(
+            dict.fromkeys(f"{e.get('ErrorCode')}: {e.get('ErrorMessage')}" for e in errors)
+        )
+        raise ProviderError(
+            f"machine {request.name}: EC2 does not start it: {said or 'no reason was given'}"
+        )
+
+    async def _types_there(self, name: str) -> str:
+        """Return which types of the same kind the region has."""
+        family, _, size = name.partition(".")
+        try:
+            offered = await self._api.pages(
+                "ec2", "describe_instance_type_offerings", "InstanceTypeOfferings",
+                LocationType="region",
+            )  # fmt: skip
+        except ProviderError:
+            offered = []
+        there = [str(each["InstanceType"]) for each in offered]
+        like = [one for one in there if one.startswith(f"{family}.")]
+        like = like or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
+        names = sorted(like)[:12]
+        return f"it has {', '.join(names)}" if names else "name another instance_type or region"
+
+    async def _define(self, name: str, data: Any, marks: Mapping[str, str]) -> None:
+        """Create a launch template once; requests for the same one wait for each other."""
+        task = self._templates.get(name)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = asyncio.ensure_future(self._create(name, data, marks))
+            self._templates[name] = task
+        await asyncio.shield(task)
+
+    async def _create(self, name: str, data: Any, marks: Mapping[str, str]) -> None:
+        kept = {key: value for key, value in marks.items() if key != NAME}
+        logger.debug("launch template %s is created", name)
+        try:
+            await self._api.call(
+                "ec2",
+                "create_launch_template",
+                LaunchTemplateName=name,
+                LaunchTemplateData=data,
+                TagSpecifications=[{"ResourceType": "launch-template", "Tags": tags(kept)}],
+            )
+        except AWSError as error:
+            if "AlreadyExists" not in error.error_code:
+                raise
+
+    # Observing ------------------------------------------------------------------------------------
+
+    async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
+        """Return the instances with these marks, also those that ended lately."""
+        filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in marks.items()]
+        reservations = await self._api.pages(
+            "ec2", "describe_instances", "Reservations",
+            Filters=[*filters, {"Name": "tag-key", "Values": [CLUSTER]}], MaxResults=1000,
+        )  # fmt: skip
+        found = [
+            instance_machine(instance, pairs(instance.get("Tags")))
+            for reservation in reservations
+            for instance in reservation["Instances"]
+        ]
+        return list(await asyncio.gather(*map(self._with_end, found)))
+
+    async def _with_end(self, machine: Machine) -> Machine:
+        """Return an ended machine with the exit code of its program, which its log tells."""
+        if machine.state is not MachineState.ENDED or machine.from_outside:
+            return machine
+        if machine.id in self._ended:
+            return self._ended[machine.id]
+        looked = self._looked[machine.id] = self._looked.get(machine.id, 0) + 1
+        code = out_of_memory = None
+        try:
+            text, _ = await self._logs.read(f"{self.stream(machine)}{END_STREAM}", "")
+            code, out_of_memory = end_in(text)
+        except AWSError as error:
+            if not error.forbidden:
+                raise
+            looked = END_ATTEMPTS
+        if code is not None:
+            reason = f"its program ended with exit code {code}"
+            machine = replace(
+                machine,
+                exit_code=code,
+                out_of_memory=bool(out_of_memory),
+                reason="it used more than the memory of its instance" if out_of_memory else reason,
+            )
+        if code is not None or looked >= END_ATTEMPTS:
+            self._ended[machine.id] = machine
+            self._looked.pop(machine.id, None)
+        return machine
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    async def stop(self, machines: Sequence[Machine]) -> None:
+        """Terminate instances; those that are gone are left out."""
+        ids = [machine.id for machine in machines]
+        if not ids:
+            return
+        try:
+            await self._api.call("ec2", "terminate_instances", InstanceIds=ids)
+        except AWSError as error:
+            if "NotFound" not in error.error_code:
+                raise
+            if len(ids) > 1:
+                await asyncio.gather(*(self.stop([machine]) for machine in machines))
+
+    async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
+        """Tell an instance to end some of its units, by tags that it reads."""
+        numbers = [i for i, unit in enumerate(machine.units) if unit in units]
+        if not numbers:
+            return
+        told = tags({f"{STOPPED}{i}": "1" for i in numbers})
+        try:
+            await self._api.call("ec2", "create_tags", Resources=[machine.id], Tags=told)
+        except AWSError as error:
+            if "NotFound" not in error.error_code:
+                raise
+
+    async def clean(self, cluster_id: str) -> list[str]:
+        """Remove the launch templates of a cluster; return a description of each."""
+        filters = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
+        found = await self._api.pages(
+            "ec2", "describe_launch_templates", "LaunchTemplates", Filters=filters
+        )
+        removed = []
+        for template in found:
+            name = str(template["LaunchTemplateName"])
+            self._templates.pop(name, None)
+            try:
+                await self._api.call(
+                    "ec2", "delete_launch_template", LaunchTemplateId=template["LaunchTemplateId"]
+                )
+            except AWSError as error:
+                if "NotFound" not in error.error_code:
+                    raise
+            removed.append(f"launch template {name}")
+        return removed
+
+    def stream(self, machine: Machine) -> str:
+        """Return the name of an instance's log stream."""
+        return log_stream(machine.marks[CLUSTER], machine.marks[NAME])
+
+
+def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:
+    return Machine(
+        id=str(made["InstanceIds"][0]),
+        marks={**request.marks, NAME: request.name},
+        units=request.units,
+        state=MachineState.PENDING,
+        reason="it was requested",
+        shape=str(made.get("InstanceType") or ""),
+        spot=made.get("Lifecycle") == "spot",
+        made_at=time.time(),
+    )
+
+
+def _is_unknown_profile(errors: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a new instance profile is not known yet."""
+    return any("instanceprofile" in _plain(error.get("ErrorMessage")) for error in errors)
+
+
+def _plain(text: object) -> str:
+    return str(text).lower().replace(" ", "").replace("iam", "")
