@@ -5,6 +5,7 @@ import datetime as dt
 import hashlib
 import itertools
 import re
+import time
 
 from .errors import ApiError
 from .filtering import Filter, page
@@ -58,6 +59,9 @@ class Secret:
         self.versions = {}
         self.numbers = itertools.count(1)
         self.policy = {"version": 1, "bindings": [], "etag": base64.b64encode(b"0").decode()}
+        #: Policy that holds until this time (of the monotonic clock), when the new one is known.
+        self.earlier = self.policy
+        self.known_from = 0.0
         self.ends = None
         self.resource = resource | {
             "name": f"projects/{NUMBER}/secrets/{name}",
@@ -65,6 +69,10 @@ class Secret:
         }
         self.set_end()
         self.mark()
+
+    def known_policy(self):
+        """Return the policy that is known everywhere by now."""
+        return self.policy if time.monotonic() >= self.known_from else self.earlier
 
     def set_end(self):
         """Note when the secret ends by itself."""
@@ -104,8 +112,9 @@ class Secret:
 class SecretManager:
     """All secrets of the project."""
 
-    def __init__(self, identities):
+    def __init__(self, identities, settings):
         self.identities = identities
+        self.settings = settings
         self.found = {}
 
     def handlers(self):
@@ -146,7 +155,7 @@ class SecretManager:
         secret = self.found.get(name)
         return secret is not None and any(
             grants(binding["role"], permission) and identity.member in binding.get("members", ())
-            for binding in secret.policy["bindings"]
+            for binding in secret.known_policy()["bindings"]
         )
 
     def require(self, call, permission):
@@ -230,7 +239,9 @@ class SecretManager:
         check_policy(policy, secret.policy)
         policy = {"version": 1, "bindings": [], **policy}
         policy["etag"] = base64.b64encode(etag(policy).encode()).decode()
+        secret.earlier = secret.known_policy()
         secret.policy = policy
+        secret.known_from = time.monotonic() + self.settings["policy"]
         return policy
 
     def do_testIamPermissions(self, call):

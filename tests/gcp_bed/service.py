@@ -25,7 +25,8 @@ from .operations import Operations
 from .secret_manager import ResourceManager, SecretManager
 from .serving import Server
 
-#: Seconds of an instance's life, and of its end. `run_scale` is multiplied with `maxRunDuration`.
+#: Seconds of an instance's life, and of its end. `run_scale` is multiplied with `maxRunDuration`;
+#: `policy` seconds pass before the new policy of a secret is known.
 SETTINGS = {
     "pending": 0.02,
     "provisioning": 0.03,
@@ -33,6 +34,7 @@ SETTINGS = {
     "notice": 30.0,
     "shutdown": 90.0,
     "run_scale": 1.0,
+    "policy": 0.0,
 }
 logger = logging.getLogger("gcp_bed")
 
@@ -51,7 +53,7 @@ class Service:
         self.faults = Faults()
         self.networks = Networks(self.operations)
         self.instances = Instances(self)
-        self.secrets = SecretManager(self.identities)
+        self.secrets = SecretManager(self.identities, self.settings)
         self.server = Server(self)
         parts = (self.catalogue, self.operations, self.networks, self.instances, self.secrets)
         for part in (*parts, ResourceManager(self.identities)):

@@ -175,7 +175,12 @@ def test_only_identities_that_a_policy_names_read_a_secret(bed, cloud):
     policy = alice.get_iam_policy(request={"resource": secret.name})
     member = f"serviceAccount:{bed.email('viewer')}"
     policy.bindings.add(role="roles/secretmanager.secretAccessor", members=[member])
-    alice.set_iam_policy(request={"resource": secret.name, "policy": policy})
+    bed.set(policy=3600)
+    old = alice.set_iam_policy(request={"resource": secret.name, "policy": policy})
+    with pytest.raises(exceptions.Forbidden):
+        viewer.access_secret_version(name=version)
+    bed.set(policy=0)
+    alice.set_iam_policy(request={"resource": secret.name, "policy": old})
     assert viewer.access_secret_version(name=version).payload.data == b"hidden"
     found = alice.list_secrets(request={"parent": parent, "filter": "labels.cluster=a"})
     assert [s.name for s in found] == [secret.name]
