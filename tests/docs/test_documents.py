@@ -23,6 +23,8 @@ PAGES = (
 )
 #: Pages whose commands need a Kubernetes cluster; they run on the test bed.
 KUBERNETES_PAGES = ("docs/tutorial-kubernetes.md", "docs/tutorial-kubernetes-detached.md")
+#: Pages whose commands need AWS and Google Cloud; they run on the test beds.
+CLOUD_PAGES = ("docs/cloud.md", "docs/tutorial-cloud.md")
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 #: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
 VARYING = (
@@ -65,6 +67,10 @@ def run(tmp_path, request):
     clean["XDG_STATE_HOME"] = str(tmp_path / "state")
     if request.node.callspec.params["page"] in KUBERNETES_PAGES:
         clean["KUBECONFIG"] = str(request.getfixturevalue("kubernetes_bed").kubeconfig("admin"))
+    if request.node.callspec.params["page"] in CLOUD_PAGES:
+        request.getfixturevalue("aws_bed").settings(delay=0.05)
+        for bed in ("aws_bed", "gcp_bed"):
+            clean |= request.getfixturevalue(bed).environment()
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
 
     def do(command):
@@ -76,7 +82,7 @@ def run(tmp_path, request):
     return do
 
 
-@pytest.mark.parametrize("page", [*PAGES, *KUBERNETES_PAGES])
+@pytest.mark.parametrize("page", [*PAGES, *KUBERNETES_PAGES, *CLOUD_PAGES])
 def test_the_page_runs_as_it_stands(page, run, tmp_path):
     found = blocks(page)
     assert found, page
