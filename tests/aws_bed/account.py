@@ -75,7 +75,7 @@ class Account:
         self.fargate = Fargate(self)
         self.instances = Instances(self)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.tasks.append(asyncio.create_task(watch_memory(self.fargate)))
+        self.tasks.append(asyncio.create_task(watch_memory(self.fargate, self.instances)))
         told = {"endpoint": self.endpoint, "secrets": self.identities.secrets}
         file = self.directory / "account.json"
         file.write_text(json.dumps(told))

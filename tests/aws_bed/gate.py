@@ -35,6 +35,10 @@ class Gate:
                 status, headers, body = self.carry_out(request, environ)
             except AwsError as error:
                 status, headers, body = error.render(request.protocol)
+            except Exception as error:
+                logger.exception("%s failed in the test bed", request.name)
+                wrong = AwsError("InternalError", f"the test bed failed: {error!r}", 500)
+                status, headers, body = wrong.render(request.protocol)
             else:
                 if faults.loses(request):
                     return cut(environ)
@@ -59,11 +63,7 @@ class Gate:
             if isinstance(document, str):
                 document = document.encode()
             return "200 OK", [("Content-Type", kind)], document
-        try:
-            body, status, headers = run_wsgi_app(self.moto, environ, buffered=True)
-        except Exception as error:
-            logger.exception("%s failed in moto", request.name)
-            raise AwsError("InternalError", f"moto failed: {error!r}", 500) from error
+        body, status, headers = run_wsgi_app(self.moto, environ, buffered=True)
         body = b"".join(body)
         if status.startswith("2"):
             account.done(request)

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.models.instances import StateReason
 from moto.logs.models import logs_backends
 
@@ -197,8 +198,7 @@ class InstanceRun:
 
     def copy_logs(self, last=False):
         """Write what containers with the log driver awslogs said into CloudWatch."""
-        root = self.folder / "own" / "var" / "lib" / "docker" / "containers"
-        for path in root.glob("*/state.json") if root.exists() else ():
+        for path in self.containers():
             with contextlib.suppress(OSError, ValueError, LookupError):
                 state = json.loads(path.read_text())
                 if state.get("log_driver") == "awslogs":
@@ -218,6 +218,25 @@ class InstanceRun:
             made.open(options.get("awslogs-create-group") == "true")
             self.streams[folder.name] = made
         return self.streams[folder.name]
+
+    # Memory ---------------------------------------------------------------------------------------
+
+    @property
+    def memory_limit(self):
+        """Bytes that the type of instance has."""
+        found = INSTANCE_TYPES[self.order.type]["MemoryInfo"]["SizeInMiB"]
+        return found * 2**20
+
+    def out_of_memory(self, name):
+        """Let the running containers be killed."""
+        for state in self.containers():
+            if json.loads(state.read_text())["status"] == "running":
+                (state.parent / name).touch()
+
+    def containers(self):
+        """Return the file of each container of the instance that says how it goes."""
+        root = self.folder / "own" / "var" / "lib" / "docker" / "containers"
+        return list(root.glob("*/state.json"))
 
     @property
     def console(self):

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,10 @@ from .task_definitions import check_tags
 
 #: Bytes of user data, before base64.
 USER_DATA = 16 * 1024
+PUBLIC = (
+    "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64",
+    "/aws/service/ecs/optimized-ami/amazon-linux-2023/recommended/image_id",
+)
 METADATA_KEY = re.compile(r"[A-Za-z0-9+\-=.,_:@]+")
 #: Fields that the test bed reads or may ignore; others are refused as not supported by it.
 KNOWN = {
@@ -77,6 +82,17 @@ class Launch:
     def name(self):
         """The name by which faults of the start find an instance."""
         return f"ec2:{self.type}"
+
+
+@functools.cache
+def public_images(region):
+    """Return the images that public parameters of SSM name."""
+    parameters = ssm_backends[ACCOUNT][region]
+    for path in PUBLIC:
+        parameters.get_parameter(path)  # moto reads them when they are first asked for
+    names = [n for n in list(parameters._parameters) if n.startswith("/aws/service/")]
+    found = [parameters.get_parameter(name) for name in names]
+    return {p.value for p in found if p is not None and isinstance(p.value, str)}
 
 
 def invalid(text, code="InvalidParameterValue"):
@@ -196,11 +212,8 @@ class LaunchReader:
             raise invalid(f'Invalid id: "{wanted}" (expecting "ami-...")', "InvalidAMIID.Malformed")
         if wanted in backend.amis:
             return wanted
-        for name in parameters._parameters:
-            if name.startswith("/aws/service/"):
-                found = parameters.get_parameter(name)
-                if found is not None and wanted in found.value:
-                    return wanted
+        if wanted in public_images(region):
+            return wanted
         text = f"The image id '[{wanted}]' does not exist"
         raise invalid(text, "InvalidAMIID.NotFound")
 

@@ -9,8 +9,12 @@ PERIOD = 0.5
 REASON = "OutOfMemoryError: Container killed due to memory usage"
 
 
-async def watch_memory(fargate):
-    """Kill the containers of each task that uses more memory than it has."""
+#: File by which a container of an instance learns it: see inside/docker.py.
+OOM = "memory-used-up"
+
+
+async def watch_memory(fargate, instances):
+    """Kill the containers of each task and instance that uses more memory than it has."""
     while True:
         await asyncio.sleep(PERIOD)
         watched = {
@@ -25,3 +29,12 @@ async def watch_memory(fargate):
             limit = entry.definition.get("memory", 0) * 2**20 or run.memory_limit
             if used[pid] > limit:
                 entry.process.kill(REASON)
+        running = {
+            run.process.pid: run
+            for run in list(instances.runs.values())
+            if run.state == "running" and run.process
+        }
+        used = memory_of(list(running)) if running else {}
+        for pid, run in running.items():
+            if used[pid] > run.memory_limit:
+                run.out_of_memory(OOM)

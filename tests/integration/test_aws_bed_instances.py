@@ -91,6 +91,18 @@ runcmd:
     aws.ec2.terminate_instances(InstanceIds=[name])
 
 
+def test_a_container_that_needs_more_memory_than_the_instance_has_is_killed(aws):
+    script = """#!/bin/sh
+docker run --name big --network host image python -c "
+x = b'x' * 2**30
+import time; time.sleep(600)"
+echo "code $? $(docker inspect -f '{{.State.OOMKilled}}' big)"
+"""
+    name = aws.launch(script, type_="t3.nano")
+    assert "code 137 true" in aws.console(name, "code")
+    aws.ec2.terminate_instances(InstanceIds=[name])
+
+
 # Ends ---------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,8 @@ def systemctl(words):
     names = [word for word in words if not word.startswith("-")]
     if names[:1] in (["poweroff"], ["halt"]):
         poweroff(())
+    elif names[:1] in (["stop"], ["disable"]):
+        return
     elif (
         not names
         or names[0] not in {"start", "enable", "daemon-reload", "is-active", "restart"}
