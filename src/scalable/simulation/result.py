@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -21,6 +22,8 @@ class Startup:
         Billed part of the delay. It is the last part: billing begins during the start.
     least_s
         Minimum time for which a worker is billed.
+    granularity_s
+        Seconds to whose multiples the billed time of a worker is rounded up; 0 for no rounding.
     spread
         Smallest and largest delay as multiples of ``delay_s``. Delays are uniformly distributed.
     expected_s
@@ -32,6 +35,14 @@ class Startup:
     least_s: float = 0.0
     spread: tuple[float, float] = (0.8, 1.3)
     expected_s: float | None = None
+    granularity_s: float = 0.0
+
+    def paid_s(self, seconds: float) -> float:
+        """Return the billed seconds of a worker that ran for the given billed seconds."""
+        paid = max(seconds, self.least_s)
+        if not self.granularity_s:
+            return paid
+        return math.ceil(paid / self.granularity_s - 1e-9) * self.granularity_s
 
 
 class Change(NamedTuple):

@@ -390,7 +390,7 @@ class Run:
         pool.everyone.discard(worker)
         paid = self.now - (worker.arrives_s - min(self.startup.billed_s, self.startup.delay_s))
         if paid > 0 or worker.connected:
-            pool.cost += pool.terms.price * max(paid, self.startup.least_s)
+            pool.cost += pool.terms.price * self.startup.paid_s(paid)
 
     def outcome(self) -> SimulationResult:
         """End all workers and return the result."""
