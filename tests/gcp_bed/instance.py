@@ -40,6 +40,8 @@ class Instance:
         self.maintenance = "NONE"
         #: The task that starts it and waits for its end.
         self.life = None
+        #: Set when it runs, or cannot be made.
+        self.settled = asyncio.Event()
         #: The task that stops it.
         self.stopping = None
         self.gone = False
@@ -134,10 +136,12 @@ class Instance:
         """Start the machine in a task; `failure` is why the operation is to fail, if it is."""
         self.preempted = False
         self.stopping = None
+        self.settled.clear()
         self.life = asyncio.create_task(self.live(operation, failure))
         self.life.add_done_callback(self.log_failure)
 
     def log_failure(self, task):
+        self.settled.set()
         if not task.cancelled() and task.exception():
             logger.error("instance %s", self.path, exc_info=task.exception())
 
@@ -158,6 +162,7 @@ class Instance:
             self.machine = Machine(self, self.bed)
         await self.machine.start(self.bed.faults.boots(self.resource["name"]))
         self.status = "RUNNING"
+        self.settled.set()
         operation.finish()
         limit = self.resource["scheduling"].get("maxRunDuration")
         seconds = int(limit["seconds"]) * settings["run_scale"] if limit else None
@@ -230,9 +235,8 @@ class Instance:
         operation.json["targetId"] = self.resource["id"]
         operation.run()
         await asyncio.sleep(self.bed.settings["pending"])
-        if self.life is not None and self.status in {"PROVISIONING", "STAGING"}:
-            await asyncio.wait([self.life], timeout=5)
-        if self.status != "TERMINATED":
+        await self.settled.wait()
+        if self.status != "TERMINATED" and not self.gone:
             await self.end_machine(grace)
         self.remove()
         operation.finish()

@@ -220,6 +220,9 @@ class Service:
         self.secrets.found.clear()
         self.networks.reset()
         for instance in list(self.instances.found.values()):
+            for task in (instance.life, instance.stopping):
+                if task is not None:
+                    task.cancel()
             if instance.machine is not None:
                 instance.machine.kill()
                 await instance.machine.stop(0)
@@ -229,10 +232,6 @@ class Service:
 
     async def close(self):
         """End everything."""
-        for instance in list(self.instances.found.values()):
-            for task in (instance.life, instance.stopping):
-                if task is not None:
-                    task.cancel()
         for task in self.tasks:
             task.cancel()
         await self.do_clear()
