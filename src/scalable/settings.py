@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -17,6 +18,8 @@ RUN_TARGET = "SCALABLE_RUN_TARGET"
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
+#: Money that a cluster of a session may spend; overrides the target's budget.
+BUDGET = "SCALABLE_BUDGET"
 #: Largest size of one file, and of all files together, that are carried to places without the
 #: user's file system.
 CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
@@ -40,6 +43,29 @@ def telemetry_enabled() -> bool:
 def runs_dir() -> Path:
     """Return the directory of runs: SCALABLE_RUNS_DIR, by default ``.scalable/runs``."""
     return Path(os.environ.get(RUNS_DIR) or Path(DIRECTORY) / "runs")
+
+
+def budget() -> float | None:
+    """Return the amount in SCALABLE_BUDGET; None if it is not set.
+
+    Raises
+    ------
+    ClusterError
+        If it is not a positive number.
+    """
+    written = os.environ.get(BUDGET)
+    if not written:
+        return None
+    try:
+        amount = float(written)
+    except ValueError:
+        amount = math.nan
+    if not 0 < amount < math.inf:
+        raise ClusterError(
+            f"{BUDGET}={written!r} is not a positive amount of money",
+            hint="write for example 12.50",
+        )
+    return amount
 
 
 def state_dir() -> Path:

@@ -35,6 +35,7 @@ ROW = {
     "reason": None,
     "ends_at": None,
     "idle_ends_at": None,
+    "cost": None,
 }
 
 

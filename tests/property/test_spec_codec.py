@@ -76,6 +76,8 @@ specs = st.builds(
     manager_grace_s=maybe(seconds),
     spill_after_s=maybe(seconds),
     price_per_core_hour=maybe(seconds),
+    budget=maybe(seconds),
+    budget_action=st.sampled_from(["warn", "drain", "down"]),
     managers=st.lists(managers, max_size=2).map(tuple),
     manager_policy=texts,
     deadline_s=maybe(seconds),
@@ -99,7 +101,7 @@ def test_a_spec_is_read_as_it_was_written(spec):
 
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
-    assert len(fields(DeploymentSpec)) == 21
+    assert len(fields(DeploymentSpec)) == 23
     assert len(fields(ComponentSpec)) == 12
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (8, 3, 2)
 

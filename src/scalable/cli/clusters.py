@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from scalable.cli.costs import HEADER, cells, render_cost
 from scalable.cli.terminal import harmless
 from scalable.spec import ClusterStatus, PoolStatus, names
 from scalable.units import counted, format_duration, parse_duration
@@ -114,6 +115,8 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
     if not clusters:
         return "no clusters\n"
+    priced = any(status.cost for status in clusters)
+    header = _LIST_HEADER + (("cost",) if priced else ())
     rows = [
         (
             status.name or ("(orphan)" if status.orphan else "-"),
@@ -122,10 +125,11 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
             _workers(status.pools),
             "-" if ":" in status.id else status.id[:8],  # other packages' clusters have none
             _age(status.created_at),
+            *(cells(status.cost)[:1] if priced else ()),
         )
         for status in clusters
     ]
-    return "\n".join(table(_LIST_HEADER, rows)) + "\n"
+    return "\n".join(table(header, rows)) + "\n"
 
 
 def render_status(status: ClusterStatus) -> str:
@@ -149,11 +153,18 @@ def render_status(status: ClusterStatus) -> str:
         moment, words = min(ends)
         left = format_duration(max(0.0, moment - time.time()))
         lines.append(f"Ends:      in {left}{words}")
+    cost = status.cost
+    lines += [] if cost is None else render_cost(cost)
     pools = [
-        (tag, *(str(getattr(pool, key)) for key in _POOL_HEADER[1:]))
+        (
+            tag,
+            *(str(getattr(pool, key)) for key in _POOL_HEADER[1:]),
+            *(() if cost is None else cells(cost["pools"].get(tag))),
+        )
         for tag, pool in status.pools.items()
     ]
-    lines += ["", *table(_POOL_HEADER, pools)] if pools else []
+    more = () if cost is None else HEADER
+    lines += ["", *table(_POOL_HEADER + more, pools)] if pools else []
     for tag, pool in status.pools.items():
         why = pool.reason or pool.waiting
         if why:
@@ -162,10 +173,13 @@ def render_status(status: ClusterStatus) -> str:
             last = f"; the last, {_indented(pool.last_loss)}" if pool.last_loss else ""
             lines.append(f"  {tag}: {counted(pool.lost, 'worker')} lost{last}")
     managers = [
-        (str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0)))
+        (
+            *(str(m["id"]), str(m.get("target", "")), str(m["state"]), str(m.get("priority", 0))),
+            *(() if cost is None else cells(cost["managers"].get(str(m["id"])))),
+        )
         for m in status.managers
     ]
-    lines += ["", *table(_MANAGER_HEADER, managers)] if managers else []
+    lines += ["", *table(_MANAGER_HEADER + more, managers)] if managers else []
     for m in status.managers:
         lines += [f"  {m['id']}: {tag}: {why}" for tag, why in m.get("reasons", {}).items()]
     for manager in status.managers if len(status.managers) > 1 else ():

@@ -295,6 +295,15 @@ class AttachedCluster(Cluster):
         most = None if maximum == math.inf else maximum
         return self.sync(self._calls.adapt, tag, minimum, most, enabled=enabled, **options)
 
+    def status_now(self) -> dict[str, Any]:
+        """Ask the scheduler for the state of the cluster, its pools, its managers and costs."""
+        answer: dict[str, Any] = self.sync(self._calls.status)
+        return answer
+
+    def set_budget(self, amount: float, action: str | None = None) -> Any:
+        """Set the cluster's budget; see :meth:`scalable.ScalableSession.set_budget`."""
+        return self.sync(self._calls.set_budget, amount, action)
+
     async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
         """Return the name of the cluster's run, and what is added to its files beyond known sizes.
 

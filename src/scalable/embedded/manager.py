@@ -89,6 +89,22 @@ class EmbeddedManager:
             self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
 
+    def price(
+        self, prices: Mapping[str, Mapping[str, float]], controller: Controller | None
+    ) -> None:
+        """Set the prices of workers; to be called in the event loop.
+
+        Parameters
+        ----------
+        prices
+            Tag -> price, as in an :class:`~scalable.protocol.handlers.Attachment`.
+        controller
+            The cluster's controller; None before the cluster is started.
+        """
+        self.managers.price(EMBEDDED, prices)
+        if controller is not None:
+            controller.spending.price(EMBEDDED, prices)
+
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
         """Start the reconciler in the running event loop.
 

@@ -102,6 +102,15 @@ class AttachedDeployment:
                 self._asked.append(scaling_row(tag, before[tag], count, reason, source))
         self.counts |= plan.workers_by_tag
 
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools, its managers and its costs."""
+        found: dict[str, Any] = self.cluster.status_now()
+        return found
+
+    def set_budget(self, amount: float, action: str | None) -> None:
+        """Set the budget of the cluster."""
+        self.cluster.set_budget(amount, action)
+
     def close(self) -> None:
         """Disconnect; the cluster keeps running."""
         cluster, self.cluster = self.cluster, None

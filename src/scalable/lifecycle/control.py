@@ -169,3 +169,8 @@ def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[st
     """Set wanted worker counts of a running cluster; return (counts before, counts after)."""
     answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
     return answer["before"], answer["after"]
+
+
+def set_budget(name: str, amount: float) -> dict[str, Any]:
+    """Set the budget of a running cluster; return its costs, empty if nothing has a price."""
+    return ask(find(name), lambda scheduler: scheduler.set_budget(amount))

@@ -49,6 +49,8 @@ class DetachOptions:
         Whether workers are processes even if the target asks for threads.
     dashboard_address
         Address of the live page; None for the target's address.
+    budget
+        Amount of money that the cluster may spend; None for the target's budget.
     """
 
     name: str | None = None
@@ -57,6 +59,7 @@ class DetachOptions:
     workers: bool = True
     processes: bool = False
     dashboard_address: str | None = None
+    budget: float | None = None
 
 
 @dataclass(frozen=True)

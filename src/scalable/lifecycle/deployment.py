@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.rates import with_prices, worker_prices
 from scalable.lifecycle.recording import cluster_record, put_on_record
 from scalable.lifecycle.run_copy import RepeatedPull, StreamCopy
 from scalable.lifecycle.wiring import Wiring
 from scalable.planning import adaptive_bounds
+from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.telemetry import RunDirectory
 from scalable.telemetry.streams import read_rows, stream_path
+
+if TYPE_CHECKING:
+    from scalable.scheduler.controller import Controller
 
 logger = logging.getLogger("scalable.lifecycle")
 
@@ -71,12 +76,15 @@ class Deployment:
         spec = self._spec
         if self._run is not None:
             spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
+        if provider_traits(spec.provider_name).remote:
+            spec = with_prices(spec)
         record = embedded_record(spec, plan)
         self._directory = put_on_record(record)
         self._wiring = Wiring(record, self._directory, self._run)
         try:
             self.cluster = self._provider.build_cluster(spec)
             self._record()
+            self._count_costs()
             self._show()
             self.scale(plan.scale_plan, source="plan")
             timeout = getattr(self._provider, "ready_timeout_s", None)
@@ -131,6 +139,19 @@ class Deployment:
         if hasattr(cluster, "on_event"):
             cluster.on_event(recorder.event)
 
+    def _count_costs(self) -> None:
+        """Let the cluster count its costs, if its scheduler and its manager are in this process."""
+        cluster = self.cluster
+        controller = getattr(cluster, "controller", None)
+        if controller is None or not hasattr(cluster, "manager"):
+            return
+
+        async def begin() -> None:
+            self._wiring.count_costs(controller, self._spec)
+            cluster.manager.price(worker_prices(self._spec), controller)
+
+        cluster.sync(begin)
+
     def _show(self) -> None:
         """Let other processes of the user list this cluster while it runs."""
         controller = getattr(self.cluster, "controller", None)
@@ -177,6 +198,39 @@ class Deployment:
                 if before != count:
                     self._scaled(tag, before, count, reason, source)
         self.counts |= plan.workers_by_tag
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools, its managers and its costs.
+
+        Raises
+        ------
+        ClusterError
+            When the provider's clusters have no such status.
+        """
+        if hasattr(self.cluster, "status_now"):  # its scheduler is elsewhere
+            return dict(self.cluster.status_now())
+
+        async def look() -> dict[str, Any]:
+            return self._controller().status()
+
+        return dict(self.cluster.sync(look))
+
+    def set_budget(self, amount: float, action: str | None) -> None:
+        """Set the budget of the cluster; errors are those of :meth:`status`."""
+        if hasattr(self.cluster, "status_now"):
+            self.cluster.set_budget(amount, action)
+            return
+
+        async def change() -> None:
+            self._controller().spending.set_budget(amount, action)
+
+        self.cluster.sync(change)
+
+    def _controller(self) -> Controller:
+        controller: Controller | None = getattr(self.cluster, "controller", None)
+        if controller is None:
+            raise ClusterError(f"the clusters of provider {self._provider.name!r} count no costs")
+        return controller
 
     def _follow_load(self) -> None:
         """If the target is adaptive, start scaling its pools with their load."""

@@ -24,13 +24,12 @@ from distributed.core import rpc
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
-from scalable.forecasting import quoted_prices
+from scalable.lifecycle.rates import worker_prices
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process, is_alive
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
-from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
@@ -253,9 +252,7 @@ class ManagerProcess:
             priority=config.priority,
             limits=dict(config.limits),
             pools={tag: _shape(part) for tag, part in spec.components.items()},
-            prices=unit_prices(
-                spec, traits.starting, quoted_prices(get_provider(spec.provider_name), spec)
-            ),
+            prices=worker_prices(spec),
         )
         try:
             answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)

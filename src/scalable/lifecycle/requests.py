@@ -16,13 +16,14 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Return the manifest with the command's option ``--processes`` applied.
+    """Return the manifest with the command's options ``--processes`` and ``--budget`` applied.
 
     Raises
     ------
     PlanError
         When the target does not have the option.
     """
+    resolved = resolved.with_budget(options.budget)
     if not options.processes:
         return resolved
     if "processes" not in resolved.spec.options:

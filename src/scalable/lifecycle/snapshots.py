@@ -15,6 +15,8 @@ logger = logging.getLogger("scalable.lifecycle")
 
 #: Seconds after which an unchanged status is written again.
 INTERVAL_S = 2.0
+#: Seconds between two copies of the costs so far, from which another scheduler would go on.
+SPENDING_INTERVAL_S = 5.0
 #: Shortest time between two snapshots, in seconds: changes in between make one snapshot.
 PAUSE_S = 0.1
 CLOSE_TIMEOUT_S = 5.0
@@ -31,6 +33,8 @@ class Snapshots:
         Controller of the scheduler, which reports the status.
     on_removed
         Function that is called with a reason if the directory was removed; None for none.
+    spending
+        Function that returns the costs so far, for another scheduler of the cluster; None for none.
     """
 
     def __init__(
@@ -38,13 +42,16 @@ class Snapshots:
         directory: ClusterDirectory,
         controller: Controller,
         on_removed: Callable[[str], Any] | None = None,
+        spending: Callable[[], Mapping[str, Any] | None] | None = None,
     ) -> None:
         self._on_removed = on_removed
+        self._spending = spending or (lambda: None)
         self._directory = directory
         self._controller = controller
         self._loop = controller.scheduler.loop
         self._written: Mapping[str, Any] = {}
         self._written_at = 0.0
+        self._spending_at: float | None = None
         self._changed = False
         self._running = False
         self._closed = False
@@ -76,19 +83,24 @@ class Snapshots:
         self._changed = False
         status = self._controller.status()
         told = {**status, "written_at": 0, "managers": _without_silence(status["managers"])}
-        told["idle_ends_at"] = None
+        told["idle_ends_at"] = told["cost"] = None
         now = time.monotonic()
         if told != self._written or now - self._written_at >= INTERVAL_S:
             self._written, self._written_at = told, now
+            spending = None
+            if self._spending_at is None or now - self._spending_at >= SPENDING_INTERVAL_S:
+                spending, self._spending_at = self._spending(), now
             self._writer = threading.Thread(
-                target=self._write, args=(status,), name="scalable-status", daemon=True
+                target=self._write, args=(status, spending), name="scalable-status", daemon=True
             )
             self._writer.start()
         self._loop.call_later(PAUSE_S, self._snapshot)
 
-    def _write(self, status: Mapping[str, Any]) -> None:
+    def _write(self, status: Mapping[str, Any], spending: Mapping[str, Any] | None) -> None:
         try:
             self._directory.write_status(status)
+            if spending is not None:
+                self._directory.write_spending(spending)
         except OSError as error:
             logger.warning("the status of the cluster cannot be written: %s", error)
             path = self._directory.path

@@ -10,10 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalable.lifecycle.rates import program_price
 from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.liveness import identify_process
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord
+from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ class Wiring:
 
         # Another machine removes the record of a detached cluster that it takes for ended.
         on_removed = None if self._record.embedded else controller.end
-        self._snapshots = Snapshots(self._directory, controller, on_removed)
+        spending = controller.spending
+        self._snapshots = Snapshots(self._directory, controller, on_removed, lambda: spending.state)
         controller.on_change = self._snapshots.changed
         self._snapshots.changed()
 
@@ -127,6 +129,30 @@ class Wiring:
         """Stop writing the status."""
         if self._snapshots is not None:
             self._snapshots.close()
+
+    def count_costs(self, controller: Controller, spec: DeploymentSpec) -> None:
+        """Begin to count costs; to be called in the scheduler's event loop.
+
+        Parameters
+        ----------
+        controller
+            Controller of the scheduler.
+        spec
+            Deployment spec of the target of the scheduler.
+        """
+        from scalable.scaling.budget import checked_budget
+
+        spending, record = controller.spending, self._record
+        # The scheduler of an embedded cluster is in the user's process.
+        detached = record.abandoned_after_s is None
+        price = None if record.embedded else program_price(spec, detached=detached)
+        if self._recorder is not None:
+            spending.listeners.append(self._recorder.event)
+        spending.begin(
+            scheduler=price,
+            budget=None if spec.budget is None else checked_budget(spec.budget, spec.budget_action),
+            state=None if self._directory is None else self._directory.spending(),
+        )
 
     def follow_load(self, controller: Controller) -> None:
         """Start scaling the cluster's adaptive pools with their load."""

@@ -176,6 +176,12 @@ class Inventory:
                 adopted.append(name)
         return adopted
 
+    async def close_launchers(self) -> None:
+        """Close the launchers that have a method for that."""
+        for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
+            if hasattr(launcher, "close"):
+                await launcher.close()
+
     def status(self) -> dict[str, PoolStatus]:
         """Return tag -> counts of every pool."""
         with self.changing:

@@ -26,6 +26,26 @@ class UnitState(Enum):
 
 
 @dataclass(frozen=True)
+class Machine:
+    """The machine of a unit, as its place charges for it.
+
+    Attributes
+    ----------
+    name
+        Name of the machine. Units with the same machine share its price.
+    per_hour
+        Price of one hour of the machine; None if each unit is charged by the price of its pool.
+    charged_s
+        Seconds for which the place has charged for the machine; None to count from the time when a
+        unit on it was first seen to run.
+    """
+
+    name: str
+    per_hour: float | None = None
+    charged_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Observation:
     """The report of a place about one unit.
 
@@ -46,6 +66,9 @@ class Observation:
         Whether the unit is pending again, after it ran: the place has suspended it.
     out_of_memory
         Whether the place has ended the unit because it used more memory than it has.
+    machine
+        Machine of the unit, if it is shared with other units, has a price of its own, or the place
+        tells since when it charges; otherwise None.
     """
 
     state: UnitState
@@ -55,6 +78,7 @@ class Observation:
     from_outside: bool = False
     suspended: bool = False
     out_of_memory: bool = False
+    machine: Machine | None = None
 
 
 class LimitReachedError(ProviderError):

@@ -67,6 +67,11 @@ class Losses:
         self._on_explained = on_explained
         self._lost: dict[UnitName, LostUnit] = {}
 
+    @property
+    def names(self) -> list[UnitName]:
+        """Names of these units."""
+        return list(self._lost)
+
     def __contains__(self, name: UnitName) -> bool:
         return name in self._lost
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from scalable.errors import ProviderError
+from scalable.manager.charges import Charges
 from scalable.manager.decisions import (
     CRASH_LOOP_STARTS,
     Decision,
@@ -85,6 +86,7 @@ class Reconciler:
         self._excused: list[str] = []
         self._out_of_memory: list[str] = []
         self._unreachable_since: float | None = None
+        self._charges = Charges()
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
         self._stops = Stops(self.wake)
@@ -228,11 +230,14 @@ class Reconciler:
             pools = self.inventory.status()
             workers = tuple(w for unit in self.inventory.units.values() for w in unit.worker_names)
             events, self._untold = tuple(self._untold), []
+            ending = (*self._stops.names, *self._losses.names, *self._failed)
+            charges = self._charges.of(self.inventory.units.values(), ending, time.monotonic())
         try:
-            view = await self.link.heartbeat(Report(pools, workers, events))
+            view = await self.link.heartbeat(Report(pools, workers, events, charges))
         except OSError:
             self._untold[:0] = events
             raise
+        self._charges.counted = view.counts_costs
         return view
 
     def _tell(self, event: Event) -> None:
@@ -249,6 +254,7 @@ class Reconciler:
         observed: dict[UnitName, Observation] = {}
         for launcher in launchers.values():
             observed.update(launcher.observe())
+        self._charges.observed = observed
         for unit in take_note(self.inventory.units.values(), observed, now):
             self.inventory.pools[unit.pool].launcher.look_soon()
         self._silent_starts.look(units, self.inventory.pools, now)
@@ -439,10 +445,4 @@ class Reconciler:
         await self._launches.close(LAUNCH_CLOSE_TIMEOUT_S)
         self._end([unit for unit in units if unit.in_flight])
         await self._stops.finish()
-        await self._close_launchers()
-
-    async def _close_launchers(self) -> None:
-        pools = self.inventory.pools.values()
-        for launcher in {id(pool.launcher): pool.launcher for pool in pools}.values():
-            if hasattr(launcher, "close"):
-                await launcher.close()
+        await self.inventory.close_launchers()

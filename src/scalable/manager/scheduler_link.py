@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from scalable.manager.units import WorkerView
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.scaling.metering import Charge
 from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
@@ -31,6 +32,8 @@ class SchedulerView:
     dismissed
         Name of a worker -> address that it had when it was ended by the scheduler, or announced
         its end: the end was no crash.
+    counts_costs
+        Whether the next reports have to contain charges.
     """
 
     workers: Mapping[str, WorkerView]
@@ -39,6 +42,7 @@ class SchedulerView:
     known: bool = True
     end: bool = False
     dismissed: Mapping[str, str] = field(default_factory=dict)
+    counts_costs: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,15 @@ class Report:
         Names of the manager's workers.
     events
         Events about workers and pools since the last heartbeat.
+    charges
+        Name of a unit -> charge, for all units that their places charge for; None if the scheduler
+        counts no costs.
     """
 
     pools: Mapping[str, PoolStatus]
     workers: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
+    charges: Mapping[str, Charge] | None = None
 
 
 class SchedulerLink(Protocol):
@@ -130,7 +138,12 @@ class RpcLink:
     async def heartbeat(self, report: Report) -> SchedulerView:
         """Send a report; return the manager's workers and orders."""
         answer = await self._calls.heartbeat(
-            self._manager, self._nonce, pools_to_dict(report.pools), report.workers, report.events
+            self._manager,
+            self._nonce,
+            pools_to_dict(report.pools),
+            report.workers,
+            report.events,
+            report.charges,
         )
         return SchedulerView(
             workers={name: WorkerView(**view) for name, view in answer["workers"].items()},
@@ -139,4 +152,6 @@ class RpcLink:
             known=answer["known"],
             end=answer["end"],
             dismissed=answer["dismissed"],
+            # A scheduler of an earlier version does not say.
+            counts_costs=answer.get("counts_costs", False),
         )

@@ -70,6 +70,15 @@ class ResolvedManifest:
         spec = replace(self.spec, options={**self.spec.options, **options}, written_options=written)
         return replace(self, spec=spec, data=data)
 
+    def with_budget(self, budget: float | None) -> ResolvedManifest:
+        """Return a copy with another budget of the target; None changes nothing."""
+        if budget is None:
+            return self
+        target = self.spec.target_name
+        targets = self.data["targets"]
+        data = {**self.data, "targets": {**targets, target: {**targets[target], "budget": budget}}}
+        return replace(self, spec=replace(self.spec, budget=budget), data=data)
+
     def in_directory(self, directory: str | None) -> ResolvedManifest:
         """Return a copy whose relative paths start in another directory; None changes nothing."""
         spec = replace(self.spec, workflow_dir=directory or self.spec.workflow_dir)
@@ -182,6 +191,8 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         spill_after_s=_seconds(common.spill_after),
         price_per_core_hour=common.price_per_core_hour,
         prices=common.prices,
+        budget=common.budget,
+        budget_action=common.budget_action,
         managers=tuple(
             ManagerSpec(manager.target, manager.priority, manager.limits, manager.scheduler_address)
             for manager in checked.managers.places

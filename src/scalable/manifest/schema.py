@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -181,6 +181,14 @@ class Target(Record):
         default={},
         description="Component, or type of machine: price of one worker or machine for one hour. "
         "They come before price_per_core_hour and before the provider's prices.",
+    )
+    budget: PositiveFloat | None = Field(
+        default=None,
+        description="Money that a cluster may spend; no pool grows once 80 % of it are spent.",
+    )
+    budget_action: Literal["warn", "drain", "down"] = Field(
+        default="drain",
+        description="At the end of the budget: only warn, empty the pools, or end the cluster.",
     )
 
 

@@ -89,6 +89,7 @@ async def serve(
     wiring.describe(scheduler)
     controller, close = _controlled(scheduler, record, wiring)
     set_fact(scheduler, STORAGE, spec.storage_url)
+    wiring.count_costs(controller, spec)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)
     wiring.show_status(controller)

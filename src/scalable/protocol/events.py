@@ -59,3 +59,52 @@ def failed_start(tag: str, worker: str, reason: str) -> Event:
         "timestamp": time.time(),
         "details": {"phase": "start", "tag": tag, "worker": worker},
     }
+
+
+def billed(
+    machine: str,
+    tag: str,
+    manager: str,
+    seconds: float,
+    cost: float,
+    idle: float,
+    budget: float | None = None,
+) -> Event:
+    """Return the row about the cost of a machine; a later row about the machine replaces it.
+
+    Parameters
+    ----------
+    machine, tag, manager
+        Name of the machine (of the worker, if it has one of its own), tag of the pool, and id of
+        the manager. Tag and manager are empty for the scheduler's machine.
+    seconds
+        Seconds for which the machine was used.
+    cost, idle
+        Cost so far, and the part for time without calls.
+    budget
+        Budget of the cluster, or None; only in the row about the scheduler's machine.
+    """
+    return {
+        "stream": "workers",
+        "event": "billed",
+        "worker": machine,
+        "tag": tag,
+        "timestamp": time.time(),
+        "reason": None,
+        "manager": manager,
+        "used_s": round(seconds, 3),
+        "cost": round(cost, 6),
+        "idle_cost": round(idle, 6),
+        "budget": budget,
+    }
+
+
+def budget_reached(words: str, *, spent: bool) -> Event:
+    """Return the event that most of a budget, or all of it, is spent."""
+    return {
+        "stream": "failures",
+        "failure_class": "BudgetSpent" if spent else "BudgetNearlySpent",
+        "message": words,
+        "timestamp": time.time(),
+        "details": {"phase": "run"},
+    }

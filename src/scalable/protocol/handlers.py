@@ -54,6 +54,7 @@ class Handler(StrEnum):
     SCALE = "scalable_scale"
     APPLY = "scalable_apply"
     ADAPT = "scalable_adapt"
+    SET_BUDGET = "scalable_set_budget"
     END = "scalable_end"
     PROFILE = "scalable_profile"
     LIVE_PAGE = "scalable_live_page"
@@ -156,6 +157,8 @@ class HeartbeatAnswer(TypedDict):
     dismissed
         Name of a worker -> address that it had when it was ended by the scheduler, or announced
         its end: the end was no crash.
+    counts_costs
+        Whether the scheduler counts costs, so that reports have to contain charges.
     """
 
     known: bool
@@ -164,6 +167,7 @@ class HeartbeatAnswer(TypedDict):
     orders: dict[str, tuple[int, int]]
     end: bool
     dismissed: dict[str, str]
+    counts_costs: bool
 
 
 class Change(TypedDict):
@@ -210,11 +214,13 @@ class SchedulerCalls:
         pools: Mapping[str, Mapping[str, Any]],
         workers: Iterable[str],
         events: Iterable[Event],
+        charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
         """Send a manager's report, and return the state of its workers and its orders.
 
-        The report contains the pools' counts, the names of known workers, and the events since the
-        last report.
+        The report contains the pools' counts, the names of known workers, the events since the
+        last report, and the charges: name of each unit that its place charges for -> fields of a
+        :class:`~scalable.scaling.metering.Charge`, or None if they are not reported.
         """
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
@@ -223,6 +229,7 @@ class SchedulerCalls:
             pools={tag: dict(pool) for tag, pool in pools.items()},
             workers=list(workers),
             events=list(events),
+            charges=None if charges is None else {u: list(c) for u, c in charges.items()},
         )
         return answer
 
@@ -324,6 +331,11 @@ class SchedulerCalls:
         """
         bounds = {"minimum": minimum, "maximum": maximum}
         await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
+
+    async def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
+        """Set the cluster's budget; return its costs, as in the status."""
+        answer: dict[str, Any] = await self._call(Handler.SET_BUDGET, amount=amount, action=action)
+        return answer
 
     async def end(self, reason: str) -> None:
         """End the cluster: managers stop their workers, then the scheduler closes."""

@@ -26,6 +26,7 @@ logger = logging.getLogger("scalable.records")
 RECORD = "record.json"
 SCHEDULER = "scheduler.json"
 STATUS = "status.json"
+SPENDING = "spending.json"
 MANIFEST = "manifest.yaml"
 SPEC = "spec.json"
 PLAN = "plan.json"
@@ -53,6 +54,7 @@ _STATUS_KINDS: _Kinds = {
     "managers": list,
     "ends_at": (*_NUMBER, type(None)),
     "idle_ends_at": (*_NUMBER, type(None)),
+    "cost": (dict, type(None)),
 }
 _ROW_KINDS: _Kinds = {"id": str, "state": str, "silent_s": _NUMBER}
 _PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}
@@ -237,6 +239,14 @@ class ClusterDirectory:
     def write_status(self, status: Mapping[str, Any]) -> None:
         """Write the status, as the scheduler reports it."""
         self._write(STATUS, status)
+
+    def spending(self) -> dict[str, Any] | None:
+        """Return the costs that the scheduler wrote last, for one that goes on; None if none."""
+        return self._read(SPENDING)
+
+    def write_spending(self, state: Mapping[str, Any]) -> None:
+        """Write the costs, for a scheduler that goes on."""
+        self._write(SPENDING, state)
 
     def services(self) -> dict[str, dict[str, Any]]:
         """Return program -> its process or job, for programs that were started.

@@ -177,4 +177,5 @@ def status_of(
         reason=reason,
         ends_at=known.get("ends_at"),
         idle_ends_at=known.get("idle_ends_at"),
+        cost=known.get("cost"),
     )

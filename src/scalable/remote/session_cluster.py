@@ -17,6 +17,7 @@ from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Launcher
+from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import Attachment
@@ -177,6 +178,7 @@ class SessionCluster(AttachedCluster):
                 tag: {"slots": part.slots, **shape_of(part)}
                 for tag, part in spec.components.items()
             },
+            prices=unit_prices(spec, traits.starting),
         )
 
     # Start ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from scalable.planning import judge_memory
 from scalable.quantiles import quantile
 from scalable.report.table import on_one_line, table
 from scalable.spec import MemoryAdvice
-from scalable.telemetry import RunRecord, TaskNameSummary, summarize, work_span_s
+from scalable.telemetry import RunRecord, Summary, TaskNameSummary, summarize, work_span_s
 from scalable.units import (
     as_written,
     format_amount,
@@ -71,7 +71,8 @@ class Comparison:
         Seconds for which workers were connected, added up over all workers. The prediction assumes
         that all workers stay until the end.
     cost
-        Cost of the worker-seconds in ``currency``; None without prices.
+        Cost of the worker-seconds in ``currency``; None without prices. The actual cost is the
+        cost that was counted during the run, if it was counted.
     workers
         Tag -> planned number of workers, and maximum number of workers at one time.
     tasks
@@ -153,8 +154,8 @@ def compare(record: RunRecord) -> Comparison:
         else _BAND[0] <= actual / predicted <= _BAND[1],
         confidence=_number(plan.get("confidence")),
         worker_seconds=(held, sum(seconds.values()) if present else None),
-        cost=(paid, _paid(seconds, hourly, 1.0) if present else None),
-        currency=str(estimate.get("currency") or ""),
+        cost=(paid, _actual_cost(summary, seconds, hourly)),
+        currency=str(estimate.get("currency") or (summary.cost.currency if summary.cost else "")),
         workers={
             tag: (_number(wanted.get(tag)), float(_most_at_once(present.get(tag, ()))))
             for tag in [*wanted, *(tag for tag in present if tag not in wanted)]
@@ -243,6 +244,14 @@ def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: flo
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())
+
+
+def _actual_cost(
+    summary: Summary, seconds: Mapping[str, float], hourly: Mapping[str, float]
+) -> float | None:
+    if summary.cost is not None:
+        return summary.cost.actual
+    return _paid(seconds, hourly, 1.0) if seconds else None
 
 
 def _presence(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from scalable.report.table import WIDTH, on_one_line, shorten, table
-from scalable.telemetry import PoolSummary, Quantiles, Summary, TaskNameSummary
-from scalable.units import format_bytes, format_duration
+from scalable.telemetry import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
+from scalable.units import format_amount, format_bytes, format_duration
 
 _NOT_CLOSED = {
     "interrupted": "its process ended without closing the run; the record is incomplete",
@@ -41,6 +42,7 @@ def render_human(summary: Summary) -> str:
         list(_head(summary)),
         *_tables(summary.task_names),
         [*_workers(summary.workers), *_events(summary)],
+        list(_cost(summary.cost)),
         list(_failures(summary)),
         list(_places(summary)),
     ]
@@ -170,6 +172,33 @@ def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         counts = f"{row['tag']}: {row.get('from')} -> {row.get('to')}"
         why = f"{counts} ({row['source']}) {row.get('reason') or ''}"
         yield shorten(f"  {on_one_line(why)}".rstrip(), WIDTH)
+
+
+def _cost(cost: CostSummary | None) -> Iterator[str]:
+    """Yield planned beside actual cost, and the cost of time without calls."""
+    if cost is None:
+        return
+    amount = partial(format_amount, unit=cost.currency)
+    planned = "not planned"
+    if cost.planned is not None:
+        planned = f"planned {amount(cost.planned)}"
+        if cost.planned_interval is not None:
+            low, high = cost.planned_interval
+            planned += f" ({amount(low)} to {amount(high)})"
+    budget = "" if cost.budget is None else f", budget {amount(cost.budget)}"
+    yield f"Cost: {amount(cost.actual)} {cost.currency} ({planned}{budget})"
+    share = round(100 * cost.idle / cost.actual) if cost.actual else 0
+    yield f"  for time without calls: {amount(cost.idle)} ({share} %)"
+    yield from (
+        shorten(f"  {on_one_line(tag)}: {amount(paid)}, without calls {amount(idle)}", WIDTH)
+        for tag, paid in cost.by_tag.items()
+        for idle in (cost.idle_by_tag.get(tag, 0.0),)
+    )
+    if len(cost.by_manager) > 1:
+        parts = ", ".join(f"{on_one_line(m)} {amount(paid)}" for m, paid in cost.by_manager.items())
+        yield shorten(f"  by manager: {parts}", WIDTH)
+    if cost.scheduler:
+        yield f"  scheduler: {amount(cost.scheduler)}"
 
 
 def _failures(summary: Summary) -> Iterator[str]:

@@ -169,7 +169,11 @@ class Adaptation:
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
         adaptive.decide(self._measured(), self.model)
-        changes = {t: n - pools[t].wanted for t, n in self._allotted(pools).items()}
+        ceiling = self._cluster.demand.ceiling
+        if ceiling.empties:  # the budget is spent; the counts stay for the time when it is raised
+            return
+        wished = ceiling.limited(self._allotted(pools))
+        changes = {tag: count - pools[tag].wanted for tag, count in wished.items()}
         # Pools that shrink come first: the common maximum holds at every moment.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
             pool = pools[tag]

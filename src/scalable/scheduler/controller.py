@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
@@ -35,6 +35,7 @@ from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
 from scalable.scheduler.managers import LEASE_S, Managers
 from scalable.scheduler.sharing import Sharing
+from scalable.scheduler.spending import Spending
 from scalable.scheduler.status import Status
 from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
@@ -103,13 +104,13 @@ class Controller(SchedulerPlugin):
         self.lifetime = Lifetime(scheduler, limits or Limits())
         self.departures = Departures(scheduler)
         self.counts = PoolCounts(scheduler, self.demand, self.managers, self.departures)
+        self.spending = Spending(scheduler, self.demand, self.managers)
         self.ending: str | None = None
         lost = getattr(scheduler, "lost_workers", None)
         self.event_listeners: list[Callable[[Event], None]] = [] if lost is None else [lost.event]
         self.on_change: Callable[[], None] = lambda: None
-        self._status = Status(
-            scheduler, self.demand, self.managers, self.counts, self.lifetime, expected=expected
-        )
+        parts = self.demand, self.managers, self.counts, self.lifetime, self.spending
+        self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
         self._end_by = 0.0
@@ -182,6 +183,7 @@ class Controller(SchedulerPlugin):
         if self._follower is not None:
             self._follower.end(*self._follower.pools)
         self.departures.abandon()
+        self.spending.end()
 
     # For managers -------------------------------------------------------------------------------
 
@@ -202,6 +204,7 @@ class Controller(SchedulerPlugin):
         answer = self.managers.attach(attachment, time.monotonic(), instead_of)
         if answer["accepted"]:
             logger.info("manager %r is attached", attachment.manager)
+            self.spending.price(attachment.manager, attachment.prices)
             code = getattr(self.scheduler, "code", None)
             if not attachment.shares_files and isinstance(code, CodeStore):
                 code.carry()
@@ -218,6 +221,7 @@ class Controller(SchedulerPlugin):
         pools: dict[str, dict[str, Any]],
         workers: Iterable[str] = (),
         events: Iterable[Event] = (),
+        charges: Mapping[str, Sequence[Any]] | None = None,
     ) -> HeartbeatAnswer:
         """Store a manager's report; return the state of its workers, and its orders.
 
@@ -231,6 +235,9 @@ class Controller(SchedulerPlugin):
             Names of the workers that the manager knows.
         events
             Events since the last heartbeat.
+        charges
+            Name of a unit that its place charges for -> fields of a
+            :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
         """
         known = list(workers)
         if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
@@ -242,7 +249,10 @@ class Controller(SchedulerPlugin):
                 "orders": {},
                 "end": False,
                 "dismissed": {},
+                "counts_costs": False,
             }
+        if charges is not None:
+            self.spending.report(manager, charges)
         for event in events:
             for listener in self.event_listeners:
                 listener(event)
@@ -255,12 +265,15 @@ class Controller(SchedulerPlugin):
             "orders": self.demand.orders(manager),
             "end": self.ending is not None,
             "dismissed": self.departures.dismissed(known),
+            "counts_costs": self.spending.counts,
         }
 
     def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
         """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         if self.managers.leave(manager, nonce, gone=gone):
             logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
+            if gone:
+                self.spending.left(manager)
         self._sharing.share(time.monotonic())
         self.on_change()
 
@@ -384,7 +397,9 @@ class Controller(SchedulerPlugin):
 
     def _tick(self) -> None:
         now = time.monotonic()
-        self._waiting.look(self.pools())
+        spent = self.spending.look(self.pools())
+        fails = spent is not None and self._close_with is None  # it cannot end by itself
+        self._waiting.look(self.pools(), held=self.demand.held, fail=fails)
         self._sharing.share(now)
         strangers = self.managers.strangers(self.counts.claims(), now)
         for worker in strangers:
@@ -401,17 +416,16 @@ class Controller(SchedulerPlugin):
         ]
         self.departures.drain([*strangers, *idle])
         if self._close_with is not None and self.ending is None:
-            reason = self.lifetime.look(self.demand.changed_at)
+            held = self.demand.ceiling.empties
+            reason = spent or self.lifetime.look(self.demand.changed_at, held=held)
             if reason is not None:
                 self.end(reason)
-        if self.ending is not None and (now > self._end_by or not self._units_left(now)):
+        left = any(manager.state(now) != "lost" for manager in self.managers)
+        if self.ending is not None and (now > self._end_by or not left):
             assert self._close_with is not None
             logger.debug("the scheduler closes: %s", self.ending)
             self._close_with()
         self.on_change()
-
-    def _units_left(self, now: float) -> bool:
-        return any(manager.state(now) != "lost" for manager in self.managers)
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 

@@ -79,13 +79,14 @@ class PoolCounts:
         connected = sum(counts.get(tag, 0) for counts in running.values())
         beyond = self._demand.unplaced.get(tag)
         words = f"its managers' limits exclude {beyond} of its workers" if beyond else None
+        held = self._demand.held if connected < wanted else None
         return dataclasses.replace(
             pool,
             wanted=wanted,
             running=max(0, connected - pool.suspended),
             # A report may still count a worker as launching that has connected meanwhile.
             launching=min(pool.launching, max(0, wanted - connected)),
-            waiting=pool.waiting or words,
+            waiting=held or pool.waiting or words,
         )
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:

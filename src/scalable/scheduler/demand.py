@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from scalable.protocol.pools import check_count, check_tag
+from scalable.errors import ClusterError
+from scalable.protocol.pools import check_count, check_tag, shown
+from scalable.scaling.budget import Ceiling
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.tiers import AllocationPolicy, Tier, WaitingWork, unplaced
 from scalable.scaling.waterfall import Waterfall
@@ -42,6 +44,10 @@ class Demand:
         #: Tag -> number of wanted workers that no manager can provide.
         self.unplaced: dict[str, int] = {}
         self.changed_at = time.monotonic()
+        #: Largest counts that the budget allows, the reason in words, and what the user can do.
+        self.ceiling = Ceiling()
+        self.held: str | None = None
+        self.way_out = ""
         self._orders: dict[str, Orders] = {}
         self._serial = 0
         self._lock = threading.RLock()
@@ -65,6 +71,7 @@ class Demand:
         check_count(tag, count)
         with self._lock:
             self.totals[tag] = count
+            self.ceiling = self.ceiling.shrunk(self.totals)
             self.changed_at = time.monotonic()
             for orders in self._orders.values():
                 orders.pop(tag, None)
@@ -94,18 +101,51 @@ class Demand:
         Raises
         ------
         ClusterError
-            If a pool does not exist, or a count is negative or not an integer. Nothing changes
-            then.
+            If a pool does not exist, a count is negative or not an integer, or the budget does not
+            allow that a pool grows. Nothing changes then.
         """
         for tag, count in counts.items():
             check_tag(tag, pools, self.totals)
             check_count(tag, count)
+            if source in ("manual", "plan"):
+                self._refuse_growth(tag, count)
+        if source == "decision":  # like those of adaptive pools, decisions are lowered
+            counts = {t: self._allowed(t, count) for t, count in counts.items()}
         present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
         before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
         for tag, count in counts.items():
             logger.debug("pool %r: %d workers are wanted (%s: %s)", tag, count, source, reason)
             self.want(tag, count, before=before[tag], reason=reason, source=source)
         return before
+
+    def limit(self, ceiling: Ceiling, held: str | None, way_out: str) -> None:
+        """Set the largest counts that the budget allows; the next :meth:`share` applies them.
+
+        Parameters
+        ----------
+        ceiling
+            The largest counts.
+        held
+            Reason in words, None where the budget allows everything.
+        way_out
+            Advice for the user who wants more.
+        """
+        with self._lock:
+            self.ceiling, self.held, self.way_out = ceiling, held, way_out
+
+    def _allowed(self, tag: str, count: int) -> int:
+        """Return a new count, lowered to what the budget allows; no pool has to shrink for it."""
+        ceiling = self.ceiling
+        most = self.totals.get(tag, 0) if ceiling.empties else ceiling.allows(tag, count)
+        return min(count, most)
+
+    def _refuse_growth(self, tag: str, count: int) -> None:
+        most = self._allowed(tag, count)
+        if count > most:
+            raise ClusterError(
+                f"{shown(tag)} cannot have {count} workers: {self.held} (at most {most} here)",
+                hint=self.way_out,
+            )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         """Return tag -> worker count after a decision, without applying the decision.
@@ -140,8 +180,9 @@ class Demand:
         """
         with self._lock:
             able = list(tiers)
-            shares = self.policy.allot(self.totals, able, time.monotonic(), work)
-            left = unplaced(self.totals, shares) if able else {}
+            wanted = self.ceiling.limited(self.totals)
+            shares = self.policy.allot(wanted, able, time.monotonic(), work)
+            left = unplaced(wanted, shares) if able else {}
             if left != self.unplaced:
                 logger.debug("workers that no manager can provide: %s", left)
             self.unplaced = left

@@ -6,7 +6,7 @@ A manager starts and stops workers in one place, such as a Slurm partition.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalable.protocol.handlers import AttachAnswer, Attachment
@@ -126,6 +126,11 @@ class Managers:
         """Add a pool to the pools that an attached manager provides."""
         offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
         offered[tag] = pool
+
+    def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
+        """Set the prices of an attached manager's workers, as in its attachment."""
+        known = self._managers[manager]
+        known.attachment = replace(known.attachment, prices=prices)
 
     def beat(
         self,

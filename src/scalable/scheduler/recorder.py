@@ -252,7 +252,7 @@ class Recorder(Listener):
         """Write the row of an event that a manager sent about a worker or pool."""
         row = dict(event)
         stream = row.pop("stream")
-        if stream == "workers":
+        if stream == "workers" and row["event"] != "billed":
             self._note_manager(row["worker"], row["event"] == "removed")
         self._run.extend(stream, [row])
 

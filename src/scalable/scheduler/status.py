@@ -14,6 +14,7 @@ from scalable.scheduler.counts import PoolCounts, Running
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.lifetime import Lifetime
 from scalable.scheduler.managers import Manager, Managers
+from scalable.scheduler.spending import Spending
 from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
@@ -24,8 +25,8 @@ class Status:
     ----------
     scheduler
         Scheduler of the cluster.
-    demand, managers, counts, lifetime
-        The cluster's wanted counts, managers, worker counts and time limits.
+    demand, managers, counts, lifetime, spending
+        The cluster's wanted counts, managers, worker counts, time limits and costs.
     expected
         Number of managers that the cluster starts with.
     """
@@ -37,6 +38,7 @@ class Status:
         managers: Managers,
         counts: PoolCounts,
         lifetime: Lifetime,
+        spending: Spending,
         *,
         expected: int,
     ) -> None:
@@ -45,6 +47,7 @@ class Status:
         self._managers = managers
         self._counts = counts
         self._lifetime = lifetime
+        self._spending = spending
         self._expected = expected
         self._was_ready = False
 
@@ -75,6 +78,7 @@ class Status:
             "managers": managers,
             "ends_at": ends_at,
             "idle_ends_at": idle_ends_at,
+            "cost": self._spending.status(),
             "tasks": {
                 "processing": sum(len(ws.processing) for ws in workers),
                 "waiting": count_tasks_without_worker(self._scheduler),
@@ -100,6 +104,8 @@ class Status:
         for tag, pool in pools.items():
             if pool.reason:
                 return "degraded", f"pool {tag!r}: {pool.reason}"
+        if self._demand.ceiling.empties:
+            return "degraded", self._demand.held
         if lost:
             return "degraded", f"manager {', '.join(map(repr, lost))} no longer reports"
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]

@@ -55,6 +55,8 @@ class WaitingCalls:
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
+        self._held: str | None = None
+        self._fails = False
 
     def event(self, event: Event) -> None:
         """Tell all clients of a worker that has not connected; its manager has logged it."""
@@ -63,14 +65,21 @@ class WaitingCalls:
             told = {"clients": [], "words": event["message"]}
             self.scheduler.log_event(WAITING_TOPIC, told)
 
-    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+    def look(
+        self, pools: Mapping[str, PoolStatus], *, held: str | None = None, fail: bool = False
+    ) -> None:
         """Log why calls wait, and fail the calls that no pool can ever run.
 
         Parameters
         ----------
         pools
             Tag -> status of the existing pools.
+        held
+            Reason why the budget does not allow that pools grow, or None.
+        fail
+            Whether calls fail for that reason instead of waiting.
         """
+        self._held, self._fails = held, fail
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
             waiting.setdefault(self._tag_of(task, pools), []).append(task)
@@ -151,6 +160,9 @@ class WaitingCalls:
         large = [t for t in asked if not fits(t.resource_restrictions, tag, pool.slots)]
         words = f"it needs more slots than a worker of pool {tag!r} has: {pool.slots}"
         self._fail(large, ClusterError(words))
+        if self._held is not None and self._fails:
+            self._fail(tasks, NoWorkersError(f"{shown(tag)} has no workers: {self._held}"))
+            return
         alive = pool.running + pool.launching
         if pool.reason is not None and not alive:
             self._fail(tasks, NoWorkersError(f"{shown(tag)} is degraded: {pool.reason}"))
@@ -199,6 +211,8 @@ class WaitingCalls:
             self.scheduler.log_event(WAITING_TOPIC, event)
 
     def _why(self, tag: str, pool: PoolStatus) -> str:
+        if self._held is not None and not pool.launching:
+            return self._held
         place = f" ({pool.waiting})" if pool.waiting else ""
         if pool.launching:
             return f"{pool.launching} of its workers are starting{place}"

@@ -72,7 +72,7 @@ class Request:
                 hint=f"give target=, --target or {settings.TARGET}",
             )
         logger.debug("target %r of %s chosen from: %s", chosen, file, ", ".join(targets))
-        return cls(manifest.resolve(chosen), manifest)
+        return cls(manifest.resolve(chosen).with_budget(settings.budget()), manifest)
 
     @property
     def spec(self) -> DeploymentSpec:

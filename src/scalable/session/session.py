@@ -17,8 +17,8 @@ from scalable.session.ending import (
     no_longer_closed_at_exit,
     warn_of_unfinished,
 )
-from scalable.session.planned import Planned
 from scalable.session.request import Request
+from scalable.session.spending import Spending
 from scalable.spec import Diagnostic, Plan, ScalePlan
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 
-class ScalableSession(Planned):
+class ScalableSession(Spending):
     """A workflow on one target of a manifest: plan, cluster, client and run record.
 
     Create a session with :meth:`from_yaml`, :meth:`local` or :meth:`attach`. As a context manager,

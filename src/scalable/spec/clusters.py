@@ -326,6 +326,9 @@ class ClusterStatus:
     ends_at, idle_ends_at
         Time at which the time to live ends the cluster, and at which the idle timeout ends it if no
         work arrives; epoch seconds or None.
+    cost
+        Costs and budget of the cluster, as its scheduler reports them; None if nothing has a price.
+        It contains ``cost``, ``idle`` and ``per_hour``, also by ``pools`` and by ``managers``.
     """
 
     name: str
@@ -344,6 +347,7 @@ class ClusterStatus:
     reason: str | None = None
     ends_at: float | None = None
     idle_ends_at: float | None = None
+    cost: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""

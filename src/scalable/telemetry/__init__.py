@@ -17,6 +17,7 @@ from scalable.exports import exported_lazily
 if TYPE_CHECKING:
     from scalable.quantiles import Durations, Quantiles, quantile
     from scalable.telemetry.bundled import each_call
+    from scalable.telemetry.costs import CostSummary
     from scalable.telemetry.directory import (
         EndStatus,
         RunDirectory,
@@ -44,6 +45,7 @@ __all__ = [
     "REASON_LOST",
     "STREAMS",
     "CallRecord",
+    "CostSummary",
     "Durations",
     "EarlierRun",
     "EndStatus",
@@ -79,6 +81,7 @@ __getattr__, __dir__ = exported_lazily(
             "quantile",
         ),
         "scalable.telemetry.bundled": ("each_call",),
+        "scalable.telemetry.costs": ("CostSummary",),
         "scalable.telemetry.directory": (
             "EndStatus",
             "RunDirectory",

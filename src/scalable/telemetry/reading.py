@@ -51,7 +51,10 @@ class RunRecord:
         ``calls``: count, failed, total_s and quantiles_s (share -> seconds). All timestamps in a
         record are epoch seconds.
     workers
-        Rows of workers.jsonl: event (requested, started, removed), worker, tag, timestamp, reason.
+        Rows of workers.jsonl: event (requested, started, removed, billed), worker, tag, timestamp,
+        reason. Rows with the event ``billed`` tell what a machine has cost, up to their time; the
+        last row of a machine counts. Their other keys: manager, used_s, cost, idle_cost (for time
+        without calls), and budget for the machine of the scheduler.
     resources
         Rows of resources.jsonl: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
     failures

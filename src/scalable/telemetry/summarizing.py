@@ -11,6 +11,7 @@ from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
 from scalable.telemetry.bundled import Bundled, bundled
+from scalable.telemetry.costs import BILLED, cost_of
 from scalable.telemetry.reading import RunRecord
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
@@ -88,6 +89,7 @@ def summarize(record: RunRecord) -> Summary:
         ),
         scaling_changes=tuple(record.scaling),
         failures=_failures(record.failures),
+        cost=cost_of(record.workers, record.plan),
         artifacts=tuple(record.artifacts),
         reruns=tuple(task_id for task_id, call in calls.items() if call.starts > 1),
         exit_code=exit_code if isinstance(exit_code, int) else None,
@@ -160,7 +162,7 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     reasons: dict[str, Counter[str]] = {}
     for row in rows:
         worker, event = row.get("worker"), row.get("event")
-        if not isinstance(worker, str) or not isinstance(event, str):
+        if not isinstance(worker, str) or not isinstance(event, str) or event == BILLED:
             continue
         tag = present.get(worker) or _text(row.get("tag")) or NO_TAG
         count = counts.setdefault(tag, Counter())

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
+from scalable.telemetry.costs import CostSummary
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ class Summary:
         Rows of scaling.jsonl: each change of a pool's wanted count, with its source and reason.
     failures
         Failures by class.
+    cost
+        Planned and actual cost; None if no costs were counted.
     artifacts
         Rows of artifacts.jsonl.
     reruns
@@ -163,6 +166,7 @@ class Summary:
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
     scaling_changes: tuple[Mapping[str, Any], ...] = ()
     failures: FailureSummary = field(default_factory=FailureSummary)
+    cost: CostSummary | None = None
     artifacts: tuple[Mapping[str, Any], ...] = ()
     reruns: tuple[str, ...] = ()
     exit_code: int | None = None

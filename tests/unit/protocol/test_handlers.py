@@ -13,7 +13,10 @@ from scalable.scheduler.run_files import RunFiles
 
 ARGUMENTS = {
     Handler.ATTACH: ((Attachment("m", "x"),), {"instead_of": "y"}),
-    Handler.HEARTBEAT: (("m", "x", {"a": {"running": 1}}, ["a-1"], []), {}),
+    Handler.HEARTBEAT: (
+        ("m", "x", {"a": {"running": 1}}, ["a-1"], [], {"a-1": ["a", 1.0, ["a-1"]]}),
+        {},
+    ),
     Handler.LEAVE: (("m", "x"), {"gone": True}),
     Handler.DRAIN: ((["a-1"],), {}),
     Handler.RESUME: ((["a-1"],), {}),
@@ -26,6 +29,7 @@ ARGUMENTS = {
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
+    Handler.SET_BUDGET: ((25.0,), {"action": "warn"}),
     Handler.END: (("its end was requested",), {}),
     Handler.PROFILE: (("key",), {}),
     Handler.LIVE_PAGE: ((), {}),

@@ -2,6 +2,7 @@
 
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
+from scalable.scheduler.demand import Demand
 from scalable.spec import PoolStatus
 
 
@@ -10,6 +11,7 @@ class Told:
 
     def __init__(self):
         self.scaled = {}
+        self.demand = Demand()
         self.listener = None
 
     def pools(self):

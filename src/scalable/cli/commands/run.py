@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ import click
 
 from scalable import settings
 from scalable.cli.clusters import complete_cluster, confirm
+from scalable.cli.costs import budget_option
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Display, Output, Result
 from scalable.errors import RunError
@@ -66,9 +67,10 @@ class RunCommand(click.Command):
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
+@budget_option
 @output_options
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - what a user may say
     ctx: click.Context,
     manifest: Path | None,
     target: str | None,
@@ -77,6 +79,7 @@ def command(
     cluster: str | None,
     dry_run: bool,
     yes: bool,
+    budget: float | None,
     output: Output,
 ) -> int:
     """Run a workflow on a target, with its progress and a report.
@@ -95,6 +98,8 @@ def command(
     if path.suffix == ".py":
         raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
+    if budget is not None and cluster is not None:
+        raise click.UsageError(f"set it with `scalable scale {cluster} --budget {budget:g}`")
     # Faults of the request are raised here, before anything has started.
     request = Request.read(path, target)
     plan = request.plan()
@@ -113,7 +118,9 @@ def command(
             raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
     part = None if cluster is None else _part_of_run(directory)
-    code, runs = _follow(command_line, path, target, output, cluster)
+    spending = {} if budget is None else {settings.BUDGET: f"{budget:g}"}
+    environ = {**os.environ, **spending}
+    code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if code:
         output.note(f"{script} ended with exit code {code}")
     _report(runs, code, output, part, attached=cluster is not None)
@@ -150,6 +157,8 @@ def _follow(
     target: str | None,
     output: Output,
     cluster: str | None,
+    *,
+    environ: Mapping[str, str],
 ) -> tuple[int, list[Path]]:
     """Run the script, and return its exit code and the runs that it opened."""
     from scalable.cli.progress import Followed
@@ -171,7 +180,7 @@ def _follow(
                 shown = None
 
         environment = script_environment(
-            os.environ, manifest=manifest, target=target, listing=listing, cluster=cluster
+            environ, manifest=manifest, target=target, listing=listing, cluster=cluster
         )
         code = run_script(command_line, environment, stdout=output.script_stdout, watch=watch)
         return code, followed.runs()

@@ -19,6 +19,7 @@ from scalable.cli.clusters import (
     render_status,
 )
 from scalable.cli.commands.plan import render_plan
+from scalable.cli.costs import budget_option, no_prices, render_cost
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.spending import costs_money, said_cost, said_of_managers
@@ -51,6 +52,7 @@ READY_TIMEOUT_S = 3600.0
     metavar="ADDRESS",
     help="Serve the live page at this address, such as :8787; on loopback unless a host is given.",
 )
+@budget_option
 @output_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
@@ -64,6 +66,7 @@ def command(  # noqa: PLR0913 - what a user may say
     ttl: float | None,
     processes: bool,
     dashboard: str | None,
+    budget: float | None,
     output: Output,
 ) -> int:
     """Start a cluster that keeps running after this command.
@@ -86,6 +89,7 @@ def command(  # noqa: PLR0913 - what a user may say
         workers=not no_workers,
         processes=processes,
         dashboard_address=dashboard,
+        budget=budget,
     )
     plan = request.plan(detached=True)
     for warning in request.validate().warnings:
@@ -194,7 +198,7 @@ def _change(
     output: Output,
 ) -> int:
     """Scale a running cluster to the counts of a plan."""
-    from scalable.lifecycle.control import scale
+    from scalable.lifecycle.control import scale, set_budget
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of
     from scalable.session.detached import MANIFEST_CHANGED, changes_since
@@ -206,6 +210,9 @@ def _change(
         output.note(f"cluster {status.name!r} is {status.state}")
         status = _wait(directory, output, wait=True, workers=False)
     _bring_managers(directory, request, options, output)
+    if options.budget is not None:
+        told = set_budget(directory.id, options.budget)
+        output.note("\n".join(render_cost(told)) if told else no_prices(options.budget))
     status = status_of(directory, time.time())
     now = {tag: pool.wanted for tag, pool in status.pools.items()}
     then = dict(plan.scale_plan.workers_by_tag)

@@ -1,0 +1,307 @@
+"""Metering of costs: from the lives of units to the cost of pools and managers. No I/O.
+
+A *unit* is one process, job or object that brings one worker or a group. Several units may share a
+machine, and its price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from scalable.spec.costs import Cost, Costs, HourlyPrice
+
+#: Seconds without any evidence of a machine within which it is taken to exist. After this time its
+#: cost is counted up to the last evidence, until its manager reports again.
+EVIDENCE_S = 30.0
+
+
+class Charge(NamedTuple):
+    """A unit for which its place charges, as its manager reports it.
+
+    Attributes
+    ----------
+    tag
+        Tag of the unit's pool.
+    seconds
+        Seconds for which the place has charged for the unit's machine, as far as its manager knows.
+    workers
+        Names of the unit's workers.
+    machine
+        Name of the machine that the unit shares with others; None if the unit is charged alone.
+    per_hour
+        Price of one hour of the machine; None for the price of the pool's workers.
+    """
+
+    tag: str
+    seconds: float
+    workers: tuple[str, ...]
+    machine: str | None = None
+    per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The bill of one machine, up to its end or up to now.
+
+    Attributes
+    ----------
+    machine, manager, tag
+        Name of the machine, its manager, and the tag of its pool.
+    seconds
+        Seconds for which it was used.
+    cost, idle
+        Cost, and the part for time without calls.
+    """
+
+    machine: str
+    manager: str
+    tag: str
+    seconds: float
+    cost: float
+    idle: float
+
+
+@dataclass
+class _Life:
+    """The life of one machine.
+
+    ``busy_s`` counts seconds with calls; a unit counts by its share of the machine. ``seen`` is the
+    time of the last evidence that the machine exists.
+    """
+
+    manager: str
+    tag: str
+    rate: HourlyPrice | None
+    began: float
+    seen: float
+    busy_s: float = 0.0
+    units: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def bill(self, machine: str) -> Bill:
+        seconds = max(0.0, self.seen - self.began)
+        cost = idle = 0.0
+        if self.rate is not None:
+            cost = self.rate.cost(seconds)
+            idle = max(0.0, cost - self.rate.per_hour * self.busy_s / 3600.0)
+        return Bill(machine, self.manager, self.tag, seconds, cost, idle)
+
+
+class Meter:
+    """The costs of the machines of a cluster.
+
+    Times are seconds of one clock, which is an argument of each method. Memory grows with the
+    number of machines that exist and of pools, not with time.
+
+    Parameters
+    ----------
+    began
+        Time since which the scheduler's machine is charged.
+    scheduler
+        Price of the scheduler's machine; None if it costs nothing, or the price is not known.
+
+    Attributes
+    ----------
+    began
+        As given.
+    """
+
+    def __init__(self, began: float, scheduler: HourlyPrice | None = None) -> None:
+        self.began = self._looked_at = began
+        self._scheduler = scheduler
+        self._carried = 0.0
+        self._rates: dict[str, Mapping[str, HourlyPrice]] = {}
+        self._lives: dict[tuple[str, str], _Life] = {}
+        self._settled: dict[tuple[str, str], Cost] = {}
+        self._reported_at: dict[str, float] = {}
+
+    @property
+    def priced(self) -> bool:
+        """Whether any price is known."""
+        return self._scheduler is not None or any(self._rates.values()) or bool(self._settled)
+
+    def price(self, manager: str, rates: Mapping[str, HourlyPrice]) -> None:
+        """Set the prices of a manager's workers: tag -> price of one worker."""
+        self._rates[manager] = dict(rates)
+
+    def take_prices(self, other: Meter) -> None:
+        """Take the prices that another meter was told."""
+        self._rates |= other._rates
+
+    # Evidence -------------------------------------------------------------------------------------
+
+    def report(self, manager: str, charges: Mapping[str, Charge], now: float) -> list[Bill]:
+        """Take note of all units of a manager that are charged now.
+
+        Parameters
+        ----------
+        manager
+            Id of the manager.
+        charges
+            Name of a unit -> its charge.
+        now
+            Present time.
+
+        Returns
+        -------
+        list of Bill
+            Bills of the machines that have ended since the last report.
+        """
+        present: dict[str, _Life] = {}
+        for unit, charge in charges.items():
+            # Units share a machine only if it has a price of its own.
+            name = unit if charge.machine is None or charge.per_hour is None else charge.machine
+            life = present.get(name)
+            if life is None:
+                life = present[name] = self._life(manager, name, charge, now)
+                life.units = {}
+            life.began = min(life.began, now - charge.seconds)
+            life.seen = max(life.seen, now)
+            life.units[unit] = charge.workers
+        ended = [key for key in self._lives if key[0] == manager and key[1] not in present]
+        recent = now - self._reported_at.get(manager, -EVIDENCE_S) < EVIDENCE_S
+        self._reported_at[manager] = now
+        return [self._settle(key, now if recent else None) for key in ended]
+
+    def _life(self, manager: str, name: str, charge: Charge, now: float) -> _Life:
+        life = self._lives.get((manager, name))
+        if life is None:
+            rate = self._rates.get(manager, {}).get(charge.tag)
+            if charge.per_hour is not None:
+                rate = HourlyPrice(
+                    charge.per_hour,
+                    rate.minimum_s if rate else 0.0,
+                    rate.granularity_s if rate else 0.0,
+                )
+            life = _Life(manager, charge.tag, rate, began=now - charge.seconds, seen=now)
+            self._lives[manager, name] = life
+        return life
+
+    def look(self, working: Mapping[str, bool], now: float) -> None:
+        """Take note of the connected workers: they exist, and some have calls.
+
+        Parameters
+        ----------
+        working
+            Name of a connected worker -> whether it has calls.
+        now
+            Present time.
+        """
+        passed, self._looked_at = max(0.0, now - self._looked_at), max(now, self._looked_at)
+        for life in self._lives.values():
+            here = [w for workers in life.units.values() for w in workers if w in working]
+            if not here:
+                continue
+            life.seen = max(life.seen, now)
+            busy = sum(any(working.get(w) for w in workers) for workers in life.units.values())
+            share = busy / len(life.units)
+            life.busy_s += share * min(passed, max(0.0, now - life.began))
+
+    def leave(self, manager: str, now: float) -> list[Bill]:
+        """Settle the machines of a manager that has left; return their bills."""
+        return [self._settle(key, now) for key in [k for k in self._lives if k[0] == manager]]
+
+    def end(self, now: float) -> list[Bill]:
+        """Settle all machines, because the cluster ends; return their bills."""
+        return [self._settle(key, now) for key in list(self._lives)]
+
+    def _settle(self, key: tuple[str, str], now: float | None) -> Bill:
+        life = self._lives.pop(key)
+        if now is not None and now - life.seen < EVIDENCE_S:
+            life.seen = max(life.seen, now)
+        bill = life.bill(key[1])
+        where = life.manager, life.tag
+        before = self._settled.get(where, Cost())
+        self._settled[where] = before + Cost(bill.cost, bill.idle)
+        return bill
+
+    # Results --------------------------------------------------------------------------------------
+
+    def bills(self) -> list[Bill]:
+        """Return the bills, up to now, of the machines that exist."""
+        return [life.bill(name) for (_, name), life in self._lives.items()]
+
+    def scheduler_cost(self, now: float) -> Cost:
+        """Return the cost of the scheduler's machine."""
+        if self._scheduler is None:
+            return Cost(self._carried)
+        cost = self._carried + self._scheduler.cost(max(0.0, now - self.began))
+        return Cost(cost, per_hour=self._scheduler.per_hour)
+
+    def units(self) -> dict[str, int]:
+        """Return tag -> number of units that are charged."""
+        found: dict[str, int] = {}
+        for life in self._lives.values():
+            found[life.tag] = found.get(life.tag, 0) + len(life.units)
+        return found
+
+    def costs(self, now: float) -> Costs:
+        """Return the costs of the cluster up to a time."""
+        pools: dict[str, dict[str, Cost]] = {}
+        for manager, rates in self._rates.items():
+            pools[manager] = {tag: Cost() for tag in rates}
+        for (manager, tag), cost in self._settled.items():
+            pools.setdefault(manager, {})[tag] = cost
+        unpriced = set()
+        for (manager, name), life in self._lives.items():
+            if life.rate is None:
+                unpriced.add(manager)
+                continue
+            bill = life.bill(name)
+            lives = now - life.seen < EVIDENCE_S
+            here = Cost(bill.cost, bill.idle, life.rate.per_hour if lives else 0.0)
+            own = pools.setdefault(manager, {})
+            own[life.tag] = own.get(life.tag, Cost()) + here
+        return Costs(pools, self.scheduler_cost(now), tuple(sorted(unpriced)))
+
+    # Across restarts ------------------------------------------------------------------------------
+
+    def to_dict(self, now: float) -> dict[str, Any]:
+        """Return the state as plain JSON values, for a scheduler that is started again."""
+        return {
+            "scheduler": self.scheduler_cost(now).cost,
+            "settled": [
+                [manager, tag, cost.cost, cost.idle]
+                for (manager, tag), cost in self._settled.items()
+            ],
+            "machines": [
+                [
+                    *(manager, name, life.tag, life.began, life.seen, life.busy_s),
+                    None if life.rate is None else [*_numbers(life.rate)],
+                    {unit: list(workers) for unit, workers in life.units.items()},
+                ]
+                for (manager, name), life in self._lives.items()
+            ],
+        }
+
+    def go_on(self, state: Mapping[str, Any]) -> Self:
+        """Go on from the state of an earlier scheduler, whose clock was the same; return self.
+
+        Machines of that time are charged on from their beginning if their managers report them.
+        Otherwise they are charged up to the last evidence.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            When the state is damaged.
+        """
+        self._carried = float(state["scheduler"])
+        for manager, tag, cost, idle in state["settled"]:
+            self._settled[str(manager), str(tag)] = Cost(float(cost), float(idle))
+        for manager, name, tag, began, seen, busy_s, rate, units in state["machines"]:
+            life = _Life(
+                manager, tag, None if rate is None else HourlyPrice(*rate), began, seen, busy_s
+            )
+            life.units = {unit: tuple(workers) for unit, workers in units.items()}
+            self._lives[manager, name] = life
+        return self
+
+
+def _numbers(rate: HourlyPrice) -> Sequence[float]:
+    return rate.per_hour, rate.minimum_s, rate.granularity_s
+
+
+def sum_of(bills: Iterable[Bill]) -> Cost:
+    """Return cost and idle cost of bills together."""
+    return sum((Cost(bill.cost, bill.idle) for bill in bills), Cost())

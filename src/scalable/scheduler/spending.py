@@ -1,0 +1,290 @@
+"""Spending of one cluster: what its machines cost, and what its budget allows."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.protocol.events import Event, billed, budget_reached
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.operations import WAITING_TOPIC
+from scalable.scaling.budget import Budget, Stage, checked_budget, next_ceiling
+from scalable.scaling.metering import Bill, Charge, Meter
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Manager
+from scalable.spec import PoolStatus
+from scalable.spec.costs import CURRENCY, HourlyPrice
+from scalable.units import format_amount
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds between two rows about a machine that goes on.
+ROWS_INTERVAL_S = 60.0
+
+
+class Spending:
+    """Counts the costs of a cluster, and tells :class:`Demand` what its budget allows.
+
+    Parameters
+    ----------
+    scheduler, demand, managers
+        The scheduler of the cluster, its wanted worker counts, and its managers.
+    clock
+        Function that returns the time in seconds since 1970. It must not go back.
+
+    Attributes
+    ----------
+    budget
+        The cluster's budget, or None.
+    listeners
+        Functions that are called with each row for the record of the run.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        demand: Demand,
+        managers: Iterable[Manager] = (),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        offset = time.time() - time.monotonic()
+        self.budget: Budget | None = None
+        self.listeners: list[Callable[[Event], object]] = []
+        self._scheduler = scheduler
+        self._demand = demand
+        self._clock = clock or (lambda: time.monotonic() + offset)
+        self._meter = Meter(self._clock())
+        self._rows_at = self._clock()
+        self._ended = False
+        self._worded: tuple[Budget | None, Stage] = (None, Stage.OPEN)
+        for known in managers:
+            self.price(known.attachment.manager, known.attachment.prices)
+        offer(scheduler, {Handler.SET_BUDGET: self.set_budget})
+
+    # Facts ----------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        *,
+        scheduler: HourlyPrice | None = None,
+        budget: Budget | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin with what the cluster's record says.
+
+        Parameters
+        ----------
+        scheduler
+            Price of the scheduler's machine, or None.
+        budget
+            The budget, or None.
+        state
+            State of an earlier scheduler of the same cluster (:attr:`state`), or None.
+        """
+        meter, self._meter = self._meter, Meter(self._clock(), scheduler)
+        self._meter.take_prices(meter)
+        self.budget = budget
+        if not state:
+            return
+        try:
+            self._meter.go_on(state["meter"])
+            if state.get("budget") is not None:
+                self.budget = checked_budget(*state["budget"])
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("the costs of this cluster are counted anew: %r", error)
+            self._meter = Meter(self._clock(), scheduler)
+            self._meter.take_prices(meter)
+
+    def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the prices of a manager's workers, from the form in which it sends them."""
+        self._meter.price(
+            manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether costs are counted, so that managers have to report what is charged."""
+        return self._meter.priced
+
+    def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
+        """Take note of the units of a manager that are charged now.
+
+        Parameters
+        ----------
+        manager
+            Id of the manager.
+        charges
+            Name of a unit -> fields of a :class:`~scalable.scaling.metering.Charge`.
+        """
+        if self.counts:
+            units = {unit: Charge(*fields) for unit, fields in charges.items()}
+            self._record(self._meter.report(manager, units, self._clock()))
+
+    def left(self, manager: str) -> None:
+        """Settle the machines of a manager that has left."""
+        self._record(self._meter.leave(manager, self._clock()))
+
+    def end(self) -> None:
+        """Settle all machines, because the scheduler closes, and write the last rows."""
+        if self._ended or not self.counts:
+            return
+        self._ended = True
+        now = self._clock()
+        self._meter.look(self._working(), now)
+        self._record(self._meter.end(now))
+        self._tell([self._of_scheduler(now)])
+
+    # The budget -----------------------------------------------------------------------------------
+
+    def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
+        """Set the budget; return the new state, as in :meth:`status`.
+
+        Parameters
+        ----------
+        amount
+            The new budget.
+        action
+            Action at its end; None to keep the present one.
+
+        Raises
+        ------
+        ClusterError
+            When the amount or the action is not valid.
+        """
+        before = self.budget
+        kept = "drain" if before is None else before.action
+        self.budget = checked_budget(amount, action or kept)
+        logger.info(
+            "the budget is %s %s now; it was %s",
+            format_amount(amount, CURRENCY),
+            CURRENCY,
+            "not set" if before is None else format_amount(before.amount, CURRENCY),
+        )
+        self._judge({})
+        return self.status() or {}
+
+    def look(self, pools: Mapping[str, PoolStatus]) -> str | None:
+        """Count the costs up to now, and hold the pools to the budget.
+
+        Returns
+        -------
+        str or None
+            Reason why the cluster has to end now, or None.
+        """
+        if not self.counts:
+            return None
+        now = self._clock()
+        working = self._working()
+        self._meter.look(working, now)
+        if now - self._rows_at >= ROWS_INTERVAL_S:
+            self._rows_at = now
+            self._record(self._meter.bills())
+            self._tell([self._of_scheduler(now)])
+        self._judge(pools)
+        budget = self.budget
+        done = self._demand.ceiling.empties and not any(working.values())
+        if budget is not None and budget.action == "down" and done:
+            return f"its budget of {format_amount(budget.amount, CURRENCY)} {CURRENCY} is spent"
+        return None
+
+    def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Set the ceiling of the pools, and warn where the spending has come to a new stage."""
+        before = self._demand.ceiling
+        spent = self._spent()
+        charged = self._meter.units()
+        present = {t: max(charged.get(t, 0), pool.running) for t, pool in pools.items()}
+        ceiling = next_ceiling(
+            before, self.budget, spent, wanted=self._demand.totals, present=charged | present
+        )
+        held, way_out = self._demand.held, self._demand.way_out
+        reached = self.budget, ceiling.stage
+        if reached != self._worded:  # otherwise clients would be told each cent
+            held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
+        self._demand.limit(ceiling, held, way_out)
+        more = ceiling.stage is not before.stage and before.stage is not Stage.SPENT
+        if reached != self._worded and held is not None and more:
+            logger.warning("%s; %s", held, way_out)
+            event = {"clients": [], "words": f"{held}; {way_out}"}
+            self._scheduler.log_event(WAITING_TOPIC, event)
+            self._tell([budget_reached(held, spent=ceiling.stage is Stage.SPENT)])
+        self._worded = reached
+
+    def _words(self, spent: float, stage: Stage) -> str | None:
+        budget = self.budget
+        if budget is None or stage is Stage.OPEN:
+            return None
+        told = budget.describe(spent)
+        if stage is Stage.HELD or budget.action == "warn":
+            return f"{told}: no pool grows"
+        if budget.action == "down":
+            return f"{told}: running calls finish, then the cluster ends"
+        return f"{told}: running calls finish, then workers end, and other calls wait"
+
+    def _way_out(self, spent: float) -> str:
+        more = f"{max(1.0, 2 * spent):.0f}"
+        name = getattr(self._scheduler, "cluster_name", "")
+        verb = f"scalable scale {name} --budget {more}" if name else f"session.set_budget({more})"
+        return f"raise the budget, for example with `{verb}`"
+
+    # Results --------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any] | None:
+        """Return costs and budget as plain JSON values; None if nothing has a price.
+
+        Returns
+        -------
+        dict
+            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``,
+                ``budget_action``, ``stage`` (``open``, ``held`` or ``spent``), ``words`` and
+            ``way_out``.
+        """
+        if not self.counts:
+            return None
+        budget, demand = self.budget, self._demand
+        return {
+            **self._meter.costs(self._clock()).to_dict(),
+            "budget": None if budget is None else budget.amount,
+            "budget_action": None if budget is None else budget.action,
+            "stage": str(demand.ceiling.stage),
+            "words": demand.held,
+            "way_out": demand.way_out,
+        }
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """State for a scheduler that is started again, as plain JSON values; None without one."""
+        if not self.counts:
+            return None
+        budget = self.budget
+        return {
+            "meter": self._meter.to_dict(self._clock()),
+            "budget": None if budget is None else [budget.amount, budget.action],
+        }
+
+    def _spent(self) -> float:
+        return self._meter.costs(self._clock()).total.cost
+
+    def _working(self) -> dict[str, bool]:
+        workers = self._scheduler.workers.values()
+        return {str(ws.name): bool(ws.processing) for ws in workers}
+
+    def _of_scheduler(self, now: float) -> Event:
+        cost = self._meter.scheduler_cost(now)
+        budget = None if self.budget is None else self.budget.amount
+        used_s = now - self._meter.began
+        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, budget)
+
+    def _record(self, bills: Iterable[Bill]) -> None:
+        self._tell(
+            billed(bill.machine, bill.tag, bill.manager, bill.seconds, bill.cost, bill.idle)
+            for bill in bills
+        )
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events if self.listeners else ():
+            for listener in self.listeners:
+                listener(event)

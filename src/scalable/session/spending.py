@@ -1,0 +1,53 @@
+"""The part of a session that shows the state of its cluster, and sets the budget."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from scalable.session.planned import Planned
+
+if TYPE_CHECKING:
+    from scalable.lifecycle import AttachedDeployment, Deployment
+
+
+class Spending(Planned):
+    """The methods of a session about the state and the costs of its running cluster."""
+
+    @abstractmethod
+    def _running(self) -> Deployment | AttachedDeployment: ...
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools and managers, and its costs.
+
+        Returns
+        -------
+        dict
+            ``state`` and its ``reason``; ``pools`` (tag -> counts); ``managers``; ``tasks``; and
+            ``cost``, which is None if nothing has a price. Amounts are in ``cost["currency"]``:
+            ``cost`` so far, its part ``idle`` for time without calls, ``per_hour`` for the machines
+            that run now; the same by ``pools`` and by ``managers``; ``budget`` and ``stage``.
+
+        Raises
+        ------
+        ClusterError
+            When the session is not running, or its provider's clusters have no such status.
+        """
+        return self._running().status()
+
+    def set_budget(self, amount: float, action: str | None = None) -> None:
+        """Set the money that the cluster may spend in all, from its start on.
+
+        Parameters
+        ----------
+        amount
+            The new budget. Once 80 % of it are spent, no pool grows.
+        action
+            Action when it is spent: ``"warn"``, ``"drain"`` or ``"down"``; None keeps the present.
+
+        Raises
+        ------
+        ClusterError
+            When the amount or the action is not valid, or the session is not running.
+        """
+        self._running().set_budget(amount, action)
