@@ -243,7 +243,8 @@ def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> 
         Function: ``connect(place, spec)`` makes a connection to the cloud.
     """
     record = _record_of(site)
-    belongs = record is not None and record.remote and record.provider == spec.provider_name
+    # On a machine of the place the record is that of a process there, and names the place too.
+    belongs = record is not None and bool(record.place) and record.provider == spec.provider_name
     frame = MachineFrame(site.cluster_id, "", spec.options)
     cloud = connect(record.place if belongs and record is not None else {}, spec)
     launcher = ManagedMachines(cloud, frame, site, spec, belongs=belongs)
