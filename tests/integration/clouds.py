@@ -133,4 +133,4 @@ def gce(bed):
 
 
 #: Kind of machine -> fixture of its test bed, and the function that makes the interface.
-CLOUDS = {"gcp": ("gcp_bed", gce)}
+CLOUDS = {"aws-fargate": ("aws_bed", fargate), "aws-ec2": ("aws_bed", ec2), "gcp": ("gcp_bed", gce)}
