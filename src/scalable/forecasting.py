@@ -133,6 +133,8 @@ def quoted_prices(
     estimate = getattr(provider, "estimate_cost", None)
     if estimate is None:
         return written
+    # The option is that of all remote places, whose managers may run on the user's machine.
+    managers = detached and spec.options.get("manager") != "here"
     one_each = ScalePlan(
         dict.fromkeys(spec.components, 1), {tag: spec.resources(tag) for tag in spec.components}
     )
@@ -145,7 +147,7 @@ def quoted_prices(
         found.source,
         found.as_of,
         found.rates,
-        {n: rate for n, rate in found.always.items() if detached or n != MANAGER},
+        {n: rate for n, rate in found.always.items() if managers or n != MANAGER},
         found.notes,
     )
     return prices if written is None else _overwritten(prices, written)

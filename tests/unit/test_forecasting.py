@@ -1,10 +1,12 @@
 """Records of runs and the manifest become what a plan rests on."""
 
+import dataclasses
+
 import pytest
 
 from scalable.forecasting import gather, quoted_prices, with_history
 from scalable.planning import PastPrediction, PlanRequest, make_plan
-from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, TaskSpec
+from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.telemetry import RunDirectory
 
 
@@ -114,3 +116,44 @@ def test_prices_come_from_the_provider_where_it_has_any():
     assert prices.hourly_by_tag == {"model": 2.0, "post": 2.0}
     assert (prices.currency, prices.source, prices.as_of) == ("EUR", "a list", "2026-02-01")
     assert quoted_prices(Free(), spec()) is quoted_prices(object(), spec()) is None
+
+
+class Rented:
+    """A provider with rates, a scheduler and a manager."""
+
+    def estimate_cost(self, spec, plan):
+        rate = Rate(Price("m", "here", 4.0, (1.0, 2.0), date="2026-01-01", source="a list"), 2)
+        rates = dict.fromkeys(plan.workers_by_tag, rate)
+        always = {
+            "scheduler": Rate(Price("s", "here", 0.5)),
+            "manager": Rate(Price("s", "here", 0.3)),
+        }
+        by_tag = {tag: rate.hourly(n) for tag, n in plan.workers_by_tag.items()}
+        return CostEstimate(None, by_tag, 0.0, source="a list", rates=rates, always=always)
+
+
+def test_a_worker_costs_its_share_of_the_machine():
+    prices = quoted_prices(Rented(), spec())
+    assert prices.hourly_by_tag == {"model": 2.0, "post": 2.0}
+    assert set(prices.always) == {"scheduler"}
+
+
+def test_managers_are_counted_where_they_have_machines():
+    assert set(quoted_prices(Rented(), spec(), detached=True).always) == {"scheduler", "manager"}
+    here = dataclasses.replace(spec(), options={"manager": "here"})
+    assert set(quoted_prices(Rented(), here, detached=True).always) == {"scheduler"}
+
+
+def test_prices_of_the_manifest_come_before_those_of_the_provider():
+    own = dataclasses.replace(spec(), prices={"model": 0.25})
+    prices = quoted_prices(Rented(), own)
+    assert prices.hourly_by_tag == {"model": 0.25, "post": 2.0}
+    rate = prices.rates["model"]
+    assert (rate.units, rate.price.per_hour, rate.price.spot_per_hour) == (1, 0.25, None)
+    assert (rate.price.date, rate.price.origin) == (None, "manifest")
+    assert prices.source == "prices of target 't'; a list"
+    by_cores = dataclasses.replace(spec(), price_per_core_hour=0.1, prices={"model": 0.25})
+    assert quoted_prices(object(), by_cores).hourly_by_tag["model"] == 0.25
+    assert quoted_prices(object(), by_cores).hourly_by_tag["post"] == pytest.approx(
+        0.1 * by_cores.components["post"].cpus
+    )
