@@ -95,7 +95,7 @@ def test_the_price_of_a_mixture_lies_between():
 
 
 def test_of_equal_costs_the_smallest_machine_is_taken():
-    twice = offer("twice", 4, 16, 0.2005)
+    twice = offer("twice", 4, 16, 0.1995)
     assert packed([twice, SMALL], 2, 4 * GIB, wanted=8).offer is SMALL
     much_less = offer("less", 4, 16, 0.19)
     assert packed([much_less, SMALL], 2, 4 * GIB, wanted=8).offer is much_less
