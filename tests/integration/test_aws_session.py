@@ -17,6 +17,11 @@ targets:
     region: us-east-1
     cluster_type: fargate
     image: site/scalable:1
+  e:
+    provider: aws
+    region: us-east-1
+    cluster_type: ec2
+    image: site/scalable:1
 components:
   crops: {cpus: 1, memory: 2G, workers: 2, env: {SEASON: dry}}
   statistics: {cpus: 0.5, memory: 1G, workers: 1}
@@ -84,3 +89,18 @@ def test_no_process_of_a_worker_shows_the_files_of_its_cluster(session):
     assert shown == []
     assert not [name for name in variables if "SCALABLE_FILES" in name]
     assert "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" not in variables
+
+
+def test_workers_of_a_pool_share_an_instance(place, aws_bed):
+    farms = importlib.import_module("farms")
+    with ScalableSession.from_yaml(place / "scalable.yaml", target="e") as session:
+        client = session.start()
+        client.wait_for_workers(3, timeout=120)
+        crops = {client.submit(farms.where, tag="crops", pure=False).result(60) for _ in range(4)}
+        assert len(crops) == 1
+        assert client.submit(farms.season, tag="crops").result(60) == "dry"
+        shown, variables = client.submit(farms.told, tag="crops").result(60)
+        assert shown == []
+        assert "SCALABLE_FILES" not in variables
+        assert len([m for m in aws_bed.machines() if m["kind"] == "ec2"]) == 3
+    assert not [m for m in aws_bed.machines() if m["kind"] == "ec2"]

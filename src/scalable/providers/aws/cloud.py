@@ -10,7 +10,7 @@ from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.fargate import Tasks, cluster_is_gone
 from scalable.providers.aws.fleet import InstanceFrame
-from scalable.providers.aws.instances import Instances
+from scalable.providers.aws.instances import Instances, like
 from scalable.providers.aws.logs import Logs
 from scalable.providers.aws.names import owner_of
 from scalable.providers.aws.network import Ground, Network
@@ -95,13 +95,20 @@ class AWSCloud:
         created = await self._network.missing(cluster_id)
         if FARGATE in self._settings.kinds:
             if not self._settings.execution_role:
-                names = await self._roles.missing(cluster_id, ("execution",))
-                created += [f"role {name}: reads this cluster's secrets" for name in names]
+                created.append("a role that starts tasks: it reads this cluster's secrets")
             if not await self._tasks.exists():
                 created.append(f"ECS cluster {self._settings.ecs_cluster}")
+        elif not self._settings.task_role:
+            created.append("roles and instance profiles: they read this cluster's secrets")
         if not await self._logs.exists():
             created.append(f"log group /scalable, kept {self._settings.logs_kept_days} days")
         return created
+
+    async def absent_types(self) -> dict[str, str]:
+        """Return each instance type of the target that the region does not have, with advice."""
+        wanted = self._settings.instance_types
+        there = await self._instances.offered() if wanted else []
+        return {name: like(name, there) for name in wanted if name not in there}
 
     async def _ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
         """Return the network of a cluster, prepared once; callers wait for each other."""
@@ -275,8 +282,10 @@ class AWSCloud:
                 removed += await self._clean_cluster(cluster_id)
             except ProviderError as error:
                 logger.debug("cluster %s is not cleaned: %s", cluster_id, error)
-        if not alive and FARGATE in self._settings.kinds:
-            removed += await self._tasks.clean_shared()
+        if not alive:
+            if FARGATE in self._settings.kinds:
+                removed += await self._tasks.clean_shared()
+            removed += await self._network.clean_shared()
         return removed
 
     async def _clean_cluster(self, cluster_id: str) -> list[str]:

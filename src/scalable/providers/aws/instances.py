@@ -151,19 +151,18 @@ class Instances:
 
     async def _types_there(self, name: str) -> str:
         """Return which types of the same kind the region has."""
-        family, _, size = name.partition(".")
         try:
-            offered = await self._api.pages(
-                "ec2", "describe_instance_type_offerings", "InstanceTypeOfferings",
-                LocationType="region",
-            )  # fmt: skip
+            return like(name, await self.offered())
         except ProviderError:
-            offered = []
-        there = [str(each["InstanceType"]) for each in offered]
-        like = [one for one in there if one.startswith(f"{family}.")]
-        like = like or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
-        names = sorted(like)[:12]
-        return f"it has {', '.join(names)}" if names else "name another instance_type or region"
+            return like(name, [])
+
+    async def offered(self) -> list[str]:
+        """Return the instance types that the region has."""
+        found = await self._api.pages(
+            "ec2", "describe_instance_type_offerings", "InstanceTypeOfferings",
+            LocationType="region",
+        )  # fmt: skip
+        return [str(each["InstanceType"]) for each in found]
 
     async def _define(self, name: str, data: Any, marks: Mapping[str, str]) -> None:
         """Create a launch template once; requests for the same one wait for each other."""
@@ -282,6 +281,16 @@ class Instances:
     def stream(self, machine: Machine) -> str:
         """Return the name of an instance's log stream."""
         return log_stream(machine.marks[CLUSTER], machine.marks[NAME])
+
+
+def like(name: str, there: Sequence[str]) -> str:
+    """Return advice that names instance types like one that does not exist."""
+    family, _, size = name.partition(".")
+    names = [one for one in there if one.startswith(f"{family}.")]
+    names = names or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
+    if not names:
+        return "name another instance_type or region"
+    return f"it has {', '.join(sorted(names)[:12])}"
 
 
 def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:

@@ -17,7 +17,8 @@ from typing import Any
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.aws.api import Api, AWSError
-from scalable.providers.aws.names import MADE, SHARED, family, marks_in, pairs, tags
+from scalable.providers.aws.names import MADE, family, marks_in, pairs, tags
+from scalable.providers.aws.vpc import VPC_CIDR, ZONES, Vpcs
 from scalable.remote.cloud import CLUSTER, ROLE
 
 logger = logging.getLogger("scalable.providers.aws")
@@ -26,9 +27,6 @@ SCHEDULER_PORT = 8786
 #: Seconds for which the removal of a security group waits for the last interfaces in it.
 RELEASE_TIMEOUT_S = 40.0
 RELEASE_POLL_S = 2.0
-ZONES = 3
-#: Addresses of a VPC that is created, and of its subnets.
-VPC_CIDR, SUBNET_CIDR = "10.86.0.0/16", "10.86.{}.0/20"
 _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
 
 
@@ -90,6 +88,7 @@ class Network:
     def __init__(self, api: Api, wish: Wish) -> None:
         self._api = api
         self._wish = wish
+        self._vpcs = Vpcs(api)
 
     async def ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
         """Return the network of a cluster; what is missing is created.
@@ -101,7 +100,8 @@ class Network:
         """
         vpc, subnets = await self._subnets()
         if not subnets:
-            vpc, subnets = await self._create_vpc(marks)
+            vpc = await self._vpcs.make(self._wish.zones)
+            subnets = self._in_zones(await self._subnets_of(vpc))
         if self._wish.security_groups:
             inner = door = self._wish.security_groups
         else:
@@ -141,6 +141,10 @@ class Network:
             groups, key=lambda group: group["GroupName"] == _name(cluster_id, "inside")
         )
         return [await self._delete_group(group, until) for group in ordered]
+
+    async def clean_shared(self) -> list[str]:
+        """Remove the VPC of this package if no cluster uses it; return a description."""
+        return await self._vpcs.clean()
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
         """Return the ids of clusters with these marks whose groups were made so long ago."""
@@ -193,15 +197,13 @@ class Network:
             return vpcs.pop(), self._in_zones(found)
         if wish.vpc:
             return wish.vpc, self._in_zones(await self._subnets_of(wish.vpc))
-        for filters in (
-            {"Name": "is-default", "Values": ["true"]},
-            {"Name": f"tag:{SHARED}", "Values": ["vpc"]},
-        ):
-            vpcs_found = await self._api.pages("ec2", "describe_vpcs", "Vpcs", Filters=[filters])
-            for vpc in vpcs_found:
-                subnets = await self._subnets_of(vpc["VpcId"], found_by_us=True)
-                if subnets:
-                    return vpc["VpcId"], self._in_zones(subnets)
+        default = [{"Name": "is-default", "Values": ["true"]}]
+        defaults = await self._api.pages("ec2", "describe_vpcs", "Vpcs", Filters=default)
+        own = None if defaults else await self._vpcs.find()
+        for vpc in [*(str(each["VpcId"]) for each in defaults), *([own] if own else [])]:
+            subnets = await self._subnets_of(vpc, found_by_us=True)
+            if subnets:
+                return vpc, self._in_zones(subnets)
         return "", {}
 
     async def _named_subnets(self, ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -293,14 +295,6 @@ class Network:
             )
             return str(again[0]["GroupId"])
         return str(made["GroupId"])
-
-    # A VPC where there is none --------------------------------------------------------------------
-
-    async def _create_vpc(self, marks: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-        raise NotImplementedError(
-            f"region {self._api.region} has no default VPC, and creating one is not available yet; "
-            "name the target's vpc or subnets"
-        )
 
 
 def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:

@@ -33,6 +33,36 @@ class AWSProvider(CloudProvider):
         report.extend(price_warnings(spec))
         return report
 
+    def check(self, spec: DeploymentSpec) -> ValidationReport:
+        """Compare the request with the live account; tell what would be made, and make nothing.
+
+        Raises
+        ------
+        ProviderError
+            When AWS does not answer, or the credentials are wrong.
+        """
+        from scalable.providers.aws.check import check
+
+        return check(spec)
+
+    def render_objects(
+        self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
+    ) -> dict[str, bytes]:
+        """Return file name -> each request that a cluster consists of, without asking anything.
+
+        Parameters
+        ----------
+        spec
+            The request.
+        counts
+            Tag -> number of workers.
+        name
+            Name of a detached cluster; None for one that ends with its session.
+        """
+        from scalable.providers.aws.objects import objects
+
+        return objects(spec, counts, name)
+
     def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
         """Return the cost of an hour with the workers of a plan; None where no price is known."""
         from scalable.providers.aws.quote import estimate_cost

@@ -75,11 +75,6 @@ class Roles:
         self._known.add(arn)
         return arn
 
-    async def missing(self, cluster_id: str, kinds: tuple[str, ...]) -> list[str]:
-        """Return the names of the roles that would be created; create nothing."""
-        names = [role_name(cluster_id, kind) for kind in kinds]
-        return [name for name in names if await self._missing("get_role", RoleName=name)]
-
     async def clean(self, cluster_id: str) -> list[str]:
         """Remove the roles of a cluster; return a description of each."""
         return [

@@ -1,0 +1,123 @@
+"""The requests that a cluster on AWS consists of, as `plan --show-manifests` shows them. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.providers.aws import fleet, policies, render
+from scalable.providers.aws.api import Identity
+from scalable.providers.aws.fleet import InstanceFrame
+from scalable.providers.aws.network import Ground, rules
+from scalable.providers.aws.policies import EXECUTION, Scope
+from scalable.providers.aws.render import TaskFrame
+from scalable.providers.aws.settings import EC2, Settings, settings_at
+from scalable.providers.aws.shapes import chosen, units_on
+from scalable.providers.aws.sizes import fargate_size
+from scalable.remote.cloud import MANAGING, SCHEDULER, WORKERS, MachineRequest
+from scalable.remote.machines import MachineFrame
+from scalable.spec import ComponentSpec, DeploymentSpec
+
+#: Texts where only AWS knows the value.
+ACCOUNT, CLUSTER_ID, OWNER, SECRET = "000000000000", "CLUSTER", "OWNER", "SECRET"
+#: Image of programs for which the manifest names none.
+NO_IMAGE = "IMAGE"
+
+
+def objects(
+    spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
+) -> dict[str, bytes]:
+    """Return file name -> each request of a cluster, in the order in which they are sent.
+
+    Values that AWS chooses are placeholders.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    counts
+        Tag -> number of workers.
+    name
+        Name of a detached cluster; None for one that ends with its session.
+    """
+    its = settings_at({}, spec)
+    options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
+    frame = MachineFrame(CLUSTER_ID, OWNER, options)
+    requests = [frame.scheduler_request()]
+    if name is not None and spec.options["manager"] != "here":
+        requests.append(frame.manager_request(spec.target_name, "0"))
+    made = _prepared(its, detached=name is not None)
+    for tag, count in counts.items():
+        if count:
+            requests.append(_workers(its, frame, spec.components[tag], spec.target_name))
+    for request in requests:
+        made |= _machine(its, request)
+    return {file: (json.dumps(body, indent=2) + "\n").encode() for file, body in made.items()}
+
+
+def _workers(
+    its: Settings, frame: MachineFrame, component: ComponentSpec, manager: str
+) -> MachineRequest:
+    share = 1
+    if its.kinds == (EC2,):
+        share = units_on(its.offers, its.instance_types, component, its.spot_share)
+    units = [f"{component.name}-{i}" for i in range(share)]
+    return frame.worker_request(manager, component, units, units[0], spot=its.spot_share > 0)
+
+
+def _prepared(its: Settings, *, detached: bool) -> dict[str, Any]:
+    """Return what is made beside the machines."""
+    made: dict[str, Any] = {}
+    if not its.network.security_groups:
+        for purpose in ("inside", "clients"):
+            made[f"security-group-{purpose}.json"] = rules(
+                purpose, "sg-inside", its.network.clients_from
+            )
+    scope = Scope(Identity(ACCOUNT, f"arn:aws:iam::{ACCOUNT}:user/{OWNER}"), its.region or "REGION",
+                  CLUSTER_ID)  # fmt: skip
+    texts: dict[str, str] = {}
+    if its.kinds == (EC2,):
+        for role in (SCHEDULER, WORKERS):
+            texts[f"role-ec2-{role}.json"] = policies.instance_policy(scope, role)
+    elif not its.execution_role:
+        texts[f"role-{EXECUTION}.json"] = policies.execution_policy(scope)
+    if detached and not its.manager_role:
+        texts["role-manager.json"] = policies.manager_policy(scope, its.passed_roles)
+    return made | {file: json.loads(text) for file, text in texts.items()}
+
+
+def _machine(its: Settings, request: MachineRequest) -> dict[str, Any]:
+    name = request.marks.get("scalable-tag") or request.program[0]
+    ground = Ground(
+        dict.fromkeys(its.network.subnets or ("subnet-0",), "ZONE"),
+        its.network.security_groups or ("sg-inside",),
+        its.network.security_groups or ("sg-inside", "sg-clients"),
+        its.network.public,
+    )
+    region = its.region or "REGION"
+    if its.kinds == (EC2,):
+        types = chosen(
+            its.offers, its.instance_types, request.cpus, request.memory_bytes, request.gpus,
+            max(1, len(request.units)),
+        )  # fmt: skip
+        frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET)
+        return {
+            f"launch-template-{name}.json": fleet.launch_template(request, frame, ground),
+            f"fleet-{name}.json": fleet.fleet(request, name, types, ground, its.spot_allocation),
+        }
+    size = fargate_size(request.cpus, request.memory_bytes)
+    managing = request.program[0] == MANAGING
+    role = (its.manager_role or "MANAGER-ROLE") if managing else its.task_role
+    task = TaskFrame(region, its.execution_role or "EXECUTION-ROLE", role, SECRET, its.disk_gib)
+    place = render.places(tuple(ground.subnets), spot=request.spot)[0]
+    order = render.run_task(
+        request, place, name, its.ecs_cluster, ground.groups,
+        public=ground.public,
+    )  # fmt: skip
+    return {
+        f"task-definition-{name}.json": render.task_definition(
+            request, task, (size.cpu_units, size.memory_mib)
+        ),
+        f"run-task-{name}.json": order,
+    }
