@@ -94,7 +94,7 @@ def test_no_process_of_a_worker_shows_the_files_of_its_cluster(session):
 def test_workers_of_a_pool_share_an_instance(place, aws_bed):
     farms = importlib.import_module("farms")
     with ScalableSession.from_yaml(place / "scalable.yaml", target="e") as session:
-        client = session.start()
+        client = session.client
         client.wait_for_workers(3, timeout=120)
         crops = {client.submit(farms.where, tag="crops", pure=False).result(60) for _ in range(4)}
         assert len(crops) == 1
