@@ -23,6 +23,8 @@ pytest.importorskip("google.auth")
 from scalable.providers.gcp import api as api_module
 from scalable.providers.gcp.cloud import GoogleCloud
 from scalable.providers.gcp.config import Config
+from scalable.providers.gcp.provider import GCPProvider
+from scalable.spec import ComponentSpec, DeploymentSpec
 
 NUMBERS = itertools.count(1)
 #: Seconds in which everything happens even on a busy machine.
@@ -449,3 +451,37 @@ def test_the_owner_is_the_account_of_the_credentials(bed, monkeypatch):
     assert on_cloud(lambda cloud: cloud.owner()) == bed.email("alice")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(bed.key("bob")))
     assert on_cloud(lambda cloud: cloud.owner()) == bed.email("bob")
+
+
+# Before anything is made --------------------------------------------------------------------------
+
+
+def checked(**options):
+    spec = DeploymentSpec(
+        "p",
+        "t",
+        "gcp",
+        {"a": ComponentSpec("a", cpus=2, memory="4G")},
+        options={"region": "us-central1"} | options,
+    )
+    return GCPProvider().check(spec)
+
+
+def test_a_check_shows_the_rule_that_would_be_made_and_makes_nothing(bed):
+    report = checked()
+    assert report.errors == []
+    (warning,) = report.warnings
+    assert "tcp, port 8788, from 0.0.0.0/0 is made with each cluster" in warning.message
+    assert not [method for method in bed.calls if method.endswith((".insert", ".create"))]
+
+
+def test_a_check_names_what_is_missing(bed, monkeypatch):
+    assert "has no region 'mars-1'" in checked(region="mars-1").errors[0].message
+    bed.without_type("*", "e2-standard-2")
+    bed.quota("CPUS", 1)
+    found = {d.path[-1]: d.message for d in checked(instance_type="e2-standard-2").errors}
+    assert "does not offer e2-standard-2" in found["instance_type"]
+    assert "the quota CPUS leaves 1, and a machine for workers of 'a'" in found["region"]
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(bed.key("viewer")))
+    (lacks,) = [d.message for d in checked().errors if d.path[-1] == "project_id"]
+    assert "compute.instances.create" in lacks

@@ -50,6 +50,21 @@ class GCPProvider(CloudProvider):
 
         return refresh_prices(spec)
 
+    def check(self, spec: DeploymentSpec) -> ValidationReport:
+        """Compare the request with the live project; nothing is started.
+
+        Asked are the region and its quotas, the zones with the machine types, the network, and the
+        user's permissions. The firewall rules that would be made are shown.
+
+        Raises
+        ------
+        ProviderError
+            When Google Cloud does not answer, or accepts no credentials.
+        """
+        from scalable.providers.gcp.check import check
+
+        return check(spec, self.cloud({}, spec))
+
     # Places ---------------------------------------------------------------------------------------
 
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> GoogleCloud:

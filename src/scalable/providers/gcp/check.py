@@ -1,0 +1,177 @@
+"""Comparison of a request with a live project. Nothing is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalable.providers.gcp.api import service_url
+from scalable.providers.gcp.cloud import GoogleCloud
+from scalable.providers.gcp.errors import NOT_FOUND, GoogleError
+from scalable.providers.gcp.instances import split_shape
+from scalable.providers.gcp.quotas import left_of, metrics_of
+from scalable.providers.gcp.shapes import candidates, offers_in, shape_named, units_on
+from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+
+#: Permissions that starting and ending clusters takes.
+PERMISSIONS = (
+    "compute.instances.create",
+    "compute.instances.delete",
+    "compute.instances.list",
+    "compute.instances.setMetadata",
+    "compute.firewalls.list",
+    "secretmanager.secrets.create",
+    "secretmanager.secrets.delete",
+    "secretmanager.secrets.setIamPolicy",
+    "secretmanager.versions.access",
+    "secretmanager.versions.add",
+)
+#: Id of a cluster whose rules are looked at although it does not exist.
+SHOWN_ID = "the cluster"
+
+
+def check(spec: DeploymentSpec, cloud: GoogleCloud) -> ValidationReport:
+    """Return what a project lacks for a request, and what would be made beside machines.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    cloud
+        Connection, which is closed at the end.
+
+    Raises
+    ------
+    ProviderError
+        When Google Cloud does not answer, or accepts no credentials.
+    """
+    report = ValidationReport()
+    report.extend(asyncio.run(_check(spec, cloud)))
+    return report
+
+
+async def _check(spec: DeploymentSpec, cloud: GoogleCloud) -> list[Diagnostic]:
+    look = _Look(spec, cloud)
+    try:
+        await cloud.owner()
+        region = await look.region()
+        if region is None:
+            return look.found
+        await asyncio.gather(look.types(), look.permissions(), look.network())
+        look.quotas(region)
+        return look.found
+    finally:
+        await cloud.close()
+
+
+class _Look:
+    """The questions to one project about one request."""
+
+    def __init__(self, spec: DeploymentSpec, cloud: GoogleCloud) -> None:
+        self._spec, self._cloud = spec, cloud
+        self._target = ("targets", spec.target_name)
+        self.found: list[Diagnostic] = []
+
+    def _bad(self, key: str, message: str, hint: str | None = None, *, warns: bool = False) -> None:
+        severity: Any = "warning" if warns else "error"
+        path = (*self._target, key)
+        self.found.append(Diagnostic("E_BAD_OPTION", path, message, hint, severity))
+
+    async def region(self) -> Mapping[str, Any] | None:
+        """Return the region; None, and a fault, if there is none of that name."""
+        config = self._cloud.config
+        try:
+            region = await self._cloud.api.compute("GET", f"regions/{config.region}")
+        except GoogleError as error:
+            if error.status != NOT_FOUND:
+                raise
+            self._bad("region", f"Google Cloud has no region {config.region!r}")
+            return None
+        zones = [url.rpartition("/")[2] for url in region.get("zones") or ()]
+        if config.zone and config.zone not in zones:
+            self._bad("zone", f"region {config.region!r} has no zone {config.zone!r}")
+        return region
+
+    async def types(self) -> None:
+        """Look in which zones of the region the machine types of the components are offered."""
+        wanted: dict[str, str] = {}
+        for component in self._spec.components.values():
+            for shape in self._shapes(component)[:1]:
+                wanted.setdefault(split_shape(shape)[0], component.name)
+        offered = await asyncio.gather(*(self._zones_with(name) for name in wanted))
+        for (name, tag), zones in zip(wanted.items(), offered, strict=True):
+            if not zones:
+                place = self._cloud.config.zone or self._cloud.config.region
+                self._bad(
+                    "instance_type",
+                    f"{place} does not offer {name}, which workers of {tag!r} would get",
+                    hint="name another instance_type, zone or region",
+                )
+
+    def _shapes(self, component: ComponentSpec) -> list[str]:
+        config = self._cloud.config
+        units = units_on(config, component)
+        size = (component.cpus * units, (component.memory_bytes or 0) * units)
+        return candidates(config, *size, component.gpus * units, spot=config.spot_share > 0)
+
+    async def _zones_with(self, name: str) -> list[str]:
+        api, config = self._cloud.api, self._cloud.config
+        url = await api.compute_url("aggregated/machineTypes")
+        zones = []
+        async for page in api.pages(url, {"filter": f'name="{name}"'}):
+            for scope, there in (page.get("items") or {}).items():
+                zone = scope.rpartition("/")[2]
+                if there.get("machineTypes") and zone.rpartition("-")[0] == config.region:
+                    zones.append(zone)
+        return [zone for zone in zones if config.zone in ("", zone)]
+
+    async def permissions(self) -> None:
+        """Ask whether the user may do what starting and ending a cluster takes."""
+        api = self._cloud.api
+        path = f"v1/projects/{await api.project()}:testIamPermissions"
+        url = service_url("cloudresourcemanager", path)
+        try:
+            answer = await api.request("POST", url, body={"permissions": list(PERMISSIONS)})
+        except GoogleError as error:
+            self._bad("project_id", f"the rights are not known: {error.message}", warns=True)
+            return
+        missing = [p for p in PERMISSIONS if p not in (answer.get("permissions") or ())]
+        if missing:
+            self._bad(
+                "project_id",
+                f"this user lacks {', '.join(missing)} in project {await api.project()!r}",
+                hint="grant roles/compute.instanceAdmin.v1, roles/compute.securityAdmin and "
+                "roles/secretmanager.admin",
+            )
+
+    async def network(self) -> None:
+        """Show the firewall rules that a cluster would make."""
+        name = self._cloud.config.network
+        for need in await self._cloud.network.missing(SHOWN_ID):
+            rule = need.described(name).replace(need.name, "for the cluster")
+            self._bad(
+                "network",
+                f"a {rule} is made with each cluster, and removed with it",
+                hint="name the target tag of a rule of your own in network_tags",
+                warns=True,
+            )
+
+    def quotas(self, region: Mapping[str, Any]) -> None:
+        """Compare one machine of each component with what the quotas of the region leave."""
+        config = self._cloud.config
+        quotas: Sequence[Mapping[str, Any]] = region.get("quotas") or ()
+        for component in self._spec.components.values():
+            for name in self._shapes(component)[:1]:
+                shape = shape_named(name, offers_in(config))
+                if shape is None:
+                    continue
+                for metric, amount in metrics_of(shape, public=config.external_ip).items():
+                    left = left_of(quotas, metric)
+                    if left is not None and left < amount:
+                        self._bad(
+                            "region",
+                            f"the quota {metric} leaves {left:g}, and a machine for workers of "
+                            f"{component.name!r} ({name}) takes {amount:g}",
+                            hint="ask Google for more, or name another instance_type or region",
+                        )
