@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {
-    "manifest": "the manifest",
-    "refreshed": "the provider's answer to --refresh",
-    "table": "the table in this package",
+    "manifest": "",
+    "refreshed": "the provider's answer to --refresh, as published at ",
+    "table": "the prices in this package, as published at ",
 }
 
 
@@ -70,14 +70,24 @@ def _refresh(request: Request) -> str:
     return f"{answer.count} prices of {answer.region} are kept in {answer.path}{note}"
 
 
-def _rates(prices: Prices | None) -> list[tuple[str, Rate]]:
-    """Return (tag or program, rate) of everything with a price."""
+def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
+    """Return (tag or program, rate) of everything with a price.
+
+    Parameters
+    ----------
+    prices
+        Prices of the target.
+    least_s
+        Shortest time that is billed where only the manifest has a price, in seconds.
+    """
     from scalable.spec import Price, Rate
 
     if prices is None:
         return []
     written = {
-        tag: Rate(Price(tag, "", hourly, source=prices.source, origin="manifest"))
+        tag: Rate(
+            Price(tag, "", hourly, None, minimum_s=least_s, source=prices.source, origin="manifest")
+        )
         for tag, hourly in prices.hourly_by_tag.items()
         if tag not in prices.rates
     }
@@ -86,9 +96,11 @@ def _rates(prices: Prices | None) -> list[tuple[str, Rate]]:
 
 def _result(request: Request, prices: Prices | None, today: dt.date) -> Result:
     from scalable.planning.billing import old_prices
+    from scalable.providers.registry import provider_traits
     from scalable.report.table import table
 
-    rates = _rates(prices)
+    least_s = provider_traits(request.spec.provider_name).starting.billed_least_s
+    rates = _rates(prices, least_s)
     unit = "USD" if prices is None else prices.currency
     lines = [
         f"Target: {request.target} (provider {request.spec.provider_name}), {unit} an hour",
@@ -134,10 +146,10 @@ def _row(name: str, rate: Rate) -> tuple[str, ...]:
 
 def _origin(price: Price) -> str:
     """Return a line that says where prices come from."""
-    where = f"prices of {price.origin}: {_FROM[price.origin]}"
+    where = f"{price.origin}: {_FROM[price.origin]}{price.source}"
     billed = ""
     if price.minimum_s or price.granularity_s > 1:
         billed = (
             f"; billed for {price.minimum_s:g} s at least, in steps of {price.granularity_s:g} s"
         )
-    return f"{where} ({price.source}){billed}"
+    return f"{where}{billed}"
