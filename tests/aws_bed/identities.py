@@ -4,6 +4,10 @@ import datetime as dt
 import secrets
 import time
 
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from .errors import AwsError
 
 ACCOUNT = "123456789012"
@@ -79,7 +83,9 @@ class Identities:
         """Return the caller of a request; raise the service's error if it has no valid key."""
         service = request.service
         if request.key in self.users and not request.token:
-            return self.users[request.key]
+            caller = self.users[request.key]
+            check_signature(request, self.secrets[caller.user])
+            return caller
         temporary = self.temporary.get(request.key)
         if temporary is None or temporary.token != request.token:
             code = UNKNOWN_KEY.get(service, "UnrecognizedClientException")
@@ -92,4 +98,35 @@ class Identities:
             code = EXPIRED.get(service, "ExpiredTokenException")
             text = "The security token included in the request is expired"
             raise AwsError(code, text, 403 if service in {"iam", "sts"} else 400)
+        check_signature(request, temporary.secret)
         return temporary.caller
+
+
+def check_signature(request, secret):
+    """Raise the service's error if a request was signed with another secret."""
+    if request.service is None:
+        return
+    headers = {
+        name: request.environ[
+            name.upper().replace("-", "_")
+            if name in {"content-type", "content-length"}
+            else f"HTTP_{name.upper().replace('-', '_')}"
+        ]
+        for name in request.signed_headers
+    }
+    url = f"http://{request.environ['HTTP_HOST']}{request.environ['PATH_INFO']}"
+    query = request.environ.get("QUERY_STRING", "")
+    again = AWSRequest(
+        method=request.environ["REQUEST_METHOD"],
+        url=f"{url}?{query}" if query else url,
+        data=request.body,
+        headers=headers,
+    )
+    again.context["timestamp"] = request.environ["HTTP_X_AMZ_DATE"]
+    signer = SigV4Auth(Credentials(request.key, secret), request.signing, request.region)
+    text = signer.string_to_sign(again, signer.canonical_request(again))
+    if signer.signature(text, again) != request.signature:
+        json = request.protocol == "json"
+        code = "InvalidSignatureException" if json else "SignatureDoesNotMatch"
+        text = "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details."
+        raise AwsError(code, text, 400 if json else 403)

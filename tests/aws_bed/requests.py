@@ -29,6 +29,7 @@ SERVICES = {
     "servicequotas": "service-quotas",
 }
 CREDENTIAL = re.compile(r"Credential=([^/]+)/(\d+)/([^/]+)/([^/]+)/aws4_request")
+SIGNED = re.compile(r"(SignedHeaders|Signature)=([^,\s]+)")
 #: Codes for a request that does not satisfy the model.
 INVALID = {
     "json": "ValidationException",
@@ -52,6 +53,9 @@ class Request:
         self.environ = environ
         found = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
         self.key, _, self.region, signing = found.groups() if found else ("", "", "", "")
+        words = dict(SIGNED.findall(environ.get("HTTP_AUTHORIZATION", "")))
+        self.signed_headers = words.get("SignedHeaders", "").split(";")
+        self.signature = words.get("Signature", "")
         self.token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
         self.service = SERVICES.get(signing)
         self.signing = signing

@@ -249,6 +249,12 @@ def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
     wrong = aws.client("ecs", aws_session_token="none")
     with pytest.raises(ClientError, match="UnrecognizedClientException"):
         wrong.list_clusters()
+    forged = Client(aws_bed)
+    forged.variables = forged.variables | {"AWS_SECRET_ACCESS_KEY": "forged"}
+    with pytest.raises(ClientError, match="InvalidSignatureException"):
+        forged.ecs.list_clusters()
+    with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
+        forged.ec2.describe_vpcs()
     session = Client(aws_bed)
     session.variables = aws_bed.session("bob", seconds=1)
     token = session.variables["AWS_SESSION_TOKEN"]
