@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from scalable.spec import DeploymentSpec, ScalePlan, Traits
+from scalable.spec import ClusterRecord, DeploymentSpec, ScalePlan, Traits
 
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
+    from scalable.records import ClusterDirectory
     from scalable.remote.cloud import Cloud, MachineSide
     from scalable.remote.cloud_place import CloudPlace
     from scalable.remote.cloud_services import CloudServices
     from scalable.remote.session_cluster import SessionCluster
+
+logger = logging.getLogger("scalable.remote")
 
 
 class CloudProvider(ABC):
@@ -136,8 +140,28 @@ class CloudProvider(ABC):
             parts = [self.remote(place).delete(cluster_id) for place in self.places()]
             return [text for part in parts for text in part]
         try:
-            record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
+            directory = ClusterDirectory(ClusterDirectory.parent() / cluster_id)
+            record = directory.record()
         except FileNotFoundError:
             return []
         own = record.remote and record.provider == self.name
-        return self.remote(record.place).delete(cluster_id) if own else []
+        places = [dict(record.place)] if own else self._places_of_managers(directory, record)
+        return [text for place in places for text in self.remote(place).delete(cluster_id)]
+
+    def _places_of_managers(
+        self, directory: ClusterDirectory, record: ClusterRecord
+    ) -> list[dict[str, str]]:
+        """Return the places in which managers start machines for a cluster that is elsewhere."""
+        from scalable.spec.codec import SpecFormatError, decode_spec
+
+        found: list[dict[str, str]] = []
+        for manager, its in record.managers.items():
+            text = directory.spec_text(manager) if its["provider"] == self.name else None
+            try:
+                place = None if text is None else self.place_of(decode_spec(text))
+            except SpecFormatError as error:
+                logger.warning("the place of manager %s is not known: %s", manager, error)
+                continue
+            if place is not None and place not in found:
+                found.append(place)
+        return found

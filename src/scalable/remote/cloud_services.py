@@ -26,6 +26,7 @@ from scalable.remote.cloud import (
     OWNER,
     ROLE,
     SCHEDULER,
+    WORKERS,
     Cloud,
     MachineState,
     Refusal,
@@ -217,7 +218,25 @@ class ManagedMachines(MachineLauncher):
     async def close(self) -> None:
         """End the questions and all connections."""
         await super().close()
+        if not self._belongs and self.frame.owner:
+            await self._clear_away()
         await self._cloud.close()
+
+    async def _clear_away(self) -> None:
+        """Remove what was made here for a cluster that is elsewhere, as its manager leaves."""
+        cloud, marks = self._cloud, self.frame.marks()
+        try:
+            await cloud.delete_files(self.frame.marks(WORKERS, self._manager))
+            machines = await cloud.machines(marks)
+            others = [machine for machine in machines if machine.state is not MachineState.ENDED]
+            if not others and not await cloud.files(marks):
+                await cloud.clean(marks)
+        except ProviderError as error:
+            logger.warning(
+                "what was made for manager %s is left until `scalable down`: %s",
+                self._manager,
+                error,
+            )
 
 
 async def keep_worker_files(
