@@ -66,7 +66,9 @@ def _charge(unit: Unit, since: float, seen: Observation | None, now: float) -> C
     if machine is None:
         return Charge(unit.pool, now - since, workers)
     charged_s = now - since if machine.charged_s is None else machine.charged_s
-    return Charge(unit.pool, charged_s, workers, machine.name, machine.per_hour)
+    return Charge(
+        unit.pool, charged_s, workers, machine.name, machine.per_hour, max(1, machine.holds)
+    )
 
 
 def _charged_since(unit: Unit, seen: Observation | None, now: float) -> float | None:

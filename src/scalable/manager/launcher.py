@@ -26,21 +26,24 @@ class UnitState(Enum):
 
 
 @dataclass(frozen=True)
-class Machine:
+class ChargedMachine:
     """The machine of a unit, as its place charges for it.
 
     Attributes
     ----------
     name
         Name of the machine. Units with the same machine share its price.
+    holds
+        Number of units that fit on the machine.
     per_hour
-        Price of one hour of the machine; None if each unit is charged by the price of its pool.
+        Price of one hour of the machine; None for ``holds`` times the price of a worker.
     charged_s
         Seconds for which the place has charged for the machine; None to count from the time when a
         unit on it was first seen to run.
     """
 
     name: str
+    holds: int = 1
     per_hour: float | None = None
     charged_s: float | None = None
 
@@ -78,7 +81,7 @@ class Observation:
     from_outside: bool = False
     suspended: bool = False
     out_of_memory: bool = False
-    machine: Machine | None = None
+    machine: ChargedMachine | None = None
 
 
 class LimitReachedError(ProviderError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.launcher import ChargedMachine, Observation, UnitName, UnitState
 from scalable.remote.cloud import (
     NAME,
     TAG,
@@ -66,6 +66,8 @@ class _Placed:
         Number of requests.
     lost
         Whether the machine was there, and is not reported any more.
+    holds
+        Number of units that fit on the machine: it is charged for all of them.
     """
 
     request: MachineRequest
@@ -76,6 +78,7 @@ class _Placed:
     refused: str | None = None
     attempt: int = 1
     lost: bool = False
+    holds: int = 1
 
 
 class MachineLauncher:
@@ -130,18 +133,21 @@ class MachineLauncher:
             return
         component = self._components[next(iter(entries.values()))["pool"]]
         placed = [
-            self._place(component, units)
-            for units in packed_units(new, max(1, self._cloud.units_on(component)))
+            self._place(component, units) for units in packed_units(new, self._holds(component))
         ]
         self._follow()
         # After an error some machines may be there: the units stay known until they are stopped.
         await self._request(placed)
+
+    def _holds(self, component: ComponentSpec) -> int:
+        return max(1, self._cloud.units_on(component))
 
     def _place(self, component: ComponentSpec, units: tuple[str, ...]) -> _Placed:
         request = self.frame.worker_request(
             self._manager, component, units, units[0], spot=self._takes_spot(component.name)
         )
         placed = _Placed(request, component, set(units), time.monotonic())
+        placed.holds = self._holds(component)
         self._machines[request.name] = placed
         self._of_unit.update(dict.fromkeys(units, placed))
         return placed
@@ -280,6 +286,7 @@ class MachineLauncher:
                 self._manager, component, machine.units, name, spot=machine.spot
             )
             its = _Placed(request, component, set(machine.units), time.monotonic(), machine)
+            its.holds = self._holds(component)
             self._machines[name] = its
             self._of_unit.update(dict.fromkeys(machine.units, its))
             adopted.update(dict.fromkeys(machine.units, component.name))
@@ -383,4 +390,5 @@ def _observation(its: _Placed) -> Observation:
         machine.reason,
         from_outside=machine.from_outside,
         out_of_memory=machine.out_of_memory,
+        machine=ChargedMachine(machine.id, its.holds) if its.holds > 1 else None,
     )

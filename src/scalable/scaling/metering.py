@@ -7,7 +7,7 @@ machine, and its price.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
 from scalable.spec.costs import Cost, Costs, HourlyPrice
@@ -31,7 +31,9 @@ class Charge(NamedTuple):
     machine
         Name of the machine that the unit shares with others; None if the unit is charged alone.
     per_hour
-        Price of one hour of the machine; None for the price of the pool's workers.
+        Price of one hour of the machine; None for ``holds`` times the price of the pool's workers.
+    holds
+        Number of units that fit on the machine.
     """
 
     tag: str
@@ -39,6 +41,7 @@ class Charge(NamedTuple):
     workers: tuple[str, ...]
     machine: str | None = None
     per_hour: float | None = None
+    holds: int = 1
 
 
 @dataclass(frozen=True)
@@ -150,8 +153,7 @@ class Meter:
         """
         present: dict[str, _Life] = {}
         for unit, charge in charges.items():
-            # Units share a machine only if it has a price of its own.
-            name = unit if charge.machine is None or charge.per_hour is None else charge.machine
+            name = unit if charge.machine is None else charge.machine
             life = present.get(name)
             if life is None:
                 life = present[name] = self._life(manager, name, charge, now)
@@ -168,12 +170,11 @@ class Meter:
         life = self._lives.get((manager, name))
         if life is None:
             rate = self._rates.get(manager, {}).get(charge.tag)
-            if charge.per_hour is not None:
-                rate = HourlyPrice(
-                    charge.per_hour,
-                    rate.minimum_s if rate else 0.0,
-                    rate.granularity_s if rate else 0.0,
-                )
+            if rate is not None:
+                own = charge.per_hour
+                rate = replace(rate, per_hour=rate.per_hour * charge.holds if own is None else own)
+            elif charge.per_hour is not None:
+                rate = HourlyPrice(charge.per_hour)
             life = _Life(manager, charge.tag, rate, began=now - charge.seconds, seen=now)
             self._lives[manager, name] = life
         return life
