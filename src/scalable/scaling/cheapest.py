@@ -254,6 +254,8 @@ class _Split:
                     count = min(count, at_once - self.unconnected())
                 if count <= 0 or not self._saves(cheap, dear, running=at_once is not None):
                     continue
+                if at_once is not None and not self._of_use(cheap):
+                    continue
                 if self._in_time_after(cheap, dear, count):
                     self._move(cheap, dear, count)
                     self.moved[cheap.manager] = self.moved.get(cheap.manager, 0) + count
@@ -274,6 +276,13 @@ class _Split:
         after[dear.manager] -= count
         after[cheap.manager] += count
         return self._in_time(after, 2 * RESERVE)
+
+    def _of_use(self, place: Place) -> bool:
+        """Return whether a worker that is requested now connects before the work has ended."""
+        work, finish = self.request.work, self.finish_s(self.counts)
+        if work is None or work.outlived or finish is None:
+            return True
+        return place.startup_s < finish
 
     def _move(self, to: Place, source: Place, count: int) -> None:
         self.counts[source.manager] -= count
@@ -329,8 +338,11 @@ class _Split:
                     self._hurry(soon, late, most)
                 if self._in_time(self.counts, RESERVE):
                     return
-        if self.finish_s(self.counts) == self.finish_s(before) is not None:
-            self.counts, self.hurried = before, {}  # it is late anyhow: cost decides
+        moved_s, kept_s = self.finish_s(self.counts), self.finish_s(before)
+        if moved_s is None or kept_s is None or self.request.left_s is None:
+            return
+        if kept_s - moved_s < RESERVE * self.request.left_s:
+            self.counts, self.hurried = before, {}  # it is as late anyhow: cost decides
 
     def _last_s(self, place: Place) -> float:
         """Return the seconds until the last requested worker of a place connects."""

@@ -144,7 +144,9 @@ class _SharedRun(Run):
         # Trials come on top of the wanted workers. They have waited longest.
         missing = max(0, self.targets[pool.name] - pool.connected)
         waits = sorted(view.arriving, reverse=True)
-        self.views[pool.name] = replace(view, arriving=waits[max(0, len(waits) - missing) :])
+        waits = waits[max(0, len(waits) - missing) :]
+        startup_s = max([pool.startup_s(float("-inf")), *waits[:1]])
+        self.views[pool.name] = replace(view, arriving=waits, startup_s=startup_s)
         return self.views[pool.name]
 
     def resize(self, wanted: Mapping[str, int]) -> None:
@@ -211,6 +213,14 @@ class _SharedRun(Run):
             pool.busy -= 1
             for place in [place for place, on in self.on.items() if on is worker]:
                 super().stop_counting(pool, place)
+
+    def first_worker_s(self, pool: SimulatedPool) -> float:
+        """Return the expected seconds until the first worker of a pool connects."""
+        soonest = super().first_worker_s(pool)
+        for worker in pool.arriving:
+            startup = _assumed(self.managers[self.homes[worker]].startup)
+            soonest = min(soonest, max(0.0, startup.startup_s - (self.now - worker.asked_s)))
+        return soonest
 
     # Workers --------------------------------------------------------------------------------------
 

@@ -336,10 +336,7 @@ class Run:
         if self.stirred or since > _STALE * self.startup.delay_s:
             slots = {}
             for pool in self.pools.values():
-                first = 0.0
-                if not pool.connected:
-                    oldest = self.now - pool.arriving[0].asked_s if pool.arriving else 0.0
-                    first = max(0.0, pool.startup_s(self.now) - oldest)
+                first = 0.0 if pool.connected else self.first_worker_s(pool)
                 slots[pool.name] = Slots(max(1, pool.wanted) * pool.terms.slots, first)
             running = {
                 place: (kind, self.now - began)
@@ -361,6 +358,11 @@ class Run:
             name: [(max(0.0, ready - since), kind, calls) for ready, kind, calls in entries]
             for name, entries in self.looked[1].items()
         }
+
+    def first_worker_s(self, pool: SimulatedPool) -> float:
+        """Return the expected seconds until the first worker of a pool connects."""
+        oldest = self.now - pool.arriving[0].asked_s if pool.arriving else 0.0
+        return max(0.0, pool.startup_s(self.now) - oldest)
 
     def ask(self, pool: SimulatedPool) -> None:
         """Request a worker."""
