@@ -149,7 +149,10 @@ class MachineLauncher:
             command = [sys.executable, __file__, self.kind, metadata.url, str(self.notice_s)]
             with (self.directory / f"{name}.log").open("wb") as log:
                 process = subprocess.Popen(
-                    [*command, str(files), name], stderr=log, stdout=log, start_new_session=True
+                    [*command, str(files), f"--scheduler={self.scheduler}", name],
+                    stderr=log,
+                    stdout=log,
+                    start_new_session=True,
                 )
             self.machines[name] = process, metadata
 
@@ -198,8 +201,8 @@ def kill_with_children(process):
 
 
 def main():
-    kind, url, notice_s, files, *names = sys.argv[1:]
-    sys.exit(run_workers(SIDES[kind](url, float(notice_s)), Path(files), names))
+    kind, url, notice_s, files, *arguments = sys.argv[1:]
+    sys.exit(run_workers(SIDES[kind](url, float(notice_s)), Path(files), arguments))
 
 
 if __name__ == "__main__":
