@@ -7,8 +7,8 @@ pytest.importorskip("aiobotocore")
 from test_aws_cloud_fargate import run, user
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.network import Wish
 from scalable.providers.aws.settings import Settings
+from scalable.providers.aws.wish import Wish
 from scalable.remote.cloud import CLUSTER
 
 __all__ = ["user"]

@@ -119,10 +119,10 @@ class CloudProvider(ABC):
 
     def discover(self) -> list[dict[str, Any]]:
         """Return a row for each session whose process has died and left something in the cloud."""
-        from scalable.remote.cloud_place import remains
-
         found: list[dict[str, Any]] = []
         for place in self.places():
+            from scalable.remote.cloud_place import remains
+
             left = remains(lambda place=place: self.cloud(place))  # type: ignore[misc]
             found += [{"id": i, "provider": self.name, "what": what} for i, what in left.items()]
         return found

@@ -19,6 +19,7 @@ from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.names import MADE, family, marks_in, pairs, tags
 from scalable.providers.aws.vpc import VPC_CIDR, ZONES, Vpcs
+from scalable.providers.aws.wish import Wish
 from scalable.remote.cloud import CLUSTER, ROLE
 
 logger = logging.getLogger("scalable.providers.aws")
@@ -28,30 +29,6 @@ SCHEDULER_PORT = 8786
 RELEASE_TIMEOUT_S = 40.0
 RELEASE_POLL_S = 2.0
 _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
-
-
-@dataclass(frozen=True)
-class Wish:
-    """The part of a target's options that concerns the network.
-
-    Attributes
-    ----------
-    vpc, subnets, security_groups
-        Ids; None or empty for those that are found or created.
-    zones
-        Zones of the machines; empty for all.
-    public
-        Whether machines have public addresses.
-    clients_from
-        Addresses, as CIDR blocks, from which clients reach the scheduler.
-    """
-
-    vpc: str | None = None
-    subnets: tuple[str, ...] = ()
-    security_groups: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ()
-    public: bool = True
-    clients_from: tuple[str, ...] = ("0.0.0.0/0",)
 
 
 @dataclass(frozen=True)

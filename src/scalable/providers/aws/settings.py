@@ -11,9 +11,9 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.names import ECS_CLUSTER
-from scalable.providers.aws.network import Wish
 from scalable.providers.aws.quote import region_of, types_of
 from scalable.providers.aws.shapes import offers_for
+from scalable.providers.aws.wish import Wish
 from scalable.providers.quotes import spot_share
 from scalable.spec import DeploymentSpec
 from scalable.spec.prices import Offer
