@@ -88,6 +88,13 @@ class CloudBed:
         else:
             self.bed.clear()
 
+    def deny(self, *, denied=True):
+        """Take the right to start machines, or what they need, from alice; or give it back."""
+        if self.provider == "gcp":
+            self.bed.deny("compute.instances.create", denied=denied)
+        else:
+            self.bed.deny("alice", "iam:CreateRole", allow=not denied)
+
     def kill(self, machine):
         """Let a machine end without a notice; the bed knows it by its address."""
         told = self.bed.machines()

@@ -140,3 +140,15 @@ def test_wrong_credentials_are_one_line_and_leave_nothing(
     done = program("up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes")
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_start_that_is_refused_in_the_middle_leaves_nothing(cloud, cloud_place, tmp_path):
+    (tmp_path / "scalable.yaml").write_text(cloud.manifest(COMPONENTS))
+    cloud.deny()
+    try:
+        done = program("up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes")
+    finally:
+        cloud.deny(denied=False)
+    assert done.returncode == 4, done.stderr
+    assert "continues" not in done.stderr
+    assert cloud.files() == []

@@ -23,7 +23,7 @@ from scalable.protocol.credentials import new_credentials
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, opened
 from scalable.records.directory import unwritable
-from scalable.records.packing import PLACE
+from scalable.records.packing import BEGUN, PLACE
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -162,7 +162,8 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
     except ScalableError as error:
         # If its place does not answer, the scheduler may have been started.
         if not getattr(error, "transient", False):
-            if directory.record().remote and not (directory.path / PLACE).exists():
+            begun = any((directory.path / name).exists() for name in (BEGUN, PLACE))
+            if directory.record().remote and not begun:
                 directory.remove()  # nothing was made there
             else:
                 _clear_away(directory)

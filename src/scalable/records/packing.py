@@ -21,6 +21,8 @@ from scalable.spec import ClusterRecord, names
 
 #: File in which a provider keeps what it needs to know about the objects of a remote cluster.
 PLACE = "place.json"
+#: File that says that the creator of a remote cluster has begun to make things in its place.
+BEGUN = "begun"
 #: CA certificate, certificate and private key.
 CREDENTIALS = ("tls/ca.pem", "tls/cert.pem", "tls/key.pem")
 #: Files that the creator of a cluster writes, apart from those of its managers.

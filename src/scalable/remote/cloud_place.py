@@ -141,7 +141,7 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
         found: dict[str, str] = {}
         for stored in await cloud.files(own | {ROLE: SCHEDULER}):
             cluster_id = stored.marks.get(CLUSTER, "")
-            if is_session(cluster_id) and cluster_id not in led and not _is_fresh(stored.files):
+            if is_session(cluster_id) and cluster_id not in led and not is_fresh(stored.files):
                 found[cluster_id] = "files of a session that has ended"
         for machine in machines:
             cluster_id = machine.marks.get(CLUSTER, "")
@@ -152,7 +152,7 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
     return ask(connect, find, ANSWER_TIMEOUT_S)
 
 
-def _is_fresh(files: Mapping[str, str]) -> bool:
+def is_fresh(files: Mapping[str, str]) -> bool:
     """Return whether files were put there so lately that their machine may not be there yet."""
     try:
         made = datetime.fromisoformat(record_in(files).created_at)
@@ -189,7 +189,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
         program = machine.marks.get(MANAGER, SCHEDULER)
         found[program] = _state(machine, last=program == SCHEDULER)
     # The files are there before the machine is, and after a machine that ended long ago.
-    fresh = _is_fresh(files[0].files)
+    fresh = is_fresh(files[0].files)
     machineless = ProgramState("pending", "its machine has not been started yet")
     gone = ProgramState("failed", "the scheduler's machine is gone")
     found.setdefault(SCHEDULER, machineless if fresh else gone)

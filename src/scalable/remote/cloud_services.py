@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import NameTakenError, ProviderError
+from scalable.files import write_private
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
-from scalable.records.packing import packed, record_in
+from scalable.records.packing import BEGUN, packed, record_in
 from scalable.remote.asking import ask
 from scalable.remote.cloud import (
     MACHINE_OF,
@@ -31,7 +32,7 @@ from scalable.remote.cloud import (
     MachineState,
     Refusal,
 )
-from scalable.remote.cloud_place import CloudPlace, inner_address, scheduler_of
+from scalable.remote.cloud_place import CloudPlace, inner_address, is_fresh, scheduler_of
 from scalable.remote.machine_launcher import MachineLauncher
 from scalable.remote.machine_site import start_scheduler, worker_files
 from scalable.remote.machines import MachineFrame
@@ -109,7 +110,10 @@ class CloudServices:
     async def _start_scheduler(self, cloud: Cloud, cluster: ClusterDirectory, _: str) -> None:
         frame, record = await self._frame(cloud, cluster), cluster.record()
         await _refuse_taken(cloud, frame, record)
-        await start_scheduler(cloud, frame, self._files(frame, cluster))
+        files = self._files(frame, cluster)
+        # From here on there may be something: a refused start is cleared away there, too.
+        write_private(cluster.path / BEGUN, "")
+        await start_scheduler(cloud, frame, files)
         # Two creators that begin at once see each other now: the later one gives way.
         await _refuse_taken(cloud, frame, record, begun=True)
 
@@ -165,10 +169,17 @@ async def _refuse_taken(
         if begun and (other.created_at, other.id) > mine:
             continue
         machine = await scheduler_of(cloud, other.id)
-        if machine is None or machine.state in (MachineState.ENDING, MachineState.ENDED):
+        if machine is None:
+            # An earlier creator may only be slower: its machine would come after this one.
+            if not (begun and is_fresh(stored.files)):
+                continue
+            found = f"{other.id}, whose machine has not been started yet"
+        elif machine.state in (MachineState.ENDING, MachineState.ENDED):
             continue
+        else:
+            found = machine.id
         raise NameTakenError(
-            f"a cluster {record.name!r} exists already: {machine.id}",
+            f"a cluster {record.name!r} exists already: {found}",
             hint=f"choose another name, or end it: scalable down {record.name}",
         )
 

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.remote.cloud import SCHEDULER, WORKERS, Cloud, Machine, MachineState, Refusal
+from scalable.remote.cloud import (
+    MANAGING,
+    SCHEDULER,
+    WORKERS,
+    Cloud,
+    Machine,
+    MachineState,
+    Refusal,
+)
 from scalable.remote.dialling import listens, tunnel_to
 from scalable.remote.machine_launcher import MachineLauncher
 from scalable.remote.machines import CONFIG, PORT, MachineFrame
@@ -111,6 +119,9 @@ async def remove_all(
         if wait:
             raise
         logger.info("what machines that still end use is left: %s", error)
+    # The scheduler's files go last: by them anybody finds what an interrupted removal has left.
+    for role in (WORKERS, MANAGING):
+        removed += await cloud.delete_files(frame.marks(role))
     removed += await cloud.delete_files(frame.marks())
     await cloud.stop([machine for machine in found if machine.id in last])
     return removed

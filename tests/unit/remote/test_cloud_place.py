@@ -11,7 +11,7 @@ from memory_cloud import MemoryCloud
 from scalable.errors import NameTakenError, ProviderError
 from scalable.protocol import credentials
 from scalable.records import ClusterDirectory
-from scalable.records.packing import record_in
+from scalable.records.packing import BEGUN, record_in
 from scalable.remote.cloud import MACHINE_OF, MachineState
 from scalable.remote.cloud_place import CloudPlace, remains
 from scalable.remote.cloud_services import CloudServices
@@ -94,6 +94,31 @@ def test_a_name_is_taken_while_its_cluster_lives(services, cloud, monkeypatch, t
     assert len(cloud.things) == 2
 
 
+def test_of_two_creators_at_once_the_later_gives_way_although_the_earlier_is_slower(
+    services, cloud, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    cloud.faults = [("run", ProviderError("throttled", transient=True))]
+    with pytest.raises(ProviderError, match="throttled"):
+        start(services, made())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "here"))
+    later = made()
+    with pytest.raises(NameTakenError, match="'n' exists already"):
+        start(services, later)
+    assert later.id in {m.marks["scalable-cluster"] for m in cloud.things.values()}
+    assert (later.path / BEGUN).exists(), "its creator has to remove what it made there"
+
+
+@pytest.mark.parametrize("step", ["prepare", "run"])
+def test_a_start_that_is_refused_in_the_middle_is_told_to_be_removed(services, cloud, step):
+    cloud.faults = [(step, ProviderError("this user may not"))]
+    cluster = made()
+    with pytest.raises(ProviderError, match="may not"):
+        start(services, cluster)
+    assert cloud.texts
+    assert (cluster.path / BEGUN).exists()
+
+
 def test_no_capacity_for_the_scheduler_is_an_error_with_the_reason(services, cloud):
     cloud.room = 0
     with pytest.raises(ProviderError, match="no machine for the scheduler: no capacity in zones"):
@@ -157,6 +182,26 @@ def test_the_files_go_last_so_that_what_is_left_can_be_found(place, services, cl
     assert list(place.clusters()) == [cluster.id]
     place.delete(cluster.id)
     assert place.clusters() == {}
+
+
+def test_the_files_of_the_scheduler_go_after_those_of_the_others(place, services, cloud):
+    cluster = made(managers={"m": {"target": "t"}})
+    start(services, cluster)
+    cluster.write_request("m", "", encode_spec(SPEC))
+    cluster.write_pem(*credentials.new_credentials())
+    start(services, cluster, "m")
+    left = []
+    delete = cloud.delete_files
+
+    async def watched(marks):
+        gone = await delete(marks)
+        left.append([its.marks["scalable-role"] for its in cloud.texts.values()])
+        return gone
+
+    cloud.delete_files = watched
+    place.delete(cluster.id)
+    assert ["scheduler"] in left
+    assert cloud.texts == {}
 
 
 def test_sessions_are_no_clusters_and_their_remains_are_found_when_they_are_old(place, cloud):
