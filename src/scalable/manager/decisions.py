@@ -158,8 +158,9 @@ def _wanted(
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
     elif unit.connected_at is None:
-        if unit.running_since is not None and now - unit.running_since > start_timeout:
-            reason = f"it did not connect to the scheduler within {start_timeout:g} s"
+        limit = start_timeout if seen.starts_within_s is None else seen.starts_within_s
+        if unit.running_since is not None and now - unit.running_since > limit:
+            reason = f"it did not connect to the scheduler within {limit:g} s"
             decision.lost.append(Loss(unit.name, reason))
     elif now - unit.missing_since > LOST_WORKER_GRACE_S and not _outdated(seen, unit, now):
         reason = "it lost its connection to the scheduler"

@@ -72,6 +72,9 @@ class Observation:
     machine
         Machine of the unit, if it is shared with other units, has a price of its own, or the place
         tells since when it charges; otherwise None.
+    starts_within_s
+        Seconds within which a running unit has to connect, where that is not the manager's own
+        limit: a machine runs before its system has booted and the image is there.
     """
 
     state: UnitState
@@ -82,6 +85,7 @@ class Observation:
     suspended: bool = False
     out_of_memory: bool = False
     machine: ChargedMachine | None = None
+    starts_within_s: float | None = None
 
 
 class LimitReachedError(ProviderError):

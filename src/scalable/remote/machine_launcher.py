@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
 import time
@@ -25,6 +26,7 @@ from scalable.remote.cloud import (
 )
 from scalable.remote.machines import MachineFrame, packed_units
 from scalable.spec import ComponentSpec
+from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.remote")
 
@@ -295,7 +297,12 @@ class MachineLauncher:
 
     def observe(self) -> dict[UnitName, Observation]:
         """Return the state of each unit, as the cloud last reported its machine."""
-        return {unit: _observation(its) for unit, its in list(self._of_unit.items())}
+        limit = self.frame.options.get("start_timeout")
+        within_s = None if limit is None else parse_duration(limit)
+        return {
+            unit: dataclasses.replace(_observation(its), starts_within_s=within_s)
+            for unit, its in list(self._of_unit.items())
+        }
 
     def look_soon(self) -> None:
         """Ask for the machines soon."""

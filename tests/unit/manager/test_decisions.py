@@ -51,6 +51,14 @@ def test_a_running_unit_must_connect_in_time():
     assert "did not connect" in decided({"x": {}}, [starting], now=161).lost[0].reason
 
 
+def test_a_machine_has_the_time_to_boot_that_its_place_tells():
+    booting = unit("x", phase=Phase.LAUNCHING, connected_at=None, missing_since=0.0)
+    booting.running_since = 100.0
+    seen = {"x": Observation(UnitState.RUNNING, starts_within_s=600.0)}
+    assert not decided({"x": {}}, [booting], seen, now=699).lost
+    assert "within 600 s" in decided({"x": {}}, [booting], seen, now=701).lost[0].reason
+
+
 def test_the_reason_of_an_end_is_waited_for_if_the_place_may_know_it():
     gone = unit("x", missing_since=100.0)
     old = {"x": Observation(UnitState.RUNNING, at=90.0)}

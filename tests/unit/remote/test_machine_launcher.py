@@ -50,6 +50,15 @@ async def until(condition):
         await asyncio.sleep(0.005)
 
 
+def test_workers_have_the_start_timeout_of_the_target_to_connect():
+    async def scenario(cloud, launcher):
+        launcher.frame = MachineFrame("c1", "ann", {"image": "img", "start_timeout": "7m"})
+        await launcher.launch(entries("a"))
+        assert launcher.observe()["a"].starts_within_s == 420
+
+    run(scenario)
+
+
 def test_units_are_launched_observed_and_stopped():
     async def scenario(cloud, launcher):
         ends = []
