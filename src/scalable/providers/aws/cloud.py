@@ -24,6 +24,8 @@ from scalable.remote.cloud import (
     MANAGING,
     OWNER,
     ROLE,
+    SCHEDULER,
+    WORKERS,
     Machine,
     MachineRequest,
     Refusal,
@@ -124,6 +126,9 @@ class AWSCloud:
         beside = [self._logs.prepare()]
         if FARGATE in self._settings.kinds:
             beside.append(self._prepare_tasks(cluster_id, marks))
+        elif not self._settings.task_role:
+            # A manager in the cloud gives these to its workers, and may not make them itself.
+            beside += [self._prepare_role(cluster_id, role, marks) for role in (SCHEDULER, WORKERS)]
         ground, _ = await asyncio.gather(
             self._network.ground(cluster_id, marks), asyncio.gather(*beside)
         )
@@ -132,6 +137,9 @@ class AWSCloud:
     async def _prepare_tasks(self, cluster_id: str, marks: Mapping[str, str]) -> None:
         await self._tasks.prepare()
         await self._execution_role(cluster_id, marks)
+
+    async def _prepare_role(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> None:
+        await self._roles.instance(cluster_id, role, marks)
 
     async def _execution_role(self, cluster_id: str, marks: Mapping[str, str]) -> str:
         if self._settings.execution_role:
