@@ -224,7 +224,15 @@ def test_it_does_not_wait_when_told(invoke, manifest, started, monkeypatch):
     assert value["pools"]["model"] == pool(2, 0)
 
 
-LOCAL = {"local": {"target": "local", "provider": "local", "priority": 0, "limits": {}}}
+LOCAL = {
+    "local": {
+        "target": "local",
+        "provider": "local",
+        "priority": 0,
+        "limits": {},
+        "scheduler_address": None,
+    }
+}
 
 
 def waiting(monkeypatch, answer):

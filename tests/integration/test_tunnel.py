@@ -379,6 +379,16 @@ def test_streams_are_continued_only_by_their_id_and_bounded_in_number(way, monke
     assert answers == [Refusal.UNKNOWN, none, none, none, Refusal.FULL]
 
 
+def test_one_address_cannot_take_the_streams_of_others():
+    far = stream_relay.StreamRelay(("127.0.0.1", 1), host="0.0.0.0")
+    far._opening = ["192.0.2.7"] * stream_relay.MOST_FROM_ONE
+    assert far._is_full("192.0.2.7")
+    assert not far._is_full("192.0.2.8")
+    forwarded = stream_relay.StreamRelay(("127.0.0.1", 1))
+    forwarded._opening = ["127.0.0.1"] * stream_relay.MOST_FROM_ONE
+    assert not forwarded._is_full("127.0.0.1"), "a place forwards all clients from one address"
+
+
 def test_strangers_are_hung_up_on(way, monkeypatch, eventually):
     monkeypatch.setattr(stream_relay, "GREETING_S", 0.5)
     monkeypatch.setattr(stream_relay, "FIRST_BYTE_S", 0.5)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from scalable.errors import ClusterError, ProviderError
 from scalable.lifecycle import services
+from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, status_of
 from scalable.spec import ClusterStatus
 
@@ -59,12 +60,18 @@ def wait_until_ready(
         if listening and (not workers or _has_first_workers(status)):
             return status
         if time.monotonic() > deadline:
+            money = ", and costs money" if _costs(directory) else ""
             raise ClusterError(
                 f"cluster {status.name!r} was not ready after {timeout_s:g} s: {status.reason}",
-                hint=f"it keeps running; see `scalable status {status.name}` and "
-                f"`scalable logs {status.name}`",
+                hint=f"it keeps running{money}; see `scalable status {status.name}` and "
+                f"`scalable logs {status.name}`, or end it: `scalable down {status.name}`",
             )
         time.sleep(READY_POLL_S)
+
+
+def _costs(directory: ClusterDirectory) -> bool:
+    record = directory.record()
+    return record.remote and provider_traits(record.provider).asks_first
 
 
 def _has_first_workers(status: ClusterStatus) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -26,8 +27,8 @@ from scalable.remote.cloud import (
     Machine,
     MachineState,
 )
-from scalable.remote.dialling import TcpDial
-from scalable.remote.machine_site import REMOVAL_TIMEOUT_S, remove_all
+from scalable.remote.dialling import TcpDial, listens
+from scalable.remote.machine_site import DIAL_TIMEOUT_S, REMOVAL_TIMEOUT_S, remove_all
 from scalable.remote.machines import PORT, MachineFrame
 from scalable.spec import ProgramState
 
@@ -137,7 +138,11 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}
         machines = [m for m in await cloud.machines(own) if m.state is not MachineState.ENDED]
-        led = {m.marks.get(CLUSTER) for m in machines if m.marks.get(ROLE) == SCHEDULER}
+        led = {
+            m.marks.get(CLUSTER)
+            for m in machines
+            if m.marks.get(ROLE) == SCHEDULER and not await has_never_begun(cloud, m)
+        }
         found: dict[str, str] = {}
         for stored in await cloud.files(own | {ROLE: SCHEDULER}):
             cluster_id = stored.marks.get(CLUSTER, "")
@@ -188,12 +193,31 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
     for machine in sorted(machines, key=lambda its: its.made_at):
         program = machine.marks.get(MANAGER, SCHEDULER)
         found[program] = _state(machine, last=program == SCHEDULER)
+        if program == SCHEDULER and await has_never_begun(cloud, machine):
+            found[program] = ProgramState(
+                "failed", f"machine {machine.id} runs, and its program has never begun"
+            )
     # The files are there before the machine is, and after a machine that ended long ago.
     fresh = is_fresh(files[0].files)
     machineless = ProgramState("pending", "its machine has not been started yet")
     gone = ProgramState("failed", "the scheduler's machine is gone")
     found.setdefault(SCHEDULER, machineless if fresh else gone)
     return found
+
+
+async def has_never_begun(cloud: Cloud, machine: Machine) -> bool:
+    """Return whether the machine of a scheduler is there, and its program will not begin any more.
+
+    Nothing ends such a machine by itself, and it costs money.
+    """
+    there = machine.state in (MachineState.PENDING, MachineState.RUNNING)
+    if not there or not 0 < machine.made_at < time.time() - MACHINELESS_S:
+        return False
+    host = machine.public_address or machine.address
+    if host and await listens(host, RELAY_PORT, DIAL_TIMEOUT_S):
+        return False
+    text, _ = await cloud.output(machine, "")
+    return not text.strip()
 
 
 def _state(machine: Machine, *, last: bool) -> ProgramState:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from scalable.protocol.addresses import LOOPBACK
@@ -32,8 +33,9 @@ from scalable.protocol.streams import (
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of streams at a time.
-MOST_STREAMS = 512
+#: Number of streams at a time, and of those from one address: who reaches the port from elsewhere
+#: without the cluster's certificate cannot keep others out from one address.
+MOST_STREAMS, MOST_FROM_ONE = 512, 128
 #: Number of connections at a time that have not said hello.
 MOST_GREETINGS = 64
 #: Seconds within which a connection has to say hello, and a new stream to carry its first byte.
@@ -50,6 +52,7 @@ class _Kept:
     end: StreamEnd
     runs: asyncio.Task[None]
     began: float
+    source: str
     carrying: asyncio.Task[str | None] | None = None
     carrier: Carrier | None = None
     #: Time at which the stream lost its carrier; None while it has one.
@@ -94,6 +97,7 @@ class StreamRelay:
         self._target, self._host = target, host
         self._kept_s, self._window = kept_s, window
         self._streams: dict[bytes, _Kept] = {}
+        self._opening: list[str] = []
         self._visits: set[asyncio.Task[None]] = set()
         self._runs: set[asyncio.Task[None]] = set()
         self._loop: Any = None
@@ -175,7 +179,7 @@ class StreamRelay:
             async with asyncio.timeout(GREETING_S):
                 data, more = await receive_exactly(carrier, HELLO_LENGTH)
                 hello = Hello.decoded(data)
-                kept = await self._stream_of(hello)
+                kept = await self._stream_of(hello, connection.getpeername()[0])
                 if isinstance(kept, Refusal):
                     logger.debug("a stream is refused: %s", kept.words)
                     await carrier.send([Answer(kept).encoded()])
@@ -186,18 +190,19 @@ class StreamRelay:
         finally:
             await carrier.close()
 
-    async def _stream_of(self, hello: Hello) -> _Kept | Refusal:
-        """Return the stream that a hello names, or open it."""
+    async def _stream_of(self, hello: Hello, source: str) -> _Kept | Refusal:
+        """Return the stream that a hello from an address names, or open it."""
         kept = self._streams.get(hello.stream)
         if kept is not None:
             return kept
         if not hello.fresh:
             return Refusal.UNKNOWN
-        if len(self._streams) >= MOST_STREAMS:
-            logger.warning("a stream is refused: %d are open", MOST_STREAMS)
+        if self._is_full(source):
+            logger.warning("a stream from %s is refused: too many are open", source)
             return Refusal.FULL
         connection = socket.socket(_family(self._target[0]))
         connection.setblocking(False)
+        self._opening.append(source)
         try:
             await self._loop.sock_connect(connection, self._target)
         except BaseException as error:
@@ -205,15 +210,27 @@ class StreamRelay:
             if not isinstance(error, OSError):
                 raise
             return Refusal.NO_TARGET
+        finally:
+            self._opening.remove(source)
         if hello.stream in self._streams:  # opened meanwhile, for the same near end
             connection.close()
             return self._streams[hello.stream]
         end = StreamEnd(Stream(self._window, far=True), connection)
-        kept = _Kept(end, self._loop.create_task(end.run()), time.monotonic())
+        kept = _Kept(end, self._loop.create_task(end.run()), time.monotonic(), source)
         self._runs.add(kept.runs)
         kept.runs.add_done_callback(self._runs.discard)
         self._streams[hello.stream] = kept
         return kept
+
+    def _is_full(self, source: str) -> bool:
+        """Return whether no more streams from an address are opened.
+
+        All that a place forwards comes from this machine itself, whoever the client is.
+        """
+        sources = [*self._opening, *(kept.source for kept in self._streams.values())]
+        own = ip_address(source).is_loopback and ip_address(self._host).is_loopback
+        alike = 0 if own else sources.count(source)
+        return len(sources) >= MOST_STREAMS or alike >= MOST_FROM_ONE
 
     async def _carry(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> None:
         """Let a stream use a carrier, instead of one that it may still have."""

@@ -314,6 +314,7 @@ class TestUnreadable:
     def test_a_manager_of_an_older_record_gets_the_usual_values(self, record):
         made = ClusterDirectory.create(record(managers={"m": {"target": "t"}}))
         usual = {"target": "t", "provider": "local", "priority": 0, "limits": {}}
+        usual["scheduler_address"] = None
         assert made.record().managers == {"m": usual}
 
     def test_a_new_name_is_free_and_one_in_an_unreadable_record_is_not(self, record):
@@ -398,6 +399,7 @@ class TestNames:
 
 def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):
     manager = {"target": "t", "provider": "local", "priority": 1, "limits": {"a": 2}}
+    manager["scheduler_address"] = "login:8786"
     wanted = record(tags=("a", "b"), managers={"m": manager}, spill_after_s=3.0)
     made = ClusterDirectory.create(wanted, plan={"workers": 1})
     assert made.record() == wanted

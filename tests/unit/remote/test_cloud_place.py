@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
@@ -153,6 +154,25 @@ def test_states_of_ended_programs_tell_the_end(place, services, cloud):
     }
     assert place.programs(cluster.id)["scheduler"].state == "failed"
     assert place.programs(str(uuid.uuid4())) == {}
+
+
+def test_a_scheduler_that_never_boots_has_failed_after_a_while(place, services, cloud, monkeypatch):
+    cluster = made()
+    start(services, cluster)
+    cloud.become(MachineState.RUNNING, made_at=1.0, address="127.0.0.1")
+    assert place.programs(cluster.id)["scheduler"].state == "running", "it has said something"
+
+    async def nothing(machine, since):
+        return "", ""
+
+    monkeypatch.setattr(cloud, "output", nothing)
+    told = place.programs(cluster.id)["scheduler"]
+    assert (told.state, told.reason) == (
+        "failed",
+        "machine m-0 runs, and its program has never begun",
+    )
+    cloud.become(MachineState.RUNNING, made_at=time.time())
+    assert place.programs(cluster.id)["scheduler"].state == "running", "it may still boot"
 
 
 def aged(files):

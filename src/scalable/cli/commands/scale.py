@@ -28,7 +28,7 @@ from scalable.cli.output import VERSION, Output, Result
 def command(
     name: str, counts: tuple[str, ...], *, yes: bool, budget: float | None, output: Output
 ) -> int:
-    """Set the number of workers of one or more pools, or the cluster's budget.
+    """Set numbers of workers of pools, or the cluster's budget.
 
     Counts are absolute; 0 empties a pool. The command returns at once: workers start and end
     later, and busy workers finish their calls first.
