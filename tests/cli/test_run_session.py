@@ -89,4 +89,5 @@ def test_a_cloud_without_a_region_says_so(workflow, finish, project, monkeypatch
     manifest.write_text(manifest.read_text().replace("provider: slurm", "provider: gcp"))
     result = finish("run", "--target", "cluster", "--yes")
     assert result.code == 1
-    assert "no region of Google Cloud is named" in result.out
+    assert "no region of Google Cloud" in result.out, "the report shortens long lines"
+    assert "GOOGLE_CLOUD_REGION" in result.out
