@@ -21,7 +21,12 @@ from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec
 from scalable.spec.codec import encode_spec
 
 #: Provider -> options of a target on its place for tests.
-PLACES = {"kubernetes": {"image": "site/scalable:1"}}
+IMAGE = "site/scalable:1"
+PLACES = {
+    "aws": {"image": IMAGE, "region": "us-east-1"},
+    "gcp": {"image": IMAGE, "region": "us-central1"},
+    "kubernetes": {"image": IMAGE},
+}
 REMOTE = [name for name in provider_names() if provider_traits(name).remote]
 
 
@@ -32,10 +37,15 @@ def test_every_remote_provider_has_a_place_for_tests():
 @pytest.fixture(scope="module", params=sorted(PLACES))
 def provider(request, tmp_path_factory):
     """Each remote provider, with access to its place."""
-    pytest.importorskip("kubernetes_asyncio")
-    bed = request.getfixturevalue("kubernetes_bed")
+    if request.param == "kubernetes":
+        pytest.importorskip("kubernetes_asyncio")
+    bed = request.getfixturevalue(f"{request.param}_bed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(bed.kubeconfig()))
+        if request.param == "kubernetes":
+            patch.setenv("KUBECONFIG", str(bed.kubeconfig()))
+        else:
+            for name, text in bed.environment().items():
+                patch.setenv(name, text)
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield get_provider(request.param)
 
