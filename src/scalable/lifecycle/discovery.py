@@ -21,7 +21,7 @@ from scalable.spec import ClusterStatus
 logger = logging.getLogger("scalable.lifecycle")
 
 #: Time limit of every plug-in, in seconds.
-PLUGIN_TIMEOUT_S = 5.0
+PLUGIN_TIMEOUT_S = 20.0
 #: Seconds in which a scheduler answers for its status.
 STATUS_TIMEOUT_S = 3.0
 #: States of a cluster in which its scheduler is asked for the present status.
@@ -64,8 +64,8 @@ class ClusterListing(Sequence[ClusterStatus]):
 def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     """Return all clusters of this user that can be found from this machine.
 
-    If a plug-in raises or does not answer within 5 s, only its own clusters are missing. The record
-    of a session that was killed is removed, once nothing of its cluster is left.
+    If a plug-in raises or does not answer within 20 s, only its own clusters are missing. The
+    record of a session that was killed is removed, once nothing of its cluster is left.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ from scalable.telemetry.reading import read_run
 logger = logging.getLogger("scalable.lifecycle")
 
 #: Seconds in which all places together answer.
-PLACES_TIMEOUT_S = 8.0
+PLACES_TIMEOUT_S = 20.0
 #: Seconds in which a scheduler answers.
 STATUS_TIMEOUT_S = 5.0
 #: Seconds for which a place that did not answer is not asked again.
@@ -255,7 +255,10 @@ def fetch_copies() -> list[str]:
     list of str
         Ids of the clusters that were not known here.
     """
-    return ask_places()[0]
+    new, errors = ask_places()
+    for error in errors:
+        logger.warning("clusters there are not known: %s", error)
+    return new
 
 
 def ask_places() -> tuple[list[str], list[str]]:
