@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from scalable.planning.machines import cheapest, packed
 from scalable.providers.price_files import kept
 from scalable.providers.tables import prices_of, shapes_of
 from scalable.remote.machines import (
@@ -13,8 +15,15 @@ from scalable.remote.machines import (
     SCHEDULER_CPUS,
     SCHEDULER_MEMORY,
 )
-from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan, WorkerRange
-from scalable.spec.prices import Price, Rate
+from scalable.spec import (
+    ComponentSpec,
+    CostEstimate,
+    DeploymentSpec,
+    Diagnostic,
+    ScalePlan,
+    WorkerRange,
+)
+from scalable.spec.prices import Offer, Packing, Price, Rate
 
 #: Program -> cores and bytes of memory of its machine.
 PROGRAMS = {
@@ -133,6 +142,86 @@ def _unique(texts: Iterable[str]) -> list[str]:
 def spot_share(spot: object) -> float:
     """Return the fraction of machines at spot prices that a target's option ``spot`` names."""
     return float(spot) if isinstance(spot, bool | int | float) else 0.0
+
+
+@dataclass(frozen=True)
+class Machines:
+    """The machine types that a target may use, with their prices.
+
+    Attributes
+    ----------
+    offers
+        Machine types of the region.
+    types
+        Names of the types that the target names: the first one with a price is taken. Empty for the
+        one on which workers cost least.
+    spot
+        Fraction of the machines at spot prices.
+    reserved_bytes
+        Memory that the operating system of a machine keeps.
+    tight
+        Whether a type that is named holds one worker of its whole size.
+    """
+
+    offers: Sequence[Offer]
+    types: tuple[str, ...]
+    spot: float
+    reserved_bytes: int
+    tight: bool = False
+
+    def packing(
+        self, cpus: float, memory_bytes: int, gpus: int = 0, *, most_units: int
+    ) -> Packing | None:
+        """Return the machine type for workers, and how many share one; None if none has a price.
+
+        Parameters
+        ----------
+        cpus, memory_bytes, gpus
+            Size of one worker.
+        most_units
+            Upper limit of workers on one machine, for which the choice is made.
+        """
+        offers = self.offers
+        if self.types:
+            named = {offer.shape.name: offer for offer in offers}
+            offers = [named[name] for name in self.types if name in named][:1]
+        choice = partial(packed, offers, cpus, memory_bytes, gpus, wanted=most_units)
+        best = choice(spot=self.spot, reserved_bytes=self.reserved_bytes)
+        if best is None and self.types and self.tight:
+            best = choice(spot=self.spot, most_units=1)
+        return best
+
+    def quote(self, spec: DeploymentSpec) -> Quote:
+        """Return the prices of a target's workers and programs, each on machines of its own."""
+        rates, notes = {}, []
+        for tag, component in spec.components.items():
+            rate = self._rate(component)
+            if rate is not None:
+                rates[tag] = rate
+                notes.append(said_shape(tag, rate))
+        # Programs are never on spot machines.
+        steady = replace(self, spot=0.0)
+
+        def program(cpus: float, memory_bytes: int) -> Price | None:
+            packing = steady.packing(cpus, memory_bytes, most_units=1)
+            return None if packing is None else packing.offer.price
+
+        return Quote(rates, program_rates(program), tuple(notes))
+
+    def _rate(self, component: ComponentSpec) -> Rate | None:
+        cpus, memory, gpus = component.cpus, component.memory_bytes or 0, component.gpus
+        packing = self.packing(cpus, memory, gpus, most_units=most_units(component.workers))
+        if packing is None or self.types:
+            return None if packing is None else packing.rate
+
+        def price_of(count: int) -> Price | None:
+            if count == packing.units:
+                return packing.offer.price
+            size = (count * cpus, count * memory + self.reserved_bytes, count * gpus)
+            found = cheapest(self.offers, *size, spot=self.spot)
+            return None if found is None else found.price
+
+        return shared_rate(packing.units, price_of, self.spot)
 
 
 def shared_rate(

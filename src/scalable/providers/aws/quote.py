@@ -8,23 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scalable.planning.machines import cheapest, packed
 from scalable.providers.aws.prices import fargate_price
 from scalable.providers.aws.sizes import fargate_size, rounding
 from scalable.providers.quotes import (
+    Machines,
     Quote,
     estimated,
-    most_units,
     prices_in_force,
     program_rates,
-    said_shape,
-    shared_rate,
     spot_share,
     warnings_about,
 )
 from scalable.providers.tables import offers, shapes_of
-from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
-from scalable.spec.prices import Offer, Packing, Price, Rate
+from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec.prices import Offer, Price, Rate
 
 PACKAGE = "scalable.providers.aws"
 #: Memory that the operating system and the agent of an instance keep, in bytes.
@@ -102,94 +99,33 @@ def _on_fargate(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
 
 
 def _on_instances(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
-    share = spot_share(spec.options.get("spot"))
-    machines = offers(list(given), shapes_of(PACKAGE))
-    rates, notes = {}, []
-    for tag, component in spec.components.items():
-        rate = _rate(machines, component, types_of(spec.options), share)
-        if rate is None:
-            continue
-        rates[tag] = rate
-        notes.append(said_shape(tag, rate))
-
-    def program(cpus: float, memory_bytes: int) -> Price | None:
-        packing = packing_of(
-            machines, cpus, memory_bytes, types=types_of(spec.options), most_units=1
-        )
-        return None if packing is None else packing.offer.price
-
-    return Quote(rates, program_rates(program), tuple(notes))
+    known = offers(list(given), shapes_of(PACKAGE))
+    return machines(known, types_of(spec.options), spot_share(spec.options.get("spot"))).quote(spec)
 
 
-def _rate(
-    machines: Sequence[Offer], component: ComponentSpec, types: Sequence[str], share: float
-) -> Rate | None:
-    cpus, memory, gpus = component.cpus, component.memory_bytes or 0, component.gpus
-    most = most_units(component.workers)
-    packing = packing_of(machines, cpus, memory, gpus, types=types, spot=share, most_units=most)
-    if packing is None:
-        return None
-    if types:
-        return packing.rate
+def machines(known: Sequence[Offer], types: Sequence[str], spot: float) -> Machines:
+    """Return the instance types that a target may use.
 
-    def price_of(count: int) -> Price | None:
-        if count == packing.units:
-            return packing.offer.price
-        sizes = (count * cpus, count * memory + RESERVED_BYTES, count * gpus)
-        found = cheapest(_steady(machines), *sizes, spot=share)
-        return None if found is None else found.price
-
-    return shared_rate(packing.units, price_of, share)
+    Parameters
+    ----------
+    known
+        Instance types of the region with their prices.
+    types
+        Instance types that the target names; of others, those are left out whose cores cannot all
+        be used for any time.
+    spot
+        Fraction of the instances at spot prices.
+    """
+    usable = known if types else [offer for offer in known if is_steady(offer)]
+    return Machines(usable, tuple(types), spot, RESERVED_BYTES)
 
 
-def _steady(machines: Sequence[Offer]) -> list[Offer]:
-    """Return the types whose cores can all be used for any time."""
-    return [offer for offer in machines if not offer.shape.name.startswith(_BURSTABLE)]
+def is_steady(offer: Offer) -> bool:
+    """Return whether all cores of a type can be used for any time."""
+    return not offer.shape.name.startswith(_BURSTABLE)
 
 
 def types_of(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the instance types that a target names, in the order in which they are tried."""
     first = options.get("instance_type")
     return tuple(dict.fromkeys([*([first] if first else []), *options.get("instance_types", ())]))
-
-
-def packing_of(
-    machines: Sequence[Offer],
-    cpus: float,
-    memory_bytes: int,
-    gpus: int = 0,
-    *,
-    types: Sequence[str] = (),
-    spot: float = 0.0,
-    most_units: int,
-) -> Packing | None:
-    """Return the instance type for workers, and how many share one; None if none has a price.
-
-    Parameters
-    ----------
-    machines
-        Instance types of the region with their prices.
-    cpus, memory_bytes, gpus
-        Size of one worker.
-    types
-        Instance types that the target names: the first one with a price is taken. Empty for the
-        one on which workers cost least.
-    spot
-        Fraction of the instances at spot prices.
-    most_units
-        Upper limit of workers on one instance, for which the choice is made.
-    """
-    if types:
-        named = {offer.shape.name: offer for offer in machines}
-        machines = [named[name] for name in types if name in named][:1]
-    else:
-        machines = _steady(machines)
-    return packed(
-        machines,
-        cpus,
-        memory_bytes,
-        gpus,
-        wanted=most_units,
-        spot=spot,
-        reserved_bytes=RESERVED_BYTES,
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, packing_of
+from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, is_steady, machines
 from scalable.providers.quotes import most_units, prices_in_force
 from scalable.providers.tables import offers, shapes_of
 from scalable.spec import ComponentSpec, DeploymentSpec
@@ -13,8 +13,6 @@ from scalable.spec.prices import Offer, Shape
 
 #: Number of instance types that are tried where the target names none.
 TRIED = 6
-#: Families whose cores cannot all be used for long without extra cost, or whose price is another's.
-_BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
 #: Architecture of processors by the family of the instance type, where it is not x86.
 _ARM = ("a1.", "t4g.", "im4gn.", "is4gen.", "g5g.")
 
@@ -74,7 +72,7 @@ def chosen(
         for offer in known
         if _holds(offer, cpus * units, memory_bytes * units, gpus * units)
         and bool(offer.shape.gpus) == bool(gpus)
-        and not offer.shape.name.startswith(_BURSTABLE)
+        and is_steady(offer)
     ]
     if not fitting:
         raise ProviderError(
@@ -101,13 +99,7 @@ def units_on(
     known: Sequence[Offer], types: Sequence[str], component: ComponentSpec, spot_share: float
 ) -> int:
     """Return the number of units of a component that share one instance, as its plan has it."""
-    packing = packing_of(
-        known,
-        component.cpus,
-        component.memory_bytes or 0,
-        component.gpus,
-        types=types,
-        spot=spot_share,
-        most_units=most_units(component.workers),
-    )
+    size = (component.cpus, component.memory_bytes or 0, component.gpus)
+    choice = machines(known, types, spot_share)
+    packing = choice.packing(*size, most_units=most_units(component.workers))
     return 1 if packing is None else packing.units

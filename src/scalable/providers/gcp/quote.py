@@ -6,21 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scalable.planning.machines import cheapest, packed
 from scalable.providers.quotes import (
+    Machines,
     Quote,
     estimated,
-    most_units,
     prices_in_force,
-    program_rates,
-    said_shape,
-    shared_rate,
     spot_share,
     warnings_about,
 )
 from scalable.providers.tables import offers, shapes_of
-from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
-from scalable.spec.prices import Offer, Packing, Price, Rate
+from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.spec.prices import Offer
 
 PACKAGE = "scalable.providers.gcp"
 #: Memory that the operating system of a machine keeps, in bytes.
@@ -58,77 +54,22 @@ def quote(spec: DeploymentSpec) -> Quote:
     region = region_of(spec.options)
     if region is None:
         return Quote()
-    machines = offers_for(region, spec)
-    spot = spot_share(spec.options.get("spot") or spec.options.get("preemptible"))
     first = spec.options.get("instance_type")
     types = (*([first] if first else []), *spec.options.get("instance_types", ()))
-    rates, notes = {}, []
-    for tag, component in spec.components.items():
-        rate = _rate(machines, component, types, spot)
-        if rate is None:
-            continue
-        rates[tag] = rate
-        notes.append(said_shape(tag, rate))
-
-    def program(cpus: float, memory_bytes: int) -> Price | None:
-        packing = packing_of(machines, cpus, memory_bytes, types=types, most_units=1)
-        return None if packing is None else packing.offer.price
-
-    return Quote(rates, program_rates(program), tuple(notes))
+    spot = spot_share(spec.options.get("spot") or spec.options.get("preemptible"))
+    return machines(offers_for(region, spec), types, spot).quote(spec)
 
 
-def _rate(
-    machines: Sequence[Offer], component: ComponentSpec, types: Sequence[str], spot: float
-) -> Rate | None:
-    """Return the price of a component's workers; None where no machine for them has one."""
-    cpus, memory, gpus = component.cpus, component.memory_bytes or 0, component.gpus
-    most = most_units(component.workers)
-    packing = packing_of(machines, cpus, memory, gpus, types=types, spot=spot, most_units=most)
-    if packing is None or types:
-        return None if packing is None else packing.rate
-
-    def price_of(count: int) -> Price | None:
-        if count == packing.units:
-            return packing.offer.price
-        size = (count * cpus, count * memory + RESERVED_BYTES, count * gpus)
-        found = cheapest(machines, *size, spot=spot)
-        return None if found is None else found.price
-
-    return shared_rate(packing.units, price_of, spot)
-
-
-def packing_of(
-    machines: Sequence[Offer],
-    cpus: float,
-    memory_bytes: int,
-    gpus: int = 0,
-    *,
-    types: Sequence[str] = (),
-    spot: float = 0.0,
-    most_units: int,
-) -> Packing | None:
-    """Return the machine type for workers, and how many share one; None if none has a price.
+def machines(offers: Sequence[Offer], types: Sequence[str] = (), spot: float = 0.0) -> Machines:
+    """Return the machine types that a target may use.
 
     Parameters
     ----------
-    machines
+    offers
         Machine types of the region with their prices.
-    cpus, memory_bytes, gpus
-        Size of one worker.
     types
-        Machine types that the target names: the first one with a price is taken. Empty for the one
-        on which workers cost least.
+        Machine types that the target names.
     spot
         Fraction of the machines at spot prices.
-    most_units
-        Upper limit of workers on one machine, for which the choice is made.
     """
-    if types:
-        named = {offer.shape.name: offer for offer in machines}
-        machines = [named[name] for name in types if name in named][:1]
-    size = (cpus, memory_bytes, gpus)
-    best = packed(machines, *size, wanted=most_units, spot=spot, reserved_bytes=RESERVED_BYTES)
-    if best is None and types:
-        # A type that is named holds one worker of its whole size.
-        best = packed(machines, *size, wanted=most_units, spot=spot, most_units=1)
-    return best
+    return Machines(offers, tuple(types), spot, RESERVED_BYTES, tight=True)

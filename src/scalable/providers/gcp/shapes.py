@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.prices import instances
-from scalable.providers.gcp.quote import RESERVED_BYTES, packing_of
+from scalable.providers.gcp.quote import RESERVED_BYTES, machines
 from scalable.providers.quotes import most_units
 from scalable.spec import ComponentSpec
 from scalable.spec.prices import Offer, Shape
@@ -41,9 +41,8 @@ def units_on(config: Config, component: ComponentSpec) -> int:
         known = [shape_named(name, offers) for name in config.instance_types]
         held = [_held(shape, *size) if shape else 1 for shape in known]
         return max(1, min(*held, most_units(component.workers)))
-    best = packing_of(
-        offers, *size, spot=config.spot_share, most_units=most_units(component.workers)
-    )
+    choice = machines(offers, spot=config.spot_share)
+    best = choice.packing(*size, most_units=most_units(component.workers))
     return 1 if best is None else best.units
 
 
