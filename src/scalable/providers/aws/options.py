@@ -8,19 +8,16 @@ from pydantic import Field
 
 from scalable.manifest.fields import (
     Argument,
-    Duration,
-    Environment,
-    Image,
     Memory,
     PositiveInt,
-    ProviderOptions,
 )
+from scalable.remote.options import RemoteOptions
 
 #: Fraction of machines.
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
-class AWSOptions(ProviderOptions):
+class AWSOptions(RemoteOptions):
     """Options of a target with ``provider: aws``."""
 
     region: Argument | None = Field(
@@ -39,19 +36,12 @@ class AWSOptions(ProviderOptions):
         default=(),
         description="Types of machines for ec2, in the order in which they are tried.",
     )
-    image: Image | None = Field(
-        default=None, description="Image of the scheduler, and of components that name none."
-    )
-    n_workers: PositiveInt | None = Field(
-        default=None, description="Number of workers in all pools; by default one for each pool."
-    )
     worker_cpu: PositiveInt | None = Field(
         default=None, description="No effect: the component's cpus."
     )
     worker_mem: PositiveInt | None = Field(
         default=None, description="No effect: the component's memory."
     )
-    env: Environment = Field(default={}, description="Environment of all containers.")
     spot: bool | Fraction = Field(
         default=False,
         description="Spot capacity for workers, for all of them or for a fraction such as 0.7; "
@@ -112,27 +102,6 @@ class AWSOptions(ProviderOptions):
     )
     disk: Memory | None = Field(
         default=None, description="Disk space of each machine; by default 20 GiB, 30 GiB for ec2."
-    )
-    manager: Literal["here", "there"] | None = Field(
-        default=None,
-        description="Where the manager of a detached cluster runs: `there` on a machine of its own "
-        "(default), or `here` in a process of this machine.",
-    )
-    start_timeout: Duration = Field(
-        default="10m", description="Time within which the scheduler's machine has to run."
-    )
-    abandoned_after: Duration = Field(
-        default="5m",
-        description="Time without its creator after which a cluster ends by itself.",
-    )
-    reconnect_within: Duration = Field(
-        default="2m",
-        description="Time for which calls wait for a client whose connection was cut.",
-    )
-    allow_version_mismatch: bool = Field(
-        default=False,
-        description="Accept an image with another release of distributed than this machine's; "
-        "the difference is only warned of.",
     )
     logs_kept_days: PositiveInt = Field(
         default=14, description="Days for which CloudWatch keeps the output of machines."

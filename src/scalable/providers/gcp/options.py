@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from scalable.manifest.fields import (
     Argument,
-    Duration,
-    Environment,
-    Image,
     Memory,
-    PositiveInt,
-    ProviderOptions,
 )
+from scalable.remote.options import RemoteOptions
 
 
 def _range(text: str) -> str:
@@ -46,7 +42,7 @@ Fraction: TypeAlias = Annotated[
 """A boolean, or a number from 0 to 1."""
 
 
-class GCPOptions(ProviderOptions):
+class GCPOptions(RemoteOptions):
     """Options of a target with ``provider: gcp``."""
 
     region: Argument | None = Field(
@@ -69,13 +65,6 @@ class GCPOptions(ProviderOptions):
     instance_types: tuple[Argument, ...] = Field(
         default=(), description="Types of machine that are tried in this order."
     )
-    image: Image | None = Field(
-        default=None, description="Image of the scheduler, and of components that name none."
-    )
-    n_workers: PositiveInt | None = Field(
-        default=None, description="Number of workers in all pools; by default one for each pool."
-    )
-    env: Environment = Field(default={}, description="Environment of all containers.")
     preemptible: Fraction = Field(
         default=False,
         description="Use spot machines for workers: true, or the fraction of them. Where there "
@@ -119,25 +108,3 @@ class GCPOptions(ProviderOptions):
         default="30GB", description="Size of a boot disk, which holds the image of the container."
     )
     disk_type: Argument = Field(default="pd-balanced", description="Type of the boot disks.")
-    manager: Literal["here", "there"] | None = Field(
-        default=None,
-        description="Where the manager of a detached cluster runs: `there` on a machine "
-        "(default), or `here` in a process of this machine.",
-    )
-    start_timeout: Duration = Field(
-        default="10m",
-        description="Time within which a machine has to boot and run its program.",
-    )
-    abandoned_after: Duration = Field(
-        default="5m",
-        description="Time without its creator after which a cluster ends by itself.",
-    )
-    allow_version_mismatch: bool = Field(
-        default=False,
-        description="Accept an image with another release of distributed than this machine's; "
-        "the difference is only warned of.",
-    )
-    reconnect_within: Duration = Field(
-        default="2m",
-        description="Time for which calls wait for a client whose connection was cut.",
-    )

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from scalable.manifest.fields import (
     Argument,
-    Duration,
-    Environment,
-    Image,
-    PositiveInt,
-    ProviderOptions,
     Record,
     Text,
     TextMap,
 )
+from scalable.remote.options import RemoteOptions
 
 
 class Resources(Record):
@@ -26,16 +22,10 @@ class Resources(Record):
     limits: TextMap = Field(default={}, description="Upper limits.")
 
 
-class KubernetesOptions(ProviderOptions):
+class KubernetesOptions(RemoteOptions):
     """Options of a target with ``provider: kubernetes``."""
 
     namespace: Argument = Field(default="default", description="Namespace of all pods.")
-    image: Image | None = Field(
-        default=None, description="Image of the scheduler, and of components that name none."
-    )
-    n_workers: PositiveInt | None = Field(
-        default=None, description="Number of workers in all pools; by default one for each pool."
-    )
     service_account: Argument | None = Field(
         default=None, description="Service account of the pods."
     )
@@ -45,7 +35,6 @@ class KubernetesOptions(ProviderOptions):
     resources: Resources | None = Field(
         default=None, description="Requests and limits beside those of the components."
     )
-    env: Environment = Field(default={}, description="Environment of all pods.")
     mounts: TextMap = Field(
         default={},
         description="Mounts of all workers: pvc://claim/path, configmap://name/key, "
@@ -59,11 +48,6 @@ class KubernetesOptions(ProviderOptions):
     pod_template: Text | None = Field(
         default=None, description="YAML file of a pod that all pods are merged with."
     )
-    manager: Literal["here", "there"] | None = Field(
-        default=None,
-        description="Where the manager of a detached cluster runs: `there` in a pod (default), or "
-        "`here` in a process of this machine.",
-    )
     manager_service_account: Argument | None = Field(
         default=None,
         description="Service account of the managers' pods; by default one is made for each "
@@ -71,22 +55,6 @@ class KubernetesOptions(ProviderOptions):
     )
     context: Argument | None = Field(
         default=None, description="Context of the kubeconfig; by default the current one."
-    )
-    start_timeout: Duration = Field(
-        default="10m", description="Time within which the scheduler's pod has to run."
-    )
-    abandoned_after: Duration = Field(
-        default="5m",
-        description="Time without its creator after which a cluster ends by itself.",
-    )
-    allow_version_mismatch: bool = Field(
-        default=False,
-        description="Accept an image with another release of distributed than this machine's; "
-        "the difference is only warned of.",
-    )
-    reconnect_within: Duration = Field(
-        default="2m",
-        description="Time for which calls wait for a client whose connection was cut.",
     )
     operator: bool = Field(
         default=False,

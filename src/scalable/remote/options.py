@@ -1,0 +1,43 @@
+"""The options that the targets of all remote places have."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from scalable.manifest.fields import Duration, Environment, Image, PositiveInt, ProviderOptions
+
+
+class RemoteOptions(ProviderOptions):
+    """Base class of the options of targets whose scheduler runs in the place."""
+
+    image: Image | None = Field(
+        default=None, description="Image of the scheduler, and of components that name none."
+    )
+    n_workers: PositiveInt | None = Field(
+        default=None, description="Number of workers in all pools; by default one for each pool."
+    )
+    env: Environment = Field(default={}, description="Environment of all containers.")
+    manager: Literal["here", "there"] | None = Field(
+        default=None,
+        description="Where the manager of a detached cluster runs: `there`, beside the scheduler "
+        "(default), or `here` in a process of this machine.",
+    )
+    start_timeout: Duration = Field(
+        default="10m",
+        description="Time within which a machine or pod has to be there and run its program.",
+    )
+    abandoned_after: Duration = Field(
+        default="5m",
+        description="Time without its creator after which a cluster ends by itself.",
+    )
+    allow_version_mismatch: bool = Field(
+        default=False,
+        description="Accept an image with another release of distributed than this machine's; "
+        "the difference is only warned of.",
+    )
+    reconnect_within: Duration = Field(
+        default="2m",
+        description="Time for which calls wait for a client whose connection was cut.",
+    )
