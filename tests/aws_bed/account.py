@@ -3,23 +3,20 @@
 import asyncio
 import datetime as dt
 import json
-import logging
 import os
-import shutil
-import signal
-import sys
 import threading
 from pathlib import Path
 
 os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
 
-from aiohttp import web
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
 from werkzeug.serving import make_server
+
+from bed_program import serve
 
 from .connections import connections
 from .errors import AwsError
@@ -33,8 +30,6 @@ from .memory import watch_memory
 from .metadata import Metadata
 from .permissions import Permissions
 from .security import reaches
-
-logger = logging.getLogger("aws_bed")
 
 
 class Handler(MotoRequestHandler):
@@ -80,7 +75,6 @@ class Account:
         file = self.directory / "account.json"
         file.write_text(json.dumps(told))
         file.chmod(0o600)
-        await self.listen_for_control()
 
     async def close(self):
         """End all machines and stop listening."""
@@ -90,7 +84,6 @@ class Account:
         if ends:
             await asyncio.wait(ends, timeout=10)
         await self.metadata.close()
-        await self.control.cleanup()
 
     # Asked by the gate, in its threads, with the lock held ----------------------------------------
 
@@ -122,25 +115,6 @@ class Account:
         self.permissions.check(request, "iam:PassRole", arn)
 
     # Commands -------------------------------------------------------------------------------------
-
-    async def listen_for_control(self):
-        app = web.Application()
-        app.router.add_post("/{command}", self.command)
-        self.control = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self.control.setup()
-        await web.UnixSite(self.control, str(self.directory / "control")).start()
-
-    async def command(self, request):
-        """Run a method whose name begins with `do_`."""
-        method = getattr(self, f"do_{request.match_info['command']}", None)
-        if method is None:
-            return web.json_response({"error": "no such command"}, status=404)
-        try:
-            result = method(**json.loads(await request.text() or "{}"))
-        except Exception as error:
-            logger.exception("command failed")
-            return web.json_response({"error": repr(error)}, status=400)
-        return web.json_response({"result": result})
 
     def do_calls(self, reset=False):
         found = dict(self.faults.calls)
@@ -248,25 +222,8 @@ class Account:
         }
 
 
-async def run(directory, lifeline, ready):
-    """Run an account until a signal, or until the other end of `lifeline` is closed."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
-    account = Account(directory)
-    await account.start()
-    ready()
-    await stop.wait()
-    loop.remove_reader(lifeline)
-    await account.close()
-    shutil.rmtree(directory, ignore_errors=True)
-
-
 def main(directory):
-    """Run as the child of an `AwsBed`: standard input is the lifeline."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    """Run as the child of an `AwsBed`."""
     assert os.environ.get("MOTO_ACCOUNT_ID", ACCOUNT) == ACCOUNT
-    asyncio.run(run(directory, sys.stdin.fileno(), lambda: print("ready", flush=True)))
+    serve(Account, directory)
     os._exit(0)  # threads of the server may wait for a caller

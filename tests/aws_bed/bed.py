@@ -1,87 +1,34 @@
 """The test bed as tests hold it: a process that runs the account, and commands to it."""
 
-import contextlib
-import http.client
 import json
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
+from bed_process import BedProcess
 from kubernetes_bed.container import unavailable
 
 from .identities import REGION, USERS
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP through a Unix socket."""
-
-    def __init__(self, path):
-        super().__init__("bed", timeout=60)
-        self.path = str(path)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-class AwsBed:
+class AwsBed(BedProcess):
     """An AWS account on this machine, in a process of its own.
 
     It ends with the process that made it, whatever way that ends, and so do all its machines.
     """
 
-    def __init__(self):
-        if reason := unavailable():
-            raise RuntimeError(f"the AWS test bed cannot run: {reason}")
-        self.directory = Path(tempfile.mkdtemp(prefix="aws-bed-"))
-        self.process = None
+    name = "AWS test bed"
+    program = "aws_bed.account"
+    unavailable = staticmethod(unavailable)
 
-    def start(self):
-        """Start the account and wait until it listens."""
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from aws_bed.account import main; main({str(self.directory)!r})"
-        clean = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
-        with (self.directory / "errors").open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-                env=clean,
-            )
-        if self.process.stdout.readline() != b"ready\n":
-            text = self.errors()
-            self.stop()
-            raise RuntimeError(f"the AWS test bed did not start:\n{text}")
+    def variables(self):
+        """Return the environment of the process, without that of AWS's libraries."""
+        return {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
+
+    def started(self):
+        """Read where it listens and the keys of its users."""
         told = json.loads((self.directory / "account.json").read_text())
         self.endpoint = told["endpoint"]
         self.secrets = told["secrets"]
         (self.directory / "empty").touch()
-        return self
-
-    def stop(self):
-        """End the account and its machines and remove its directory."""
-        if self.process is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-            self.process.stdout.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        self.stop()
 
     def environment(self, user="alice", region=REGION):
         """Return the variables that a shell of a user has."""
@@ -119,22 +66,6 @@ class AwsBed:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             del found[name]
         return {**found, "AWS_CONTAINER_CREDENTIALS_FULL_URI": url}
-
-    def errors(self):
-        """Return what the account's process wrote to its standard error."""
-        return (self.directory / "errors").read_text()
-
-    def ask(self, command, **arguments):
-        """Run a command of the account (`do_...` in account.py) and return its result."""
-        connection = _Connection(self.directory / "control")
-        try:
-            connection.request("POST", f"/{command}", json.dumps(arguments))
-            answer = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        if "error" in answer:
-            raise RuntimeError(f"{command} of the AWS test bed: {answer['error']}")
-        return answer["result"]
 
     # What happened --------------------------------------------------------------------------------
 

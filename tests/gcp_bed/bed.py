@@ -1,84 +1,27 @@
 """The test bed as tests hold it: a process that runs it, and commands to it."""
 
-import contextlib
-import http.client
-import json
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
+from bed_process import BedProcess
 from kubernetes_bed.container import unavailable
 
 from .identities import PROJECT, email_of
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP through a Unix socket."""
-
-    def __init__(self, path):
-        super().__init__("bed", timeout=60)
-        self.path = str(path)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-class GcpBed:
+class GcpBed(BedProcess):
     """A Google Cloud on this machine, in a process of its own.
 
     It ends with the process that made it, whatever way that ends, and so do all its machines.
     """
 
+    name = "Google Cloud test bed"
+    program = "gcp_bed.service"
+    unavailable = staticmethod(unavailable)
     project = PROJECT
 
-    def __init__(self):
-        if reason := unavailable():
-            raise RuntimeError(f"the Google Cloud test bed cannot run: {reason}")
-        self.directory = Path(tempfile.mkdtemp(prefix="gcp-bed-"))
-        self.process = None
-        self.endpoint = ""
-
-    def start(self):
-        """Start it and wait until it listens."""
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from gcp_bed.service import main; main({str(self.directory)!r})"
-        with (self.directory / "errors").open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        if self.process.stdout.readline() != b"ready\n":
-            text = self.errors()
-            self.stop()
-            raise RuntimeError(f"the Google Cloud test bed did not start:\n{text}")
+    def started(self):
+        """Read where it listens."""
         self.endpoint = (self.directory / "endpoint").read_text()
-        return self
-
-    def stop(self):
-        """End it and its machines and remove its directory."""
-        if self.process is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-            self.process.stdout.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        self.stop()
 
     def environment(self, user="alice"):
         """Return the variables of a user's shell; users: alice, bob, viewer, nobody, stranger.
@@ -99,23 +42,6 @@ class GcpBed:
     def email(user="alice"):
         """Return the e-mail address of a user's service account."""
         return email_of(user)
-
-    def errors(self):
-        """Return what the process wrote to its standard error."""
-        path = self.directory / "errors"
-        return path.read_text() if path.exists() else ""
-
-    def ask(self, command, **arguments):
-        """Run a command of the process (`do_...` in service.py) and return its result."""
-        connection = _Connection(self.directory / "control")
-        try:
-            connection.request("POST", f"/{command}", json.dumps(arguments))
-            answer = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        if "error" in answer:
-            raise RuntimeError(f"{command} of the Google Cloud test bed: {answer['error']}")
-        return answer["result"]
 
     # What there is --------------------------------------------------------------------------------
 

@@ -1,18 +1,13 @@
 """The test bed's own process: the APIs, the machines, and commands for tests."""
 
 import asyncio
-import contextlib
-import inspect
 import json
-import logging
-import os
-import shutil
-import signal
-import sys
 import time
 from pathlib import Path
 
 from aiohttp import web
+
+from bed_program import serve
 
 from .catalogue import Catalogue
 from .discovery import Discovery
@@ -36,7 +31,6 @@ SETTINGS = {
     "run_scale": 1.0,
     "policy": 0.0,
 }
-logger = logging.getLogger("gcp_bed")
 
 
 class Service:
@@ -60,7 +54,7 @@ class Service:
             self.server.handlers |= part.handlers()
         unknown = self.server.handlers.keys() - self.discovery.known
         assert not unknown, f"no document describes {unknown}"
-        self.runner = self.control = None
+        self.runner = None
         self.endpoint = ""
         self.addresses = None
 
@@ -76,24 +70,6 @@ class Service:
         self.addresses = Addresses(port)
         write_commands(self.directory / "bin")
         (self.directory / "endpoint").write_text(self.endpoint)
-        await self.listen_for_control()
-
-    async def listen_for_control(self):
-        app = web.Application()
-        app.router.add_post("/{command}", self.command)
-        self.control = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self.control.setup()
-        await web.UnixSite(self.control, str(self.directory / "control")).start()
-
-    async def command(self, request):
-        name = request.match_info["command"]
-        try:
-            answer = getattr(self, f"do_{name}")(**await request.json())
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001
-            return web.json_response({"error": f"{type(error).__name__}: {error}"})
-        return web.json_response({"result": answer})
 
     # Commands -------------------------------------------------------------------------------------
 
@@ -236,28 +212,8 @@ class Service:
             task.cancel()
         await self.do_clear()
         await self.runner.cleanup()
-        await self.control.cleanup()
-
-
-async def run(directory, lifeline, ready):
-    """Run until a signal, or until the other end of `lifeline` is closed."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
-    service = Service(directory)
-    await service.start()
-    ready()
-    await stop.wait()
-    loop.remove_reader(lifeline)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(15):
-            await service.close()
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 def main(directory):
-    """Run as the child of a `GcpBed`: standard input is the lifeline."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    asyncio.run(run(directory, sys.stdin.fileno(), lambda: print("ready", flush=True)))
+    """Run as the child of a `GcpBed`."""
+    serve(Service, directory)

@@ -1,98 +1,23 @@
 """The test bed as tests hold it: a process that runs the cluster, and commands to it."""
 
-import contextlib
-import http.client
-import json
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+from bed_process import BedProcess
 
 from .container import unavailable
 
 
-class _Connection(http.client.HTTPConnection):
-    """HTTP through a Unix socket."""
-
-    def __init__(self, path):
-        super().__init__("bed", timeout=60)
-        self.path = str(path)
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
-class KubernetesBed:
+class KubernetesBed(BedProcess):
     """A Kubernetes cluster on this machine, in a process of its own.
 
     It ends with the process that made it, whatever way that ends, and so do all its pods.
     """
 
-    def __init__(self):
-        if reason := unavailable():
-            raise RuntimeError(f"the Kubernetes test bed cannot run: {reason}")
-        self.directory = Path(tempfile.mkdtemp(prefix="kubernetes-bed-"))
-        self.process = None
-
-    def start(self):
-        """Start the cluster and wait until it listens."""
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from kubernetes_bed.cluster import main; main({str(self.directory)!r})"
-        with (self.directory / "errors").open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                start_new_session=True,
-            )
-        if self.process.stdout.readline() != b"ready\n":
-            text = (self.directory / "errors").read_text()
-            self.stop()
-            raise RuntimeError(f"the Kubernetes test bed did not start:\n{text}")
-        return self
-
-    def stop(self):
-        """End the cluster and its pods and remove its directory."""
-        if self.process is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
-            try:
-                self.process.wait(20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-            self.process.stdout.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self):
-        return self.start()
-
-    def __exit__(self, *_):
-        self.stop()
+    name = "Kubernetes test bed"
+    program = "kubernetes_bed.cluster"
+    unavailable = staticmethod(unavailable)
 
     def kubeconfig(self, user="alice"):
         """Return the path of a kubeconfig whose current context is a user's."""
         return self.directory / f"kubeconfig-{user}"
-
-    def errors(self):
-        """Return what the cluster's process wrote to its standard error."""
-        return (self.directory / "errors").read_text()
-
-    def ask(self, command, **arguments):
-        """Run a command of the cluster (`do_...` in cluster.py) and return its result."""
-        connection = _Connection(self.directory / "control")
-        try:
-            connection.request("POST", f"/{command}", json.dumps(arguments))
-            answer = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
-        if "error" in answer:
-            raise RuntimeError(f"{command} of the Kubernetes test bed: {answer['error']}")
-        return answer["result"]
 
     # Faults ---------------------------------------------------------------------------------------
 

@@ -2,15 +2,12 @@
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
-import shutil
-import signal
-import sys
 from pathlib import Path
 
 from aiohttp import web
+
+from bed_program import serve
 
 from .access import Access, User
 from .admission import describe_quotas
@@ -48,7 +45,7 @@ class Cluster:
         self.faults = Faults()
         self.changed = asyncio.Event()
         self.tasks = []
-        self.runner = self.control = None
+        self.runner = None
 
     async def start(self):
         """Listen, and write the kubeconfigs."""
@@ -77,7 +74,6 @@ class Cluster:
         write_kubeconfigs(self.directory, f"https://127.0.0.1:{self.port}", authority, tokens)
         self.tasks.append(asyncio.create_task(self.rounds()))
         self.tasks.append(asyncio.create_task(self.kubelet.watch_memory()))
-        await self.listen_for_control()
 
     async def listen(self):
         site = web.TCPSite(self.runner, "127.0.0.1", self.port, ssl_context=self.context)
@@ -140,27 +136,6 @@ class Cluster:
             await asyncio.sleep(ROUND)
 
     # Control --------------------------------------------------------------------------------------
-
-    async def listen_for_control(self):
-        app = web.Application()
-        app.router.add_post("/{command}", self.answer)
-        self.control = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self.control.setup()
-        await web.UnixSite(self.control, str(self.directory / "control")).start()
-
-    async def answer(self, request):
-        """Run a method whose name begins with `do_`."""
-        command = getattr(self, f"do_{request.match_info['command']}", None)
-        if command is None:
-            return web.json_response({"error": "no such command"}, status=404)
-        try:
-            result = command(**json.loads(await request.text() or "{}"))
-            if asyncio.iscoroutine(result):
-                result = await result
-        except Exception as error:
-            logger.exception("command failed")
-            return web.json_response({"error": repr(error)}, status=400)
-        return web.json_response({"result": result})
 
     def pod(self, name, namespace="default"):
         return self.store.get(self.kinds.of("pods"), namespace, name)
@@ -284,29 +259,8 @@ class Cluster:
         await self.kubelet.close()
         self.networking.close()
         await self.runner.cleanup()
-        await self.control.cleanup()
-
-
-async def run(directory, lifeline=None, ready=lambda: None):
-    """Run a cluster until a signal, or until the other end of `lifeline` is closed."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if lifeline is not None:
-        loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
-    cluster = Cluster(directory)
-    await cluster.start()
-    ready()
-    await stop.wait()
-    if lifeline is not None:
-        loop.remove_reader(lifeline)
-    await cluster.close()
-    if lifeline is not None:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def main(directory):
-    """Run as the child of a `KubernetesBed`: standard input is the lifeline."""
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    asyncio.run(run(directory, sys.stdin.fileno(), lambda: print("ready", flush=True)))
+    """Run as the child of a `KubernetesBed`."""
+    serve(Cluster, directory)
