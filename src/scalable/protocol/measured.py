@@ -21,6 +21,9 @@ BUNDLE_ANNOTATION = "scalable_bundle"
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 #: ``action`` of the ``startstops`` entry that reports the calls of a bundle.
 BUNDLE_ACTION = "scalable-calls"
+#: ``action`` of the ``startstops`` entry with the fields of :class:`.FailureDetails` of a failed
+#: call.
+FAILURE_ACTION = "scalable-failure"
 
 
 class Measured(NamedTuple):
@@ -35,6 +38,7 @@ class Measured(NamedTuple):
     cpu_s: float | None = None
     peak_memory: int | None = None
     bundle: Mapping[str, Any] | None = None
+    failure: Mapping[str, Any] | None = None
 
 
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
@@ -45,7 +49,7 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     startstops
         Entries that Dask passes to scheduler plug-ins; None for a call that never ran.
     """
-    began = ended = cpu_s = peak_memory = bundle = None
+    began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
     for part in startstops or ():
         action = part["action"]
@@ -57,4 +61,6 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
             cpu_s, peak_memory = part["cpu_s"], part["peak_memory"]
         elif action == BUNDLE_ACTION:
             bundle = part
-    return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle)
+        elif action == FAILURE_ACTION:
+            failure = part
+    return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle, failure)

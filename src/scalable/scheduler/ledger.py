@@ -17,6 +17,8 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
+from scalable.scheduler.failed_calls import failed_calls, runs_again
+from scalable.spec import FailedCall, FailureDetails
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -47,9 +49,11 @@ class Call:
         for other tasks.
     state
         State that Dask gave the call when it last became ready.
+    tries
+        Number of times that the call was begun and ended without a result, so far.
     """
 
-    __slots__ = ("_name", "_slots", "bundle", "key", "state", "task")
+    __slots__ = ("_name", "_slots", "bundle", "key", "state", "task", "tries")
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
@@ -63,6 +67,7 @@ class Call:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
         self.state = ""
+        self.tries = 0
 
     @property
     def name(self) -> str:
@@ -110,15 +115,26 @@ class EndedCall:
         Size of the result in bytes; None for a failed call.
     traceback
         Text of the failed call's traceback; None if there is none.
+    worker
+        Name of the worker that ran the call; None for a call that never ran.
+    failures
+        Failed calls that this end reports: each failed call once. Those are the failed calls of a
+        bundle, also if the bundle itself has succeeded. There are none if the call succeeded, if
+        it failed only because a call failed whose result it needs, or if its bundle was lost with
+        a worker: then the calls run again in another bundle.
     """
 
-    __slots__ = ("_details", "call", "measured", "succeeded")
+    __slots__ = ("_details", "_failures", "call", "measured", "succeeded", "worker")
 
-    def __init__(self, call: Call, succeeded: bool, details: Mapping[str, Any]) -> None:
+    def __init__(
+        self, call: Call, succeeded: bool, details: Mapping[str, Any], worker: str | None = None
+    ) -> None:
         self.call = call
         self.succeeded = succeeded
+        self.worker = worker
         self.measured: Measured = measured(startstops(details))
         self._details = details
+        self._failures: tuple[FailedCall, ...] | None = None
 
     @property
     def address(self) -> str | None:
@@ -134,6 +150,27 @@ class EndedCall:
     def traceback(self) -> str | None:
         """Text of the failed call's traceback; None if there is none."""
         return self._details.get("traceback_text")
+
+    @property
+    def failures(self) -> tuple[FailedCall, ...]:
+        """Failed calls that this end reports; see the attributes of the class."""
+        if self._failures is None:
+            self._failures = tuple(self._failed_calls())
+        return self._failures
+
+    def _failed_calls(self) -> list[FailedCall]:
+        if self.measured.bundle is not None:
+            return failed_calls(self.measured.bundle, self.worker)
+        if self.succeeded or self.call.task.exception_blame is not self.call.task:
+            return []
+        name, message = self.failure()
+        if runs_again(name, is_bundle=self.call.bundle is not None):
+            return []
+        details = {"worker": self.worker, **(self.measured.failure or {})}
+        details["tries"] = self.call.tries + 1
+        told = FailureDetails.from_dict(details)
+        count = int((self.call.bundle or {}).get("calls", 1))
+        return [FailedCall(name, message, self.traceback, told, count=count)]
 
     def failure(self) -> tuple[str, str]:
         """Return the class name and the message of the exception.
@@ -213,6 +250,8 @@ class Ledger(SchedulerPlugin):
         self._calls: dict[Any, Call] = {}
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
+        # Address of a connected worker -> its name.
+        self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
         self._subscribe()
 
     @classmethod
@@ -275,14 +314,18 @@ class Ledger(SchedulerPlugin):
                 call.state = finish
                 _tell(self._told["dequeued"], call)
         elif finish == "erred":
-            _tell(self._ended, EndedCall(call, False, details))
+            _tell(self._ended, EndedCall(call, False, details, self._worker(details)))
         elif finish == "memory" and start == "processing":
-            _tell(self._ended, EndedCall(call, True, details))
+            _tell(self._ended, EndedCall(call, True, details, self._worker(details)))
         elif finish == "waiting":
             if self._waiting:
                 _tell(self._waiting, call)
         else:
             _tell(self._told["left"], call)
+
+    def _worker(self, details: Mapping[str, Any]) -> str | None:
+        """Return the name of the worker on which a call ended, which may have left since."""
+        return self._names.get(details.get("worker", ""))
 
     def _enter(self, key: Any) -> Call:
         call = self._calls[key] = Call(self.scheduler.tasks[key])
@@ -301,11 +344,14 @@ class Ledger(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Send ``worker_added``."""
-        _tell(self._told["worker_added"], scheduler.workers[worker])
+        state = scheduler.workers[worker]
+        self._names[worker] = str(state.name)
+        _tell(self._told["worker_added"], state)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         """Send ``worker_removed``."""
         _tell(self._told["worker_removed"], worker)
+        self._names.pop(worker, None)
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Send ``worker_lost``, if the event is Dask's event of a removed worker."""

@@ -46,7 +46,7 @@ class Profiles(Listener):
         """Store the profile of a call that has ended."""
         call = end.call
         ready_at = self._ready_at.pop(call.key, None)
-        began, ended, transfer_s, cpu_s, memory, _ = end.measured
+        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
         worker = self._scheduler.workers.get(end.address or "")
         times: tuple[float | None, ...] = (time.time(), None, None, None)
         if began is not None and ended is not None:

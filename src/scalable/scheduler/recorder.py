@@ -20,6 +20,7 @@ from tornado.ioloop import PeriodicCallback
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.measured import SHARES, Measured
+from scalable.scheduler.failed_calls import runs_again
 from scalable.scheduler.ledger import Call, EndedCall, Listener
 
 logger = logging.getLogger("scalable.scheduler")
@@ -154,13 +155,8 @@ class Recorder(Listener):
         if end.succeeded:
             self._end(end.call, "succeeded", end)
             return
-        name, message = end.failure()
-        # If a bundle is lost with its worker, its calls run again in another bundle.
-        again = name in ("KilledWorker", "OutOfMemory") and end.call.bundle is not None
+        again = runs_again(end.failure()[0], is_bundle=end.call.bundle is not None)
         self._end(end.call, "cancelled" if again else "failed", end)
-        # A task that failed only because another task failed has no failure row of its own.
-        if not again and end.call.task.exception_blame is end.call.task:
-            self._failure_row(end, name, message, end.traceback)
 
     def forgotten(self, call: Call) -> None:
         """Record a forgotten task as cancelled, unless it has ended."""
@@ -170,9 +166,9 @@ class Recorder(Listener):
         entry = self._pending.pop(call.key, None)
         if entry is None:
             return
-        name = None if end is None else self._worker_name(end)
-        worker = "null" if name is None else _encode(name)
-        began, ended, transfer, cpu, memory, bundle = NOT_MEASURED if end is None else end.measured
+        worker = "null" if end is None or end.worker is None else _encode(end.worker)
+        measured = NOT_MEASURED if end is None else end.measured
+        began, ended, transfer, cpu, memory, bundle, _ = measured
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
@@ -188,10 +184,8 @@ class Recorder(Listener):
                 self._lines.append(
                     f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
                 )
-        if end is not None and bundle is not None:
-            for failure in bundle["failures"]:
-                told = failure["failure_class"], failure["message"], failure["traceback"]
-                self._failure_row(end, *told)
+        if end is not None and (bundle is not None or not end.succeeded):
+            self._failure_rows(end)
         # The calls of a bundle that was given back run in another bundle.
         cancelled = 0
         if end is None and entry.bundled and entry.began and not is_given_back(call.task):
@@ -210,10 +204,6 @@ class Recorder(Listener):
             f"{_calls(bundle or NO_CALLS, cancelled) if counts else ''}}}"
         )
 
-    def _worker_name(self, end: EndedCall) -> str | None:
-        known = self._workers.get(end.address) if end.address is not None else None
-        return None if known is None else known[0]
-
     def _mark_running(self) -> None:
         """Record as running the tasks that run according to the workers' last heartbeats."""
         now = time.time()
@@ -230,21 +220,29 @@ class Recorder(Listener):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure_row(
-        self, end: EndedCall, failure_class: str, message: str, traceback: str | None
-    ) -> None:
-        row = {
-            "failure_class": failure_class,
-            "message": message,
-            "timestamp": time.time(),
-            "details": {
-                "phase": "run",
-                "task_id": str(end.call.key),
-                "worker": self._worker_name(end),
-                "traceback": traceback,
-            },
-        }
-        self._run.extend("failures", [row])
+    def _failure_rows(self, end: EndedCall) -> None:
+        """Write a row for each failed call that the end of a task reports."""
+        if not end.failures:
+            return
+        now = time.time()
+        names = {"task_id": str(end.call.key), "task_name": end.call.name, "tag": end.call.tag}
+        rows = [
+            {
+                "failure_class": failed.failure_class,
+                "message": failed.message,
+                "timestamp": now,
+                "count": failed.count,
+                "details": {
+                    "phase": "run",
+                    **names,
+                    "position": failed.position,
+                    **failed.details.to_dict(),
+                    "traceback": failed.traceback,
+                },
+            }
+            for failed in end.failures
+        ]
+        self._run.extend("failures", rows)
 
     # Workers ------------------------------------------------------------------------------------
 

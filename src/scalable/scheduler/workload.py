@@ -120,7 +120,7 @@ class Workload(Listener):
         return counted
 
     def _learn(self, kind: Kind, end: EndedCall) -> None:
-        began, ended, _, _, memory, bundle = end.measured
+        began, ended, _, _, memory, bundle, _ = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
                 self.model.observe(Sample(kind, duration, memory))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
     from scalable.spec.deployment import DeploymentSpec, ManagerSpec
     from scalable.spec.diagnostics import Diagnostic, ValidationReport
+    from scalable.spec.failures import FailedCall, FailureDetails
     from scalable.spec.forecasts import Forecast, ForecastSource
     from scalable.spec.plan import (
         CostEstimate,
@@ -41,6 +42,8 @@ __all__ = [
     "CostEstimate",
     "DeploymentSpec",
     "Diagnostic",
+    "FailedCall",
+    "FailureDetails",
     "Forecast",
     "ForecastSource",
     "FrontPoint",
@@ -87,6 +90,10 @@ __getattr__, __dir__ = exported_lazily(
         "scalable.spec.diagnostics": (
             "Diagnostic",
             "ValidationReport",
+        ),
+        "scalable.spec.failures": (
+            "FailedCall",
+            "FailureDetails",
         ),
         "scalable.spec.forecasts": (
             "Forecast",
