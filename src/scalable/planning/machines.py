@@ -35,12 +35,19 @@ def cheapest(
     spot
         Fraction of the machines at spot prices, 0 to 1.
     """
-    fitting = [
-        offer
-        for offer in offers
-        if region in (None, offer.price.region) and offer.shape.holds(cpus, memory_bytes, gpus)
-    ]
-    return min(fitting, key=lambda offer: (offer.price.expected(spot), *_size(offer)), default=None)
+    here = (offer for offer in offers if region in (None, offer.price.region))
+    return next(iter(by_price(here, cpus, memory_bytes, gpus, spot=spot)), None)
+
+
+def by_price(
+    offers: Iterable[Offer], cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
+) -> list[Offer]:
+    """Return the machines that hold a worker, the cheapest first.
+
+    Equal prices are decided as in :func:`cheapest`, whose parameters these are.
+    """
+    fitting = [offer for offer in offers if offer.shape.holds(cpus, memory_bytes, gpus)]
+    return sorted(fitting, key=lambda offer: (offer.price.expected(spot), *_size(offer)))
 
 
 def packed(

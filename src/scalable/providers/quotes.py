@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from scalable.planning.machines import cheapest, packed
+from scalable.planning.machines import by_price, packed
 from scalable.providers.price_files import kept
 from scalable.providers.tables import prices_of, shapes_of
+from scalable.remote.cloud import MachineRequest
 from scalable.remote.machines import (
     MANAGER_CPUS,
     MANAGER_MEMORY,
@@ -139,6 +140,22 @@ def _unique(texts: Iterable[str]) -> list[str]:
     return [text for text in dict.fromkeys(texts) if text]
 
 
+def share_counted(share: float, request: MachineRequest) -> float:
+    """Return the fraction of spot prices by which the type of a machine is chosen.
+
+    For workers it is the fraction with which plans count. Programs, and machines that stand in for
+    spot machines where all should be such, are paid at the full price.
+
+    Parameters
+    ----------
+    share
+        Fraction of the target's machines at spot prices.
+    request
+        The machine.
+    """
+    return share if request.units and (request.spot or share < 1) else 0.0
+
+
 def spot_share(spot: object) -> float:
     """Return the fraction of machines at spot prices that a target's option ``spot`` names."""
     return float(spot) if isinstance(spot, bool | int | float) else 0.0
@@ -191,6 +208,21 @@ class Machines:
             best = choice(spot=self.spot, most_units=1)
         return best
 
+    def by_price(self, cpus: float, memory_bytes: int, gpus: int = 0) -> list[Offer]:
+        """Return the machine types that hold all workers of a machine, the cheapest first.
+
+        Plans count the first one, and launchers try them in this order. Types with GPUs are left
+        out where no worker needs one.
+
+        Parameters
+        ----------
+        cpus, memory_bytes, gpus
+            Size of all workers of the machine together.
+        """
+        suited = [offer for offer in self.offers if bool(offer.shape.gpus) == bool(gpus)]
+        size = cpus, memory_bytes + self.reserved_bytes, gpus
+        return by_price(suited, *size, spot=self.spot)
+
     def quote(self, spec: DeploymentSpec) -> Quote:
         """Return the prices of a target's workers and programs, each on machines of its own."""
         rates, notes = {}, []
@@ -215,11 +247,8 @@ class Machines:
             return None if packing is None else packing.rate
 
         def price_of(count: int) -> Price | None:
-            if count == packing.units:
-                return packing.offer.price
-            size = (count * cpus, count * memory + self.reserved_bytes, count * gpus)
-            found = cheapest(self.offers, *size, spot=self.spot)
-            return None if found is None else found.price
+            found = self.by_price(count * cpus, count * memory, count * gpus)
+            return found[0].price if found else None
 
         return shared_rate(packing.units, price_of, self.spot)
 

@@ -20,6 +20,7 @@ from scalable.providers.aws.settings import Settings
 from scalable.providers.aws.shapes import chosen, is_arm
 from scalable.providers.aws.states import instance_machine
 from scalable.providers.aws.userdata import END_STREAM, end_in
+from scalable.providers.quotes import share_counted
 from scalable.remote.cloud import (
     CLUSTER,
     NAME,
@@ -74,6 +75,7 @@ class Instances:
             request.memory_bytes,
             request.gpus,
             max(1, len(request.units)),
+            share_counted(self._settings.spot_share, request),
         )
         return [name for name in types if is_arm(name) == is_arm(types[0])]
 

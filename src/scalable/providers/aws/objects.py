@@ -15,6 +15,7 @@ from scalable.providers.aws.render import TaskFrame
 from scalable.providers.aws.settings import EC2, Settings, settings_at
 from scalable.providers.aws.shapes import chosen, units_on
 from scalable.providers.aws.sizes import fargate_size
+from scalable.providers.quotes import share_counted
 from scalable.remote.cloud import MANAGING, SCHEDULER, WORKERS, MachineRequest
 from scalable.remote.machines import MachineFrame
 from scalable.spec import ComponentSpec, DeploymentSpec
@@ -99,7 +100,7 @@ def _machine(its: Settings, request: MachineRequest) -> dict[str, Any]:
     if its.kinds == (EC2,):
         types = chosen(
             its.offers, its.instance_types, request.cpus, request.memory_bytes, request.gpus,
-            max(1, len(request.units)),
+            max(1, len(request.units)), share_counted(its.spot_share, request),
         )  # fmt: skip
         frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET)
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, is_steady, machines
+from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, machines
 from scalable.providers.quotes import most_units, prices_in_force
 from scalable.providers.tables import offers, shapes_of
 from scalable.spec import ComponentSpec, DeploymentSpec
@@ -36,6 +36,7 @@ def chosen(
     memory_bytes: int,
     gpus: int,
     units: int = 1,
+    spot: float = 0.0,
 ) -> list[str]:
     """Return the instance types for a machine, in the order in which they are tried.
 
@@ -49,6 +50,8 @@ def chosen(
         Size of one unit.
     units
         Number of units on the machine.
+    spot
+        Fraction of spot prices by which types are compared.
 
     Raises
     ------
@@ -67,20 +70,14 @@ def chosen(
                     hint="name a larger type, or leave instance_type out",
                 )
         return list(types)
-    fitting = [
-        offer
-        for offer in known
-        if _holds(offer, cpus * units, memory_bytes * units, gpus * units)
-        and bool(offer.shape.gpus) == bool(gpus)
-        and is_steady(offer)
-    ]
+    usable = machines(known, (), spot)
+    fitting = usable.by_price(cpus * units, memory_bytes * units, gpus * units)
     if not fitting:
         raise ProviderError(
             f"no instance type whose price is known in the region holds {wanted}"
             + (f", {units} times" if units > 1 else ""),
             hint="name one in the target's instance_type",
         )
-    fitting.sort(key=lambda offer: (offer.price.per_hour, offer.shape.cpus, offer.shape.name))
     return [offer.shape.name for offer in fitting[:TRIED]]
 
 
@@ -89,10 +86,6 @@ def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
     if region is None:
         return []
     return offers(list(prices_in_force(PACKAGE, region, spec)), shapes_of(PACKAGE))
-
-
-def _holds(offer: Offer, cpus: float, memory_bytes: int, gpus: int) -> bool:
-    return bool(offer.shape.holds(cpus, memory_bytes + RESERVED_BYTES, gpus))
 
 
 def units_on(

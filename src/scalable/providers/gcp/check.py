@@ -113,7 +113,7 @@ class _Look:
         config = self._cloud.config
         units = units_on(config, component)
         size = (component.cpus * units, (component.memory_bytes or 0) * units)
-        return candidates(config, *size, component.gpus * units, spot=config.spot_share > 0)
+        return candidates(config, *size, component.gpus * units, spot=config.spot_share)
 
     async def _zones_with(self, name: str) -> list[str]:
         api, config = self._cloud.api, self._cloud.config

@@ -32,6 +32,7 @@ from scalable.providers.gcp.refusals import (
     failure_in,
 )
 from scalable.providers.gcp.shapes import candidates
+from scalable.providers.quotes import share_counted
 from scalable.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal
 
 logger = logging.getLogger("scalable.providers.gcp")
@@ -112,7 +113,8 @@ class Launching:
     async def _start(self, request: MachineRequest) -> Machine | Refusal:
         units = max(1, len(request.units))
         size = (request.cpus * units, request.memory_bytes * units, request.gpus * units)
-        shapes = candidates(self._config, *size, spot=request.spot)
+        spot = share_counted(self._config.spot_share, request)
+        shapes = candidates(self._config, *size, spot=spot)
         if not shapes:
             raise ProviderError(
                 f"no machine type of {self._config.region} in the table holds {size[0]:g} cpus, "

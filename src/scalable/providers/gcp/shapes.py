@@ -53,7 +53,7 @@ def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
 
 
 def candidates(
-    config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: bool = False
+    config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[str]:
     """Return the machine types to try for a machine, the best first; empty if none fits.
 
@@ -64,21 +64,15 @@ def candidates(
     cpus, memory_bytes, gpus
         Resources of all workers of the machine together.
     spot
-        Whether spot prices count.
+        Fraction of spot prices by which types are compared.
     """
     if config.instance_types:
         return list(config.instance_types)
-    memory_bytes += RESERVED_BYTES
-    fitting = [o for o in offers_in(config) if o.shape.holds(cpus, memory_bytes, gpus)]
-
-    def price(offer: Offer) -> float:
-        return offer.price.expected(float(spot))
-
-    fitting.sort(key=lambda o: (price(o), o.shape.cpus, o.shape.memory_bytes, o.shape.name))
+    fitting = machines(offers_in(config), spot=spot).by_price(cpus, memory_bytes, gpus)
     chosen: dict[str, Offer] = {}
     for offer in fitting:
         # One of each family: families have capacity and quotas of their own.
         family = offer.shape.name.partition("-")[0]
-        if price(offer) <= DEAREST * price(fitting[0]):
+        if offer.price.expected(spot) <= DEAREST * fitting[0].price.expected(spot):
             chosen.setdefault(family, offer)
     return [offer.shape.name for offer in chosen.values()][:ALTERNATIVES]
