@@ -134,7 +134,8 @@ def quoted_prices(
     if estimate is None:
         return written
     # The option is that of all remote places, whose managers may run on the user's machine.
-    managers = detached and spec.options.get("manager") != "here"
+    written_place = spec.options.get("manager")
+    managers = written_place == "there" or (detached and written_place != "here")
     one_each = ScalePlan(
         dict.fromkeys(spec.components, 1), {tag: spec.resources(tag) for tag in spec.components}
     )

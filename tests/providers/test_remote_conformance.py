@@ -17,7 +17,7 @@ from scalable.providers.base import ProgramState
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
 from scalable.records.packing import packed, record_in
-from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec
+from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec, ScalePlan
 from scalable.spec.codec import encode_spec
 
 #: Provider -> options of a target on its place for tests.
@@ -149,6 +149,29 @@ def test_output_comes_once(place, cluster, eventually):
     assert text
     assert whole.startswith(text)
     assert text not in again
+
+
+@pytest.fixture
+def session_there(provider, spec):
+    """A cluster that ends with its creator, whose manager is a program in the place."""
+    options = {**spec.options, "manager": "there"}
+    handle = provider.build_cluster(dataclasses.replace(spec, options=options))
+    yield handle
+    provider.close(handle)
+
+
+def test_the_manager_of_a_session_can_run_there(provider, place, session_there, eventually):
+    cluster = session_there
+    assert place.programs(cluster.id)["there"] == ProgramState("running")
+    (manager,) = cluster.status_now()["managers"]
+    assert manager["state"] == "attached"
+    provider.scale(cluster, ScalePlan({"a": 1}))
+    eventually(lambda: cluster.pools["a"].running == 1, timeout=120)
+    assert cluster.id not in place.clusters()  # it is nobody else's
+    provider.scale(cluster, ScalePlan({"a": 0}))
+    eventually(lambda: cluster.pools["a"].running == 0, timeout=120)
+    provider.close(cluster)
+    assert place.programs(cluster.id) == {}
 
 
 def test_it_ends_wholly_and_once(place, provider, cluster):

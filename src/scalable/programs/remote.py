@@ -28,6 +28,7 @@ from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
 from scalable.scheduler.controller import Controller
+from scalable.scheduler.creator_reports import CreatorReports
 from scalable.scheduler.stream_relay import StreamRelay
 from scalable.spec import ClusterRecord, names
 from scalable.worker.config import HOST_VARIABLE
@@ -109,27 +110,30 @@ async def _beside(
     close: Callable[[], None],
 ) -> None:
     """Run the relay at which tunnels end, and watch for the creator's death, until cancelled."""
+    creator = CreatorReports(controller.scheduler)
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()
     logger.info("the scheduler listens at %s", controller.scheduler.address)
     try:
-        await end_if_abandoned(after_s, controller, close)
+        await end_if_abandoned(after_s, controller, creator, close)
         await asyncio.Event().wait()
     finally:
         await asyncio.to_thread(relay.close)
 
 
 async def end_if_abandoned(
-    after_s: float | None, controller: Controller, close: Callable[[], None]
+    after_s: float | None,
+    controller: Controller,
+    creator: CreatorReports,
+    close: Callable[[], None],
 ) -> None:
-    """End the cluster when no manager has reported for ``after_s`` seconds; None for never."""
-    began = time.monotonic()
+    """End the cluster when its creator has been silent for ``after_s`` seconds; None for never."""
     while after_s is not None:
         await asyncio.sleep(ABANDONED_POLL_S)
-        seen = max((manager.last_seen for manager in controller.managers), default=began)
-        if time.monotonic() - seen > after_s:
-            controller.end(f"no manager has reported for {after_s:g} s: its creator has ended")
-            close()
+        if creator.silent_s(controller.managers) > after_s:
+            controller.end(f"its creator has not reported for {after_s:g} s: it has ended")
+            if not creator.is_apart:
+                close()  # the managers have ended with it: nobody is waited for
             return
 
 

@@ -56,6 +56,7 @@ class Handler(StrEnum):
     ADAPT = "scalable_adapt"
     SET_BUDGET = "scalable_set_budget"
     END = "scalable_end"
+    CREATOR_LIVES = "scalable_creator_lives"
     PROFILE = "scalable_profile"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
@@ -340,6 +341,10 @@ class SchedulerCalls:
     async def end(self, reason: str) -> None:
         """End the cluster: managers stop their workers, then the scheduler closes."""
         await self._call(Handler.END, reason=reason)
+
+    async def creator_lives(self) -> None:
+        """Report that the process lives with which the cluster ends."""
+        await self._call(Handler.CREATOR_LIVES)
 
     async def profile(self, key: Any) -> dict[str, Any] | None:
         """Return the times and memory of a call that has ended; None for any other call."""

@@ -24,8 +24,9 @@ logger = logging.getLogger("scalable.remote")
 class CloudProvider(ABC):
     """Provider whose scheduler and workers are machines of a cloud.
 
-    The manager of a session runs in the user's process. The manager of a detached cluster is a
-    machine, too, or with ``manager: here`` a process of the user's machine.
+    The manager of a session runs in the user's process, or with ``manager: there`` on a machine.
+    The manager of a detached cluster is a machine, too, or with ``manager: here`` a process of the
+    user's machine.
 
     Attributes
     ----------
@@ -65,22 +66,17 @@ class CloudProvider(ABC):
 
         Raises
         ------
-        NotImplementedError
-            When the target writes ``manager: there``, which only detached clusters have.
         ProviderError
             When the cloud refuses, or the scheduler does not run in time; nothing is left running.
         """
-        if spec.options.get("manager") == "there":
-            raise NotImplementedError(
-                f"target {spec.target_name!r}: manager: there is for detached clusters in this "
-                "version; the manager of a session is in its process. Leave it out, or start the "
-                "cluster with `scalable up` or detach=True"
-            )
         from scalable.remote.machine_site import MachineSite
         from scalable.remote.session_cluster import SessionCluster
 
-        cloud = self.cloud(self.place_of(spec), spec)
-        return SessionCluster(spec, lambda its_id: MachineSite(spec, cloud, its_id), self.traits)
+        place = self.place_of(spec)
+        cloud, inner = self.cloud(place, spec), self._inner_place(place)
+        return SessionCluster(
+            spec, lambda its_id: MachineSite(spec, cloud, its_id, inner), self.traits
+        )
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
         """Set pools to the counts of the plan; machines come and go in the background."""

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,16 @@ from scalable.records.packing import BEGUN, packed, record_in
 from scalable.remote.asking import ask
 from scalable.remote.cloud import (
     MACHINE_OF,
-    MANAGING,
     OWNER,
     ROLE,
     SCHEDULER,
     WORKERS,
     Cloud,
     MachineState,
-    Refusal,
 )
 from scalable.remote.cloud_place import CloudPlace, inner_address, is_fresh, scheduler_of
 from scalable.remote.machine_launcher import MachineLauncher
-from scalable.remote.machine_site import start_scheduler, worker_files
+from scalable.remote.machine_site import start_manager, start_scheduler, worker_files
 from scalable.remote.machines import MachineFrame
 from scalable.remote.workers import pool_of, worker_config
 from scalable.spec import ClusterRecord, DeploymentSpec
@@ -119,22 +116,11 @@ class CloudServices:
 
     async def _start_manager(self, cloud: Cloud, cluster: ClusterDirectory, manager: str) -> None:
         frame = await self._frame(cloud, cluster)
-        marks = frame.marks(MANAGING, manager)
-        earlier = await cloud.machines(marks)
-        await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
-        name = frame.files(MANAGING, manager)
-        await cloud.put_files(name, marks, self._files(frame, cluster, manager))
         # A manager on a machine may not keep files: who starts it has the rights.
         await keep_worker_files(cloud, frame, manager, self._spec, security_of(cluster.pem()))
-        await cloud.prepare(frame.cluster_id, frame.marks())
-        request = frame.manager_request(manager, secrets.token_hex(3))
-        answer = (await cloud.run([request]))[request.name]
-        if isinstance(answer, Refusal):
-            raise ProviderError(
-                f"no machine for manager {manager!r}: {answer.reason}",
-                hint=f"run `scalable resume {cluster.record().name}` later",
-                transient=True,
-            )
+        hint = f"run `scalable resume {cluster.record().name}` later"
+        files = self._files(frame, cluster, manager)
+        await start_manager(cloud, frame, manager, files, hint)
 
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,7 +25,8 @@ from scalable.remote.cloud import (
 from scalable.remote.dialling import listens, tunnel_to
 from scalable.remote.machine_launcher import MachineLauncher
 from scalable.remote.machines import CONFIG, PORT, MachineFrame
-from scalable.spec import DeploymentSpec
+from scalable.remote.session_files import manager_files
+from scalable.spec import DeploymentSpec, ProgramState
 from scalable.units import parse_duration
 from scalable.worker.config import WorkerConfig
 
@@ -72,6 +74,43 @@ async def start_scheduler(cloud: Cloud, frame: MachineFrame, files: Mapping[str,
     if isinstance(answer, Refusal):
         raise ProviderError(f"no machine for the scheduler: {answer.reason}", transient=True)
     logger.debug("cluster %s: the scheduler's machine is %s", frame.cluster_id, answer.id)
+    return answer
+
+
+async def start_manager(
+    cloud: Cloud,
+    frame: MachineFrame,
+    manager: str,
+    files: Mapping[str, str],
+    hint: str | None = None,
+) -> Machine:
+    """Keep the files of a manager in the cloud, and request its machine; an earlier one ends.
+
+    Parameters
+    ----------
+    cloud, frame
+        Connection, and facts about the cluster.
+    manager, files
+        Id of the manager, and the files of its program.
+    hint
+        Advice for a place without capacity.
+
+    Raises
+    ------
+    ProviderError
+        When the cloud refuses.
+    """
+    marks = frame.marks(MANAGING, manager)
+    earlier = await cloud.machines(marks)
+    await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
+    await cloud.put_files(frame.files(MANAGING, manager), marks, files)
+    await cloud.prepare(frame.cluster_id, frame.marks())
+    request = frame.manager_request(manager, secrets.token_hex(3))
+    answer = (await cloud.run([request]))[request.name]
+    if isinstance(answer, Refusal):
+        message = f"no machine for manager {manager!r}: {answer.reason}"
+        raise ProviderError(message, hint=hint, transient=True)
+    logger.debug("cluster %s: the machine of %s is %s", frame.cluster_id, manager, answer.id)
     return answer
 
 
@@ -142,6 +181,8 @@ class MachineSite:
         Connection to the cloud.
     cluster_id
         Id of the cluster.
+    place
+        The place, as the cloud's own machines name it.
 
     Attributes
     ----------
@@ -153,9 +194,12 @@ class MachineSite:
 
     starts_again = False
 
-    def __init__(self, spec: DeploymentSpec, cloud: Cloud, cluster_id: str) -> None:
+    def __init__(
+        self, spec: DeploymentSpec, cloud: Cloud, cluster_id: str, place: Mapping[str, str]
+    ) -> None:
         self.manager = spec.target_name
-        self._spec, self._cloud = spec, cloud
+        self._spec, self._cloud, self._place = spec, cloud, place
+        self._files: Mapping[str, str] = {}
         self.frame = MachineFrame(cluster_id, "", spec.options)
         for component in (None, *spec.components.values()):
             self.frame.image(component)
@@ -178,6 +222,7 @@ class MachineSite:
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:  # noqa: ARG002 - no cloud ends a machine by itself; the scheduler does
         """Start the scheduler's machine."""
+        self._files = files
         await start_scheduler(self._cloud, self.frame, files)
 
     async def scheduler(self, start_s: float) -> str:
@@ -215,6 +260,22 @@ class MachineSite:
     async def _scheduler_machine(self) -> Machine | None:
         found = await self._cloud.machines(self.frame.marks(SCHEDULER))
         return found[0] if found else None
+
+    async def start_manager(self) -> None:
+        """Start the machine of a manager, as that of a detached cluster is started."""
+        # The account of a machine is not the user's, so the place names the user.
+        files = manager_files(self._files, self.manager, {**self._place, "owner": self.frame.owner})
+        await start_manager(self._cloud, self.frame, self.manager, files)
+
+    async def manager_state(self) -> ProgramState:
+        """Return the state of the manager's machine."""
+        found = await self._cloud.machines(self.frame.marks(MANAGING, self.manager))
+        machine = max(found, key=lambda its: its.made_at, default=None)
+        if machine is None:
+            return ProgramState("pending", "its machine has not been started yet")
+        if machine.state in (MachineState.PENDING, MachineState.RUNNING):
+            return ProgramState(machine.state.value, machine.reason)
+        return ProgramState("failed", f"{machine.reason}{await self._last_output(machine)}")
 
     async def _last_output(self, machine: Machine) -> str:
         try:

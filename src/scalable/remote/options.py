@@ -21,8 +21,8 @@ class RemoteOptions(ProviderOptions):
     env: Environment = Field(default={}, description="Environment of all containers.")
     manager: Literal["here", "there"] | None = Field(
         default=None,
-        description="Where the manager of a detached cluster runs: `there`, beside the scheduler "
-        "(default), or `here` in a process of this machine.",
+        description="Where the manager runs: `there`, beside the scheduler (default of detached "
+        "clusters), or `here` on this machine (default of sessions, in their own process).",
     )
     start_timeout: Duration = Field(
         default="10m",

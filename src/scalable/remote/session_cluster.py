@@ -17,16 +17,18 @@ from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Launcher
+from scalable.manager.pools import Pool
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import Attachment
 from scalable.records import AccessFile
 from scalable.records.directory import pem_fields
+from scalable.remote.placed_manager import PlacedManager
 from scalable.remote.session_files import session_files
 from scalable.remote.session_manager import SessionManager
 from scalable.remote.workers import pool_of, shape_of, worker_config
-from scalable.spec import DeploymentSpec, Traits
+from scalable.spec import DeploymentSpec, ProgramState, Traits
 from scalable.units import parse_duration
 from scalable.worker.config import WorkerConfig
 
@@ -85,6 +87,18 @@ class SessionSite(Protocol):
     async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
         """Keep tag -> configuration of workers in the place, before the first worker starts."""
 
+    async def start_manager(self) -> None:
+        """Start the program of a manager in the place, after :meth:`add_workers`.
+
+        Raises
+        ------
+        ProviderError
+            When the place refuses it.
+        """
+
+    async def manager_state(self) -> ProgramState:
+        """Return the state of that program."""
+
     async def limit_life(self, seconds: float | None) -> None:
         """Let the place end everything after so many seconds, as far as it can; None for never."""
 
@@ -99,10 +113,11 @@ class SessionSite(Protocol):
 
 
 class SessionCluster(AttachedCluster):
-    """A scheduler and pools of workers in a remote place, and their manager in this process.
+    """A scheduler and pools of workers in a remote place.
 
+    The manager of the pools runs in this process, or with ``manager: there`` beside the scheduler.
     :meth:`close` removes everything. If this process dies, the scheduler ends itself after
-    ``abandoned_after``, and its workers end with it.
+    ``abandoned_after``, and its manager and workers end with it.
 
     Parameters
     ----------
@@ -139,7 +154,16 @@ class SessionCluster(AttachedCluster):
         cluster_id = secrets.token_hex(5)
         self.site = make_site(cluster_id)
         self._spec = spec
-        self._manager = SessionManager(self._attachment(traits), cluster_id)
+        self._manager: SessionManager | PlacedManager = (
+            PlacedManager(
+                self.site,
+                self.site.manager,
+                parse_duration(spec.options["start_timeout"]),
+                parse_duration(spec.options["abandoned_after"]),
+            )
+            if spec.options.get("manager") == "there"
+            else SessionManager(self._attachment(traits), cluster_id, self._pools_here)
+        )
         self._made = False
         self._starting: asyncio.Task[Any] | None = None
         self._source = "plan"
@@ -163,6 +187,10 @@ class SessionCluster(AttachedCluster):
             # It interrupts the wait of this thread alone: the start goes on in the event loop.
             self.sync(self._abort)  # type: ignore[no-untyped-call]
             raise
+
+    def _pools_here(self) -> list[Pool]:
+        launcher, spec = self.site.launcher, self._spec
+        return [pool_of(component, launcher, spec) for component in spec.components.values()]
 
     def _attachment(self, traits: Traits) -> Attachment:
         spec = self._spec
@@ -223,9 +251,8 @@ class SessionCluster(AttachedCluster):
                 for c in components
             }
         )
-        pools = [pool_of(component, self.site.launcher, self._spec) for component in components]
         check: Callable[[], Awaitable[object]] = lambda: self.site.scheduler(start_s)  # noqa: E731
-        await self._manager.start(self._address, self.security, pools, check)
+        await self._manager.start(self._address, self.security, check)
         await super()._start()
         await self.site.limit_life(self._spec.time_to_live_s)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from scalable.planning import adaptive_bounds, expectations
 from scalable.records.directory import MANIFEST, PLAN, RECORD, SPEC, TOKEN
-from scalable.records.packing import CREDENTIALS
+from scalable.records.packing import CREDENTIALS, record_in
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.spec.codec import encode_spec
 from scalable.units import parse_duration
@@ -44,7 +46,15 @@ def session_files(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tags=spec.tags,
         tasks={task.name: task.component for task in spec.tasks.values()},
-        managers={spec.target_name: {"target": spec.target_name}},
+        managers={
+            spec.target_name: {
+                "target": spec.target_name,
+                "provider": spec.provider_name,
+                "priority": 0,
+                "limits": {},
+                "scheduler_address": None,
+            }
+        },
         # Pools that adapt are known before their manager attaches.
         wanted={tag: own.minimum for tag, own in bounds.pools.items()},
         adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
@@ -58,3 +68,26 @@ def session_files(
     )
     texts = (json.dumps(record.to_dict()), encode_spec(spec), "", "{}", secrets.token_urlsafe(24))
     return dict(zip(FILES, (*texts, *credentials), strict=True))
+
+
+def manager_files(
+    files: Mapping[str, str], manager: str, place: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the files of a manager that is a program of its own: relative path -> text.
+
+    Parameters
+    ----------
+    files
+        Files of the cluster, as :func:`session_files` returns them.
+    manager
+        Id of the manager.
+    place
+        The place, as programs there name it.
+    """
+    record = dataclasses.replace(record_in(files), place=dict(place))
+    own = {MANIFEST: "", SPEC: files[SPEC]}
+    return {
+        **files,
+        RECORD: json.dumps(record.to_dict()),
+        **{f"managers/{manager}/{name}": text for name, text in own.items()},
+    }

@@ -24,6 +24,36 @@ LEAVE_TIMEOUT_S = 10.0
 POLL_S = 0.2
 
 
+async def answer_of(
+    ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
+) -> Any:
+    """Return the scheduler's answer to a question; repeat it while its program starts.
+
+    Parameters
+    ----------
+    ask
+        Coroutine function that asks the scheduler.
+    check
+        Coroutine function that raises an error if the scheduler has ended.
+
+    Raises
+    ------
+    ClusterError
+        When the scheduler does not answer in time.
+    """
+    deadline = time.monotonic() + ATTACH_TIMEOUT_S
+    while True:
+        try:
+            return await asyncio.wait_for(ask(), CONNECT_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            await check()
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
+                ) from error
+        await asyncio.sleep(POLL_S)
+
+
 class SessionManager:
     """Starts and ends units for a scheduler that is reached through a tunnel.
 
@@ -33,10 +63,15 @@ class SessionManager:
         Description of the manager for the scheduler.
     incarnation
         Text that makes the names of units unique.
+    pools
+        Function that returns the pools that the manager provides.
     """
 
-    def __init__(self, attachment: Attachment, incarnation: str) -> None:
+    def __init__(
+        self, attachment: Attachment, incarnation: str, pools: Callable[[], Iterable[Pool]]
+    ) -> None:
         self.reconciler = Reconciler(incarnation)
+        self._pools = pools
         self._attachment = attachment
         self._comm: Any = None
 
@@ -44,7 +79,6 @@ class SessionManager:
         self,
         address: str,
         security: Any,
-        pools: Iterable[Pool],
         check: Callable[[], Awaitable[object]],
     ) -> None:
         """Attach to the scheduler, and begin to start workers.
@@ -53,8 +87,6 @@ class SessionManager:
         ----------
         address, security
             Address and credentials of the scheduler.
-        pools
-            The pools that the manager provides.
         check
             Coroutine function that raises an error if the scheduler has ended.
 
@@ -69,29 +101,14 @@ class SessionManager:
             timeout=CONNECT_TIMEOUT_S,
             connection_args=security.get_connection_args("client"),
         )
-        answer = await self._attach(check)
+        calls = SchedulerCalls(self._comm)
+        answer = await answer_of(lambda: calls.attach(own), check)
         if not answer["accepted"]:
             raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
-        for pool in pools:
+        for pool in self._pools():
             self.reconciler.inventory.add_pool(pool)
         self.reconciler.start(RpcLink(self._comm, own.manager, own.nonce))
         self.reconciler.wake()
-
-    async def _attach(self, check: Callable[[], Awaitable[object]]) -> Any:
-        """Attach; repeat it while the scheduler's program starts."""
-        deadline = time.monotonic() + ATTACH_TIMEOUT_S
-        while True:
-            try:
-                return await asyncio.wait_for(
-                    SchedulerCalls(self._comm).attach(self._attachment), CONNECT_TIMEOUT_S
-                )
-            except (OSError, TimeoutError) as error:
-                await check()
-                if time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
-                    ) from error
-            await asyncio.sleep(POLL_S)
 
     async def close(self) -> None:
         """Stop all units, and tell the scheduler that the cluster ends."""

@@ -8,6 +8,7 @@ import pytest
 
 from scalable.protocol.handlers import Attachment, Handler, SchedulerCalls
 from scalable.scheduler.controller import Controller
+from scalable.scheduler.creator_reports import CreatorReports
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.run_files import RunFiles
 
@@ -31,6 +32,7 @@ ARGUMENTS = {
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
     Handler.SET_BUDGET: ((25.0,), {"action": "warn"}),
     Handler.END: (("its end was requested",), {}),
+    Handler.CREATOR_LIVES: ((), {}),
     Handler.PROFILE: (("key",), {}),
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
@@ -69,6 +71,7 @@ def offered():
         scheduler = PoolScheduler(dashboard=False, dashboard_address=None)
         controller = Controller(scheduler)
         RunFiles(scheduler, Path(), lambda: None)
+        CreatorReports(scheduler)
         await controller.close()
         return dict(scheduler.handlers)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import Api
-from scalable.providers.kubernetes.permissions import Rule, detached_rules
+from scalable.providers.kubernetes.permissions import DETACHED_RULES, Rule
 
 Result = TypeVar("Result")
 
@@ -18,7 +18,7 @@ def ask(
     context: str,
     question: Callable[[Api], Awaitable[Result]],
     timeout_s: float,
-    rules: tuple[Rule, ...] | None = None,
+    rules: tuple[Rule, ...] = DETACHED_RULES,
 ) -> Result:
     """Ask the API server of a context something, also from inside a running event loop.
 
@@ -31,8 +31,8 @@ def ask(
     timeout_s
         Longest wait in seconds.
     rules
-        Permissions that an error names if one of them is missing; None for those of detached
-        clusters.
+        Permissions that an error names if one of them is missing; by default those for detached
+        clusters whose units are pods.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def ask(
     """
 
     async def asked() -> Result:
-        api = Api(context or None, rules=detached_rules() if rules is None else rules)
+        api = Api(context or None, rules=rules)
         try:
             return await asyncio.wait_for(question(api), timeout_s)
         except TimeoutError as error:

@@ -12,7 +12,14 @@ from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.mounts import parse_mount
-from scalable.providers.kubernetes.permissions import ACCOUNT_KINDS, Rule, detached_rules, role
+from scalable.providers.kubernetes.permissions import (
+    ACCOUNT_KINDS,
+    Rule,
+    detached_rules,
+    merged,
+    role,
+    session_rules,
+)
 from scalable.providers.kubernetes.quantities import amount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
@@ -116,32 +123,31 @@ class _Look:
 
     async def permissions(self) -> list[Diagnostic]:
         """Ask for every verb that is needed; those of detached clusters alone make a warning."""
-        named = self._spec.options["manager_service_account"] is not None
-        accounts = self._spec.options["manager"] != "here" and not named
-        detached = () if self._form.custom_kinds else detached_rules(accounts=accounts)
-        needed = _verbs(self._form.rules)
-        asked = [*needed, *(each for each in _verbs(detached) if each not in needed)]
+        rules, options = self._form.rules, self._spec.options
+        now, later = session_rules(rules, options), detached_rules(rules, options)
+        asked = _verbs(merged(now, later))
         allowed = await asyncio.gather(*(self._may(*each) for each in asked))
         missing = [each for each, may in zip(asked, allowed, strict=True) if not may]
+        if not missing:
+            return []
         here = f"in namespace {self._namespace!r}"
-        granting = "this Role grants what is needed; bind it to the user:\n"
-        found = []
-        if now := [each for each in missing if each in needed]:
-            message = f"this user may not {_listed(now)} {here}"
-            hint = granting + role(self._namespace, self._form.rules)
-            found.append(self._bad("namespace", message, hint))
-        if later := [each for each in missing if each not in needed]:
-            message = (
-                f"this user may not {_listed(later)} {here}, which detached clusters need; "
-                "sessions do not"
+        granting = (
+            "this Role grants what sessions and detached clusters need; bind it to the user:\n"
+            + role(self._namespace, merged(now, later))
+        )
+        needed = [each for each in missing if each in _verbs(now)]
+        if needed:
+            message = f"this user may not {_listed(missing)} {here}"
+            return [self._bad("namespace", message, granting)]
+        message = (
+            f"this user may not {_listed(missing)} {here}, which detached clusters need; "
+            "sessions do not"
+        )
+        if any(resource in ACCOUNT_KINDS for _, resource, _ in missing):
+            granting = (
+                "name an account in manager_service_account, or write manager: here; or " + granting
             )
-            hint = granting + role(self._namespace, detached)
-            if any(resource in ACCOUNT_KINDS for _, resource, _ in later):
-                hint = (
-                    "name an account in manager_service_account, or write manager: here; or " + hint
-                )
-            found.append(self._bad("namespace", message, hint, warns=True))
-        return found
+        return [self._bad("namespace", message, granting, warns=True)]
 
     async def _may(self, group: str, resource: str, verb: str) -> bool:
         name, _, part = resource.partition("/")

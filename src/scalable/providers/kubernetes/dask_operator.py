@@ -15,7 +15,7 @@ from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.form import JOBS, Kind, Pod
 from scalable.providers.kubernetes.names import ROLE, SCHEDULER
-from scalable.providers.kubernetes.permissions import OPERATOR_RULES, Rule
+from scalable.providers.kubernetes.permissions import OPERATOR_MANAGER_RULES, OPERATOR_RULES, Rule
 from scalable.providers.kubernetes.reasons import observation
 from scalable.spec import ComponentSpec
 
@@ -57,6 +57,7 @@ class OperatorForm:
     custom_kinds: tuple[Kind, ...] = (CLUSTERS, WORKER_GROUPS)
     installation = INSTALL
     rules: tuple[Rule, ...] = OPERATOR_RULES
+    manager_rules: tuple[Rule, ...] = OPERATOR_MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         """Return the Job whose pod is the keeper: it ends when the scheduler has ended."""

@@ -144,6 +144,9 @@ def _of_session(spec: DeploymentSpec, counts: Mapping[str, int]) -> list[render.
     for tag in spec.components:
         name = render.worker_secret_name(frame, tag)
         things.append(render.secret(frame, name, WORKER, nothing))
+    if spec.options["manager"] == "there":
+        told = dict.fromkeys((*FILES, PLACE, *_manager_paths(frame.manager)), "")
+        things += manager_objects.manager_parts(frame, form, told, (), NONCE)
     for tag, count in counts.items():
         units = [f"{tag}-{CLUSTER_ID}-{number}" for number in range(count)]
         things += [form.unit(frame, spec.components[tag], unit) for unit in units]
@@ -163,7 +166,7 @@ def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> lis
     )
     form = form_of(spec.options)
     files = dict.fromkeys((*FILES, PLACE), "")
-    own = {f"managers/{manager}/{file}": "" for file in (MANIFEST, SPEC)}
+    own = dict.fromkeys(_manager_paths(manager), "")
     workers = [
         render.secret(frame, render.worker_secret_name(frame, tag), WORKER, {render.CONFIG: ""})
         for tag in spec.components
@@ -171,12 +174,16 @@ def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> lis
     things = [
         form.root(frame, _deadline(spec)),
         *manager_objects.scheduler_parts(frame, form, files),
-        *manager_objects.manager_parts(frame, files | own, workers, NONCE),
+        *manager_objects.manager_parts(frame, form, files | own, workers, NONCE),
     ]
     for tag, count in counts.items():
         units = [f"{tag}-{manager}-{NONCE}-{number}" for number in range(count)]
         things += [form.unit(frame, spec.components[tag], unit) for unit in units]
     return things
+
+
+def _manager_paths(manager: str) -> list[str]:
+    return [f"managers/{manager}/{file}" for file in (MANIFEST, SPEC)]
 
 
 def _imaged(spec: DeploymentSpec) -> dict[str, Any]:

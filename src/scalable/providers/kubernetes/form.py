@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.permissions import RULES, Rule
+from scalable.providers.kubernetes.permissions import MANAGER_RULES, RULES, Rule
 from scalable.spec import ComponentSpec
 
 Pod = Mapping[str, Any]
@@ -54,6 +54,8 @@ class Form(Protocol):
         Kinds that not every cluster knows; advice where they are missing.
     rules
         Permissions that the creator of a cluster needs.
+    manager_rules
+        Permissions that a manager in a pod needs.
     """
 
     unit_kind: Kind
@@ -64,6 +66,7 @@ class Form(Protocol):
     custom_kinds: tuple[Kind, ...]
     installation: str
     rules: tuple[Rule, ...]
+    manager_rules: tuple[Rule, ...]
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         """Return the root object, which ends after ``deadline_s`` seconds."""
@@ -109,6 +112,7 @@ class PodForm:
     custom_kinds: tuple[Kind, ...] = ()
     installation = ""
     rules: tuple[Rule, ...] = RULES
+    manager_rules: tuple[Rule, ...] = MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         """Return the Job whose pod is the scheduler."""

@@ -1,4 +1,4 @@
-"""The objects of a detached cluster: those of its scheduler and of its managers. No I/O."""
+"""The objects of a cluster's scheduler, and of managers that run beside it. No I/O."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from scalable.providers.kubernetes.names import (
     label_value,
     object_name,
 )
-from scalable.providers.kubernetes.permissions import MANAGER_RULES
+from scalable.providers.kubernetes.permissions import Rule
 from scalable.providers.kubernetes.render import (
     SERVICE_PROGRAM,
     Frame,
     Object,
+    owned,
     program_options,
     scheduler_secret_name,
     secret,
@@ -42,7 +43,7 @@ def marks(frame: Frame) -> dict[str, str]:
 
 
 def _metadata(frame: Frame) -> Object:
-    return frame.metadata(manager_name(frame), MANAGING, manager=frame.manager, owner=frame.owner)
+    return frame.metadata(manager_name(frame), MANAGING, manager=frame.manager, **owned(frame))
 
 
 def manager_job(frame: Frame, nonce: str) -> Object:
@@ -64,17 +65,24 @@ def manager_job(frame: Frame, nonce: str) -> Object:
     return job
 
 
-def account_objects(frame: Frame) -> list[Object]:
+def account_objects(frame: Frame, rights: Iterable[Rule]) -> list[Object]:
     """Return the service account of a manager, the role and the binding that it needs.
 
     Empty if the target names an account for managers.
+
+    Parameters
+    ----------
+    frame
+        Facts about the cluster.
+    rights
+        Permissions that the manager needs.
     """
     if frame.options["manager_service_account"] is not None:
         return []
     name = manager_name(frame)
     rules: list[dict[str, Any]] = [
         {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
-        for rule in MANAGER_RULES
+        for rule in rights
     ]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": frame.namespace}
     reference = {"apiGroup": RBAC.partition("/")[0], "kind": "Role", "name": name}
@@ -105,13 +113,13 @@ def scheduler_parts(frame: Frame, form: Form, files: Mapping[str, str]) -> list[
 
 
 def manager_parts(
-    frame: Frame, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
+    frame: Frame, form: Form, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
 ) -> list[Object]:
     """Return the objects that make the frame's manager, in their order.
 
     Parameters
     ----------
-    frame
+    frame, form
         Facts about the cluster.
     files
         Relative path -> text of the files of the cluster and the manager.
@@ -121,7 +129,7 @@ def manager_parts(
         Text that distinguishes the Job from earlier ones of the manager.
     """
     return [
-        *account_objects(frame),
+        *account_objects(frame, form.manager_rules),
         _files(frame, manager_name(frame), MANAGING, files),
         *secrets,
         manager_job(frame, nonce),

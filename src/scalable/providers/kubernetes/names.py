@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from typing import Any
 
 LONGEST = 63
 #: Prefix of our labels and annotations.
@@ -42,6 +43,11 @@ def label_value(text: str) -> str:
     checksum = _checksum(text)
     word = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[: LONGEST - len(checksum) - 1]
     return f"{word.strip('-_.')}-{checksum}".lstrip("-")
+
+
+def label(thing: Mapping[str, Any], key: str) -> str:
+    """Return the value of an object's label; empty without it."""
+    return str((thing["metadata"].get("labels") or {}).get(key, ""))
 
 
 def labels(cluster: str, role: str, **more: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -46,35 +48,77 @@ OPERATOR_RULES = (
 
 #: Kinds of objects that give a manager in a pod its rights.
 ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
-#: Permissions that a user needs for detached clusters whose manager gets no account of its own.
+#: Permissions that a user needs beside those of a session's creator, for a detached cluster.
 _DETACHED_RULES = (
-    Rule("batch", "jobs", ("create", "delete", "get", "list", "patch")),
-    Rule("", "secrets", ("create", "get", "list")),
-    *RULES[2:],
+    Rule("batch", "jobs", ("list",)),
+    Rule("", "secrets", ("get", "list")),
+    Rule("", "services", ("create",)),
 )
+#: Permissions that a user needs beside those, for a manager in a pod.
+_PLACED_RULES = (Rule("batch", "jobs", ("list",)), Rule("", "services", ("create",)))
 _ACCOUNT_RULES = (
     Rule("", "serviceaccounts", ("create",)),
     Rule("rbac.authorization.k8s.io", "roles", ("create",)),
     Rule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
 )
-#: Permissions of a manager that runs in a pod.
-MANAGER_RULES = (
-    Rule("", "pods", ("create", "delete", "get", "list", "watch")),
+#: Permissions of a manager that runs in a pod, beside those on its units.
+_MANAGER_RULES = (
     Rule("", "pods/log", ("get",)),
     # It lets its cluster live as long as asked, and removes it when it has ended by itself.
     Rule("batch", "jobs", ("delete", "list", "patch")),
 )
+MANAGER_RULES = (Rule("", "pods", ("create", "delete", "get", "list", "watch")), *_MANAGER_RULES)
+#: Permissions of a manager whose units are worker groups of the Dask operator.
+OPERATOR_MANAGER_RULES = (
+    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get")),
+    Rule("", "pods", ("get", "list", "watch")),
+    *_MANAGER_RULES,
+)
 
 
-def detached_rules(*, accounts: bool = True) -> tuple[Rule, ...]:
-    """Return the permissions that a user needs for detached clusters.
+def merged(*parts: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """Return all permissions, with one rule for each resource."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for rule in (rule for part in parts for rule in part):
+        known = found.get((rule.group, rule.resource), ())
+        found[rule.group, rule.resource] = tuple(sorted({*known, *rule.verbs}))
+    return tuple(Rule(group, resource, verbs) for (group, resource), verbs in found.items())
+
+
+#: Permissions of a user of detached clusters whose units are pods.
+DETACHED_RULES = merged(RULES, _DETACHED_RULES, _ACCOUNT_RULES)
+
+
+def _has_account(options: Mapping[str, Any]) -> bool:
+    """Return whether an account is made for a manager that runs in a pod."""
+    return options["manager_service_account"] is None
+
+
+def session_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Return the permissions that the creator of a session's cluster needs.
 
     Parameters
     ----------
-    accounts
-        Whether an account is made for the manager of each cluster.
+    rules
+        Permissions for the scheduler and the units.
+    options
+        Options of the target.
     """
-    return (*_DETACHED_RULES, *_ACCOUNT_RULES) if accounts else _DETACHED_RULES
+    if options["manager"] != "there":
+        return rules
+    return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())
+
+
+def detached_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """Return the permissions that the creator of a detached cluster needs.
+
+    Parameters
+    ----------
+    rules, options
+        As for :func:`session_rules`.
+    """
+    accounts = options["manager"] != "here" and _has_account(options)
+    return merged(rules, _DETACHED_RULES, _ACCOUNT_RULES if accounts else ())
 
 
 def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:

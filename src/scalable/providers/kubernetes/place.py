@@ -76,11 +76,18 @@ class Place:
         keys = {key_of(path): text for path, text in files.items()}
         name = render.scheduler_secret_name(self.frame)
         await asyncio.gather(
-            self._add(render.secret(self.frame, name, SCHEDULER, keys)),
-            *(self._add(thing) for thing in self._form.scheduler(self.frame)),
+            self.add(render.secret(self.frame, name, SCHEDULER, keys)),
+            *(self.add(thing) for thing in self._form.scheduler(self.frame)),
         )
 
-    async def _add(self, thing: render.Object) -> None:
+    async def add(self, thing: render.Object) -> None:
+        """Create an object.
+
+        Raises
+        ------
+        ProviderError
+            When the cluster does not know its kind, or refuses it.
+        """
         kind = kind_of(thing)
         resource = Resource(kind.plural, self.frame.namespace, kind.group)
         try:
@@ -93,7 +100,7 @@ class Place:
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
         """Create the Secret with the credentials and the configuration of a tag's workers."""
-        await self._add(render.worker_secret(self.frame, tag, config))
+        await self.add(render.worker_secret(self.frame, tag, config))
 
     async def limit_life(self, seconds: float | None) -> None:
         """Set the deadline of the root object to the cluster's time to live; None for no limit."""

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 class KubernetesProvider:
     """Provider whose scheduler and workers are pods.
 
-    The manager of a session runs in the user's process, and the cluster ends with that process. The
-    manager of a detached cluster is a pod, too. Clusters through the Dask Kubernetes operator are
-    sessions.
+    The manager of a session runs in the user's process, or with ``manager: there`` in a pod; the
+    cluster ends with that process. The manager of a detached cluster is a pod, too.
     """
 
     name = "kubernetes"
@@ -80,18 +79,10 @@ class KubernetesProvider:
 
         Raises
         ------
-        NotImplementedError
-            When the target writes ``manager: there``, which only detached clusters have.
         ProviderError
             When Kubernetes refuses an object, or the scheduler's pod does not run in time; nothing
             is left running.
         """
-        if spec.options["manager"] == "there":
-            raise NotImplementedError(
-                f"target {spec.target_name!r}: manager: there is for detached clusters in this "
-                "version; the manager of a session is in its process. Leave it out, or start the "
-                "cluster with `scalable up` or detach=True"
-            )
         from scalable.providers.kubernetes.drafts import read_template
         from scalable.providers.kubernetes.site import KubernetesSite
         from scalable.remote.session_cluster import SessionCluster

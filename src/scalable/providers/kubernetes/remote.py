@@ -27,6 +27,7 @@ from scalable.providers.kubernetes.names import (
     ROLE,
     SCHEDULER,
     UNIT,
+    label,
     label_value,
     root_name,
     selector,
@@ -308,11 +309,6 @@ async def owner(api: Api, context: str) -> str:
             raise
         return kubeconfig.user_of(context or kubeconfig.current_context())
     return str(said["status"]["userInfo"]["username"])
-
-
-def label(thing: Thing, key: str) -> str:
-    """Return the value of a label; empty without it."""
-    return str((thing["metadata"].get("labels") or {}).get(key, ""))
 
 
 def _program(thing: Thing) -> str:

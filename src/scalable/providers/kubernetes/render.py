@@ -142,7 +142,7 @@ def root_job(frame: Frame, deadline_s: int) -> Object:
     deadline_s
         Seconds until Kubernetes ends the cluster.
     """
-    marks = labels(frame.cluster_id, SCHEDULER, **_owned(frame))
+    marks = labels(frame.cluster_id, SCHEDULER, **owned(frame))
     own = {"namespace": frame.namespace, "name": frame.root, "labels": marks}
     program = [SERVICE_PROGRAM, SCHEDULER, *program_options(frame)]
     job = service_job(frame, own, program, scheduler_secret_name(frame))
@@ -242,7 +242,7 @@ def secret(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Obje
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": frame.metadata(name, role, **_owned(frame)),
+        "metadata": frame.metadata(name, role, **owned(frame)),
         "type": "Opaque",
         "data": coded,
     }
@@ -323,7 +323,7 @@ def worker_secret(frame: Frame, tag: str, config: WorkerConfig) -> Object:
     return secret(frame, worker_secret_name(frame, tag), WORKER, {CONFIG: text})
 
 
-def _owned(frame: Frame) -> dict[str, str]:
+def owned(frame: Frame) -> dict[str, str]:
     """Return the label by which the owner of a detached cluster finds its objects."""
     return {"owner": frame.owner} if frame.detached else {}
 

@@ -20,13 +20,20 @@ from scalable.providers.kubernetes.blocking import ask
 from scalable.providers.kubernetes.drafts import read_template
 from scalable.providers.kubernetes.form import kind_of
 from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.names import CLUSTER, OWNER, SCHEDULER, root_name, selector
+from scalable.providers.kubernetes.names import (
+    CLUSTER,
+    OWNER,
+    SCHEDULER,
+    label,
+    root_name,
+    selector,
+)
+from scalable.providers.kubernetes.permissions import detached_rules
 from scalable.providers.kubernetes.place import BATCH
 from scalable.providers.kubernetes.pools import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
     has_ended,
-    label,
     owner,
 )
 from scalable.records import ClusterDirectory
@@ -90,7 +97,9 @@ class KubernetesServices:
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         start = self._start_scheduler if service == SCHEDULER else self._start_manager
-        ask(place["context"], lambda api: start(api, cluster, service), START_TIMEOUT_S)
+        assert self._spec is not None
+        rules = detached_rules(form_of(self._spec.options).rules, self._spec.options)
+        ask(place["context"], lambda api: start(api, cluster, service), START_TIMEOUT_S, rules)
 
     def state(self, cluster_id: str) -> dict[str, str]:
         """Return program -> ``pending`` or ``running``, for programs that have not ended."""
@@ -138,7 +147,8 @@ class KubernetesServices:
             await api.delete(jobs, job["metadata"]["name"], propagationPolicy="Background")
         files = _files(frame, cluster, manager)
         workers = worker_secrets(frame, self._spec, security_of(cluster.pem()))
-        parts = manager_objects.manager_parts(frame, files, workers, secrets.token_hex(3))
+        form = form_of(self._spec.options)
+        parts = manager_objects.manager_parts(frame, form, files, workers, secrets.token_hex(3))
         for thing in parts:
             await _add(api, thing)
         logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,11 +16,16 @@ from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api
 from scalable.providers.kubernetes.forms import form_of
 from scalable.providers.kubernetes.launcher import PodLauncher
-from scalable.providers.kubernetes.names import ROLE, SCHEDULER
+from scalable.providers.kubernetes.manager_objects import manager_parts
+from scalable.providers.kubernetes.names import MANAGING, ROLE, SCHEDULER, label
+from scalable.providers.kubernetes.permissions import session_rules
 from scalable.providers.kubernetes.place import Place, watch_of
+from scalable.providers.kubernetes.pools import facts_of
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.tunnel import tunnel_to
-from scalable.spec import DeploymentSpec
+from scalable.records.packing import PLACE
+from scalable.remote.session_files import manager_files
+from scalable.spec import DeploymentSpec, ProgramState
 from scalable.units import parse_duration
 from scalable.worker.config import WorkerConfig
 
@@ -53,7 +60,9 @@ class KubernetesSite:
             render.image_of(self.frame, component)
         self._form = form_of(spec.options)
         self._kept_s = parse_duration(spec.options["reconnect_within"])
-        self._api = Api(spec.options["context"], rules=self._form.rules)
+        self._api = Api(
+            spec.options["context"], rules=session_rules(self._form.rules, spec.options)
+        )
         self.launcher = PodLauncher(
             self._api,
             self.frame.namespace,
@@ -66,6 +75,7 @@ class KubernetesSite:
         self._place = Place(self._api, self.frame, self.watch, self._form)
         self._on_end: Callable[[str], object] = lambda _reason: None
         self._pod = ""
+        self._files: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
@@ -89,6 +99,7 @@ class KubernetesSite:
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:
         """Create the root object, and the Secret and the other objects of the scheduler."""
+        self._files = files
         await self._place.create(self._framed, files, start_s)
 
     def _framed(self, uid: str) -> render.Frame:
@@ -116,13 +127,34 @@ class KubernetesSite:
         parts = (self._place.add_workers(tag, config) for tag, config in configs.items())
         await asyncio.gather(*parts)
 
+    async def start_manager(self) -> None:
+        """Create the objects of a manager, the same as those of a detached cluster."""
+        place = {"context": "", "namespace": self.frame.namespace, "owner": self.frame.owner}
+        files = manager_files(self._files, self.manager, place)
+        files[PLACE] = json.dumps(facts_of(self.frame))
+        for thing in manager_parts(self.frame, self._form, files, (), secrets.token_hex(3)):
+            await self._place.add(thing)
+
+    async def manager_state(self) -> ProgramState:
+        """Return the state of the manager's pod."""
+        pods = [pod for pod in self.watch.pods.values() if label(pod, ROLE) == MANAGING]
+        pod = max(pods, key=lambda its: str(its["metadata"]["creationTimestamp"]), default=None)
+        if pod is None:
+            return ProgramState("pending", "its pod has not been made yet")
+        seen = observation(pod)
+        if seen.state is not UnitState.ENDED:
+            state = "running" if seen.state is UnitState.RUNNING else "pending"
+            return ProgramState(state, seen.reason)
+        output = await self._place.logs(pod["metadata"]["name"])
+        return ProgramState("failed", f"its pod has ended: {seen.reason}{output}")
+
     async def limit_life(self, seconds: float | None) -> None:
         """Set the deadline of the root object."""
         await self._place.limit_life(seconds)
 
     def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:
         """Take a change of a pod from the watch."""
-        if pod["metadata"].get("labels", {}).get(ROLE) != SCHEDULER:
+        if label(pod, ROLE) != SCHEDULER:
             self.launcher.noted(pod, gone)
             return
         seen = observation(self._form.first_life(None, pod), gone=gone)
