@@ -12,7 +12,7 @@ from scalable.errors import ClusterError
 from scalable.lifecycle.connecting import install_loader
 from scalable.lifecycle.ending import end
 from scalable.lifecycle.record import SessionRecord
-from scalable.lifecycle.scaling_rows import scaling_row
+from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ScalePlan
 from scalable.telemetry import RunDirectory

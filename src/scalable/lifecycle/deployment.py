@@ -157,6 +157,7 @@ class Deployment:
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
+        self._wiring.show_overviews(controller)
         self._wiring.announce(
             self.cluster.scheduler_address, dashboard=self.cluster.dashboard_link or None
         )

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.lifecycle.rates import program_price
-from scalable.lifecycle.scaling_rows import scaling_row
 from scalable.liveness import identify_process
+from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
@@ -72,6 +72,18 @@ class Wiring:
         scheduler.tags_of_tasks = self._record.tasks
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
+
+    def show_overviews(self, controller: Controller) -> None:
+        """Tell the overviews of a cluster what its record says."""
+        record, overviews = self._record, controller.overviews
+        shown = ("id", "name", "project", "target", "provider", "embedded")
+        overviews.facts |= {name: getattr(record, name) for name in shown}
+        overviews.facts["run"] = None if self._run is None else str(self._run.path)
+        overviews.expected_s = {
+            task: seconds
+            for task, (_, seconds, _) in record.expectations.items()
+            if seconds is not None
+        }
 
     def stop_recorder(self) -> None:
         """Stop recording and write buffered rows; to be called in the scheduler's event loop."""

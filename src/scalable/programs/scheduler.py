@@ -88,6 +88,7 @@ async def serve(
     wiring = Wiring(record, directory, run)
     wiring.describe(scheduler)
     controller, close = _controlled(scheduler, record, wiring)
+    wiring.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)

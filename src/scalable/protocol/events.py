@@ -108,3 +108,24 @@ def budget_reached(words: str, *, spent: bool) -> Event:
         "timestamp": time.time(),
         "details": {"phase": "run"},
     }
+
+
+def scaling_row(tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
+    """Return the row that records a change of a pool's wanted worker count.
+
+    Parameters
+    ----------
+    tag, before, after
+        Tag of the pool, and its wanted count before and after the change.
+    reason, source
+        Reason of the change, and its source: ``plan``, ``manual`` or a policy.
+    """
+    return {
+        "timestamp": time.time(),
+        "tag": tag,
+        "action": "scale-up" if after > before else "scale-down",
+        "from": before,
+        "to": after,
+        "reason": reason,
+        "source": source,
+    }

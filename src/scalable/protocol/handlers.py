@@ -51,6 +51,7 @@ class Handler(StrEnum):
     # Called by clients
     POOLS = "scalable_pools"
     STATUS = "scalable_status"
+    OVERVIEW = "scalable_overview"
     SCALE = "scalable_scale"
     APPLY = "scalable_apply"
     ADAPT = "scalable_adapt"
@@ -290,6 +291,22 @@ class SchedulerCalls:
     async def status(self) -> dict[str, Any]:
         """Return the state of the cluster, its pools and its managers."""
         answer: dict[str, Any] = await self._call(Handler.STATUS)
+        return answer
+
+    async def overview(
+        self, since: int | None = None, kinds: Iterable[str] | None = None
+    ) -> dict[str, Any]:
+        """Return the overview of the cluster, and its events.
+
+        Parameters
+        ----------
+        since
+            Number of the last event that the caller has, 0 for all; None for no events.
+        kinds
+            Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``; None for all.
+        """
+        wanted = {} if kinds is None else {"kinds": list(kinds)}
+        answer: dict[str, Any] = await self._call(Handler.OVERVIEW, since=since, **wanted)
         return answer
 
     async def scale(

@@ -13,7 +13,6 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.scheduler import told_at_start
 from scalable.protocol.dask_seams.shuffles import keep_shuffles_in_pools
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import (
@@ -24,7 +23,7 @@ from scalable.protocol.handlers import (
     HeartbeatAnswer,
     offer,
 )
-from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
+from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.code_store import CodeStore
@@ -33,10 +32,12 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
-from scalable.scheduler.managers import LEASE_S, Managers
+from scalable.scheduler.managers import Managers
+from scalable.scheduler.overview.overviews import Overviews
 from scalable.scheduler.sharing import Sharing
 from scalable.scheduler.spending import Spending
 from scalable.scheduler.status import Status
+from scalable.scheduler.unmanaged import UnmanagedWorkers
 from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
 from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
@@ -114,12 +115,13 @@ class Controller(SchedulerPlugin):
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
         self._end_by = 0.0
-        self._lost: set[str] = set()
+        self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
         self._waiting = WaitingCalls(scheduler)
         self.event_listeners.append(self._waiting.event)
         self._versions = Versions()
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
+        self.overviews = Overviews(self)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.
@@ -379,6 +381,11 @@ class Controller(SchedulerPlugin):
         """Return the state of the cluster, its pools and its managers."""
         return self._status.snapshot(self.ending)
 
+    def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
+        """Return tag -> minimum and maximum of each adaptive pool."""
+        pools = {} if self._follower is None else self._follower.pools
+        return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
+
     # For adaptive scaling -------------------------------------------------------------------------
 
     def attachments(self) -> list[Attachment]:
@@ -401,20 +408,7 @@ class Controller(SchedulerPlugin):
         fails = spent is not None and self._close_with is None  # it cannot end by itself
         self._waiting.look(self.pools(), held=self.demand.held, fail=fails)
         self._sharing.share(now)
-        strangers = self.managers.strangers(self.counts.claims(), now)
-        for worker in strangers:
-            logger.warning("worker %s retires: its manager does not know it", worker)
-        lost = self.managers.lost(now)
-        for manager in lost - self._lost:
-            logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
-        self._lost = lost
-        silent = self.managers.silent(self.lifetime.limits.manager_grace_s, now)
-        idle = [
-            str(ws.name)
-            for ws in self.scheduler.workers.values()
-            if told_at_start(ws, MANAGER_KEY) in silent and not ws.processing
-        ]
-        self.departures.drain([*strangers, *idle])
+        self.departures.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             held = self.demand.ceiling.empties
             reason = spent or self.lifetime.look(self.demand.changed_at, held=held)
@@ -425,6 +419,7 @@ class Controller(SchedulerPlugin):
             assert self._close_with is not None
             logger.debug("the scheduler closes: %s", self.ending)
             self._close_with()
+        self.overviews.sample()
         self.on_change()
 
     # Hooks of the scheduler -----------------------------------------------------------------------

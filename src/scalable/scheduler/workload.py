@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, NamedTuple
 
 from distributed import Scheduler
@@ -18,6 +17,7 @@ from distributed.scheduler import WorkerState
 from scalable.scaling.readiness import Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
+from scalable.scheduler.running import running_tasks
 
 #: Two lower limits of the time between forecasts of coming calls: a multiple of the time that a
 #: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
@@ -135,22 +135,10 @@ class Workload(Listener):
         return bool(self._blocked)
 
     def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
-        """Yield the calls that run on a worker, each with its running time in seconds.
-
-        Workers report their running calls with each heartbeat. Further calls that were sent to the
-        worker are assumed to run, as many as the worker has free threads.
-        """
-        since = max(0.0, time.time() - worker.last_seen)
-        named = [t for t in worker.executing if t.processing_on is worker]
-        for task in named:
+        """Yield the calls that run on a worker, each with its running time in seconds."""
+        for task, elapsed in running_tasks(worker):
             if (call := self._ready.get(task.key)) is not None:
-                yield call, worker.executing[task] + since
-        places = worker.nthreads - len(named)
-        if places > 0 and len(worker.processing) > len(named):
-            others = (task for task in worker.processing if task not in worker.executing)
-            for task in islice(others, places):
-                if (call := self._ready.get(task.key)) is not None:
-                    yield call, since / 2
+                yield call, elapsed
 
     def in_clients(self, tag: str) -> Counter[Kind]:
         """Return kind -> number of slots for calls of a tag that still wait in clients."""

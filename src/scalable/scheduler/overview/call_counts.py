@@ -1,0 +1,230 @@
+"""Numbers of calls by task name and state, updated with each event of the ledger."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.protocol.dask_seams.bundle_tasks import is_given_back
+from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
+
+#: Number of task names that have a row each. Calls of further names are counted by the beginning
+#: of the name; if there are too many of these too, in one row.
+KEPT_NAMES = 1000
+#: Longest task name; the rest of a longer name is cut off.
+LONGEST_NAME = 200
+OTHERS = "(other names)"
+#: Beginning of a name, up to the first digit.
+_BEGINNING = re.compile(r"\D+")
+
+# Phases of a call.
+_WAITING, _READY, _DONE, _FAILED, _CANCELLED = range(5)
+
+
+class NameRow:
+    """The calls of one task name and tag.
+
+    Attributes
+    ----------
+    name, tag
+        Name of the task; tag of its pool, or None.
+    names
+        Number of task names that are counted here.
+    phases
+        Number of calls in each phase: blocked by other calls, ready or running, done, failed,
+        cancelled.
+    measured, total_s, logs, squares
+        Number of measured calls; sum of their running times in seconds, of the logarithms of the
+        times, and of the squares of the logarithms.
+    """
+
+    __slots__ = (
+        "counted", "logs", "measured", "name", "names", "phases", "squares", "tag", "total_s",
+    )  # fmt: skip
+
+    def __init__(self, name: str, tag: str | None) -> None:
+        self.name = name
+        self.tag = tag
+        self.names = 0
+        self.phases = [0, 0, 0, 0, 0]
+        self.measured = 0
+        self.total_s = self.logs = self.squares = 0.0
+        # What is stored for a call in each phase: one object for all calls of the row.
+        self.counted = tuple((self, phase, 1) for phase in range(5))
+
+    @property
+    def unfinished(self) -> int:
+        """Number of calls that have not ended."""
+        return self.phases[_WAITING] + self.phases[_READY]
+
+    @property
+    def ended(self) -> tuple[int, int, int]:
+        """Numbers of calls that ended with a result, with an error, and before their end."""
+        return self.phases[_DONE], self.phases[_FAILED], self.phases[_CANCELLED]
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean running time in seconds, or None."""
+        return self.total_s / self.measured if self.measured else None
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of the logarithms of the running times; None with fewer than two."""
+        if self.measured < 2:
+            return None
+        variance = (self.squares - self.logs**2 / self.measured) / (self.measured - 1)
+        return math.sqrt(max(0.0, variance))
+
+    def measure(self, seconds: float, count: int = 1) -> None:
+        """Add the running time of one call, or the mean running time of several calls."""
+        log = math.log(max(seconds, 1e-6))
+        self.measured += count
+        self.total_s += seconds * count
+        self.logs += log * count
+        self.squares += log * log * count
+
+
+class NameCounts(Listener):
+    """Counts the calls of a scheduler by task name and phase.
+
+    A bundle (a batch of calls that a client sends as one task) counts as its calls.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the calls.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._rows: dict[tuple[str, str | None], NameRow] = {}
+        self._named: dict[tuple[str, str | None], NameRow] = {}
+        # Key of a call -> its row, its phase, and the number of calls that it stands for.
+        self._calls: dict[Any, tuple[NameRow, int, int]] = {}
+        # Keys of the calls that were seen to run, and have not ended.
+        self._begun: set[Any] = set()
+        for task in scheduler.tasks.values():
+            if task.state in READY:
+                self.ready(Call(task))
+            elif task.state == "waiting":
+                self.waiting(Call(task))
+
+    def __iter__(self) -> Iterator[NameRow]:
+        return iter(self._rows.values())
+
+    def row_of(self, key: Any) -> NameRow | None:
+        """Return the row in which a call is counted, or None."""
+        counted = self._calls.get(key)
+        return None if counted is None else counted[0]
+
+    def runs(self, key: Any) -> None:
+        """Take note that a call runs; a bundle that is forgotten then was cancelled."""
+        if key in self._calls:
+            self._begun.add(key)
+
+    def row_for(self, name: str, tag: str | None) -> NameRow:
+        """Return the row for calls of a task name and tag; it is made if there is none."""
+        name = name[:LONGEST_NAME]
+        row = self._named.get((name, tag))
+        if row is not None:
+            return row
+        shown = name
+        if len(self._rows) >= KEPT_NAMES:
+            beginning = _BEGINNING.match(name)
+            shown = f"{beginning[0] if beginning else ''}*"
+            if (shown, tag) not in self._rows and len(self._rows) >= 2 * KEPT_NAMES:
+                shown = OTHERS
+        row = self._rows.get((shown, tag))
+        if row is None:
+            row = self._rows[shown, tag] = NameRow(shown, tag)
+        if len(self._named) < 20 * KEPT_NAMES:  # later names are found by the rule above again
+            self._named[name, tag] = row
+            row.names += 1
+        return row
+
+    # Events of the ledger -------------------------------------------------------------------------
+
+    def submitted(self, calls: list[Call]) -> None:
+        """Count new calls as waiting."""
+        for call in calls:
+            if call.key not in self._calls and call.task.state not in ("memory", "erred"):
+                self._put(call, _WAITING)
+
+    def waiting(self, call: Call) -> None:
+        """Count a call as waiting for other calls."""
+        self._put(call, _WAITING)
+
+    def ready(self, call: Call) -> None:
+        """Count a call as waiting for a worker, or running."""
+        self._put(call, _READY)
+
+    def left(self, call: Call) -> None:
+        """Count a call as waiting: it was released before its end, and may run again."""
+        self._put(call, _WAITING)
+
+    def ended(self, end: EndedCall) -> None:
+        """Count a call as done or failed, and its running time."""
+        call = end.call
+        self._begun.discard(call.key)
+        began, ended, _, _, _, bundle = end.measured
+        if call.bundle is None:
+            row = self._put(call, _DONE if end.succeeded else _FAILED)
+            if began is not None and ended is not None:
+                row.measure(ended - began)
+            return
+        row = self._take(call.key) or self.row_for(call.name, call.tag)
+        self._calls[call.key] = (row, _DONE, 0)
+        if bundle is not None and bundle["calls"]:
+            row.phases[_DONE] += bundle["calls"] - bundle["failed"]
+            row.phases[_FAILED] += bundle["failed"]
+            row.measure(bundle["total_s"] / bundle["calls"], bundle["calls"])
+
+    def forgotten(self, call: Call) -> None:
+        """Count a call as cancelled, unless it has ended."""
+        counted = self._calls.pop(call.key, None)
+        if counted is None:
+            return
+        row, phase, count = counted
+        begun = call.key in self._begun
+        self._begun.discard(call.key)
+        if phase in (_WAITING, _READY):
+            row.phases[phase] -= count
+            # The client sends the calls of a bundle that it takes back, or that was given back, in
+            # another bundle.
+            if call.bundle is None or (begun and not is_given_back(call.task)):
+                row.phases[_CANCELLED] += count
+
+    def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
+        """Count all unfinished calls as cancelled, because a scheduler drops them at a restart."""
+        for row, phase, count in self._calls.values():
+            if phase in (_WAITING, _READY):
+                row.phases[phase] -= count
+                row.phases[_CANCELLED] += count
+        self._calls.clear()
+        self._begun.clear()
+
+    def _put(self, call: Call, phase: int) -> NameRow:
+        counted = self._calls.get(call.key)
+        if counted is None:
+            count = 1 if call.bundle is None else int(call.bundle["calls"])
+            row = self.row_for(call.name, call.tag)
+        else:
+            row, before, count = counted
+            if before == phase:
+                return row
+            row.phases[before] -= count
+        row.phases[phase] += count
+        self._calls[call.key] = row.counted[phase] if count == 1 else (row, phase, count)
+        return row
+
+    def _take(self, key: Any) -> NameRow | None:
+        """Stop counting a call, and return its row."""
+        counted = self._calls.pop(key, None)
+        if counted is None:
+            return None
+        row, phase, count = counted
+        row.phases[phase] -= count
+        return row

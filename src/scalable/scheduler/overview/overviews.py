@@ -1,0 +1,275 @@
+"""Overviews of one cluster, for all readers."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from distributed import Scheduler
+
+from scalable.protocol.events import Event
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.pools import UNTAGGED
+from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.overview.call_counts import NameCounts, NameRow
+from scalable.scheduler.overview.recent import KINDS, RecentEvents
+from scalable.scheduler.overview.timeline import Timeline
+from scalable.scheduler.running import running_tasks
+from scalable.spec.clusters import PoolStatus
+from scalable.spec.overview import (
+    CallCounts,
+    Overview,
+    PoolOverview,
+    PredictedEnd,
+    TaskOverview,
+)
+
+#: Seconds for which an overview is given to all who ask.
+FRESH_S = 0.5
+#: Number of rows of task names in an overview; the others are summed up in one row for each pool.
+SHOWN_NAMES = 200
+
+
+class Watched(Protocol):
+    """The cluster that is shown; usually a controller."""
+
+    scheduler: Scheduler
+    demand: Demand
+    event_listeners: list[Callable[[Event], None]]
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools and its managers."""
+
+    def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
+        """Return tag -> minimum and maximum of each pool that follows its load."""
+
+
+@dataclass
+class _Use:
+    """Calls that run in one pool: connected and busy workers, their slots, and the calls."""
+
+    workers: int = 0
+    busy: int = 0
+    slots: int = 0
+    used_slots: int = 0
+
+
+@dataclass
+class _Load:
+    """Calls that run now: by pool, and numbers and elapsed seconds by row of names."""
+
+    pools: dict[str, _Use] = field(default_factory=dict)
+    running: Counter[NameRow] = field(default_factory=Counter)
+    elapsed_s: Counter[NameRow] = field(default_factory=Counter)
+
+    def use(self, tag: str) -> _Use:
+        return self.pools.setdefault(tag, _Use())
+
+
+class Overviews:
+    """Makes the overviews of one cluster, and answers readers.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+
+    Attributes
+    ----------
+    facts
+        Facts of the cluster that do not change, such as its ``name`` and ``target``.
+    expected_s
+        Task name -> running time of a call in seconds, from the manifest.
+    recent
+        Latest events of the cluster.
+    """
+
+    def __init__(self, cluster: Watched) -> None:
+        scheduler = cluster.scheduler
+        self.facts: dict[str, Any] = {"started_at": time.time()}
+        self.expected_s: Mapping[str, float] = {}
+        self.recent = RecentEvents()
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._names = NameCounts(scheduler)
+        self._timeline = Timeline(scheduler, self.recent)
+        self._last: Overview | None = None
+        self._made_at = 0.0
+        Ledger.of(scheduler).listen(self._names)
+        Ledger.of(scheduler).listen(self._timeline)
+        cluster.event_listeners.append(self._timeline.event)
+        cluster.demand.listeners.append(self._timeline.scaled)
+        offer(scheduler, {Handler.OVERVIEW: self.answer})
+
+    def answer(
+        self, since: int | None = None, kinds: Iterable[str] = tuple(sorted(KINDS))
+    ) -> dict[str, Any]:
+        """Return the present overview, and events, as plain JSON values.
+
+        Parameters
+        ----------
+        since
+            Number of the last event that the reader has, 0 for all; None for no events.
+        kinds
+            Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``.
+
+        Returns
+        -------
+        dict
+            ``overview``, as :meth:`Overview.to_dict`; ``events``, as :meth:`Events.to_dict`, or
+            None.
+        """
+        overview = self.present()
+        events = None if since is None else self.recent.since(since, frozenset(kinds))
+        return {
+            "overview": overview.to_dict(),
+            "events": None if events is None else events.to_dict(),
+        }
+
+    def sample(self) -> None:
+        """Add the present state of the pools to the recent events."""
+        overview = self.present()
+        pools = {
+            tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.waiting]
+            for tag, p in overview.pools.items()
+        }
+        self.recent.sample({"at": round(overview.at, 3), "pools": pools})
+
+    def present(self) -> Overview:
+        """Return an overview that is at most ``FRESH_S`` seconds old."""
+        now = time.monotonic()
+        if self._last is None or now - self._made_at > FRESH_S:
+            self._last = self._made()
+            self._made_at = now
+        return self._last
+
+    # Parts of an overview -------------------------------------------------------------------------
+
+    def _made(self) -> Overview:
+        status = self._cluster.status()
+        load = self._load(status["pools"])
+        backlog = self._backlog(status["pools"])
+        tasks = self._tasks(load, backlog)
+        now = time.time()
+        lasting = {key: status[key] for key in ("state", "reason", "ends_at", "idle_ends_at")}
+        clients = [name for name in self._scheduler.clients if "-worker-" not in name]
+        return Overview(
+            at=now,
+            seq=self.recent.seq,
+            cluster={**self.facts, **lasting},
+            pools=self._pools(status, load, tasks),
+            tasks=_shortened(tasks),
+            managers=tuple(status["managers"]),
+            workers=len(self._scheduler.workers),
+            clients=len(clients) - ("fire-and-forget" in clients),
+            end=self._end(now, status["pools"], load, backlog),
+            cost=status["cost"],
+        )
+
+    def _load(self, pools: Mapping[str, Any]) -> _Load:
+        load = _Load()
+        for ws in self._scheduler.workers.values():
+            tag = next((tag for tag in ws.resources if tag in pools), UNTAGGED)
+            use = load.use(tag)
+            use.workers += 1
+            use.slots += int(ws.resources.get(tag, ws.nthreads))
+            use.busy += bool(ws.processing)
+            for task, elapsed in running_tasks(ws):
+                use.used_slots += int((task.resource_restrictions or {}).get(tag, 1))
+                row = self._names.row_of(task.key)
+                if row is not None:
+                    self._names.runs(task.key)
+                    load.running[row] += 1
+                    load.elapsed_s[row] += elapsed  # type: ignore[assignment]
+        return load
+
+    def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
+        """Return the numbers of calls that still wait in clients."""
+        relay = getattr(self._scheduler, "relay", None)
+        waiting: Counter[NameRow] = Counter()
+        if relay is None:
+            return waiting
+        for tag in [*pools, UNTAGGED]:
+            for name, slots in relay.backlog(tag).items():
+                waiting[self._names.row_for(name, tag or None)] += slots
+        return waiting
+
+    def _tasks(self, load: _Load, backlog: Counter[NameRow]) -> list[TaskOverview]:
+        tasks = []
+        for row in self._names:
+            running = min(load.running[row], row.unfinished)
+            waiting = row.unfinished - running + backlog[row]
+            counts = CallCounts(running, waiting, *row.ended)
+            tasks.append(TaskOverview(row.name, row.tag, counts, row.mean_s, max(1, row.names)))
+        return tasks
+
+    def _pools(
+        self, status: Mapping[str, Any], load: _Load, tasks: Iterable[TaskOverview]
+    ) -> dict[str, PoolOverview]:
+        waiting: Counter[str] = Counter()
+        for task in tasks:
+            waiting[task.tag or UNTAGGED] += task.counts.waiting
+        bounds = self._cluster.adaptive_bounds()
+        costs = (status["cost"] or {}).get("pools", {})
+        pools = {tag: PoolStatus.from_dict(pool) for tag, pool in status["pools"].items()}
+        if UNTAGGED in load.pools:
+            workers = load.pools[UNTAGGED].workers
+            pools[UNTAGGED] = PoolStatus(wanted=workers, running=workers)
+        return {
+            tag: PoolOverview(
+                pool,
+                busy=load.use(tag).busy,
+                idle=load.use(tag).workers - load.use(tag).busy,
+                used_slots=load.use(tag).used_slots,
+                slots=load.use(tag).slots,
+                waiting=waiting[tag],
+                adaptive=bounds.get(tag),
+                cost=costs.get(tag),
+            )
+            for tag, pool in pools.items()
+        }
+
+    def _end(
+        self, now: float, pools: Mapping[str, Any], load: _Load, backlog: Counter[NameRow]
+    ) -> PredictedEnd:
+        calls: dict[str, list[RemainingCalls]] = {}
+        for row in self._names:
+            if count := row.unfinished + backlog[row]:
+                known_s = self.expected_s.get(row.name) if row.mean_s is None else row.mean_s
+                remaining = RemainingCalls(
+                    row.name, count, known_s, row.spread, row.measured, load.elapsed_s[row]
+                )
+                calls.setdefault(row.tag or UNTAGGED, []).append(remaining)
+        slots = {tag: load.use(tag).slots for tag in calls}
+        for tag in calls.keys() & pools.keys():
+            slots[tag] += pools[tag]["launching"] * pools[tag]["slots"]
+        if UNTAGGED in calls:  # calls without a tag run anywhere
+            slots[UNTAGGED] = sum(use.slots for use in load.pools.values())
+        rest = predict_rest([RemainingPool(tag, slots[tag], calls[tag]) for tag in calls])
+        if rest.seconds is None or rest.low is None or rest.high is None:
+            return PredictedEnd(reason=rest.reason)
+        return PredictedEnd(now + rest.seconds, now + rest.low, now + rest.high, rest.reason)
+
+
+def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
+    """Return the rows with unfinished and failed calls first; sum up those beyond the limit."""
+    tasks.sort(key=_rank)
+    shown = tasks[:SHOWN_NAMES]
+    others: dict[str | None, TaskOverview] = {}
+    for task in tasks[SHOWN_NAMES:]:
+        known = others.get(task.tag)
+        counts, names = (task.counts, task.names)
+        if known is not None:
+            counts, names = known.counts + counts, known.names + names
+        others[task.tag] = TaskOverview(f"({names} other names)", task.tag, counts, None, names)
+    return (*shown, *others.values())
+
+
+def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:
+    counts = task.counts
+    return not counts.running, -(counts.waiting + counts.running), -counts.failed, task.name

@@ -1,0 +1,59 @@
+"""Workers that no manager takes care of: unknown to their manager, or left by a silent one."""
+
+from __future__ import annotations
+
+import logging
+
+from distributed import Scheduler
+
+from scalable.protocol.dask_seams.scheduler import told_at_start
+from scalable.protocol.operations import MANAGER_KEY
+from scalable.scheduler.counts import PoolCounts
+from scalable.scheduler.lifetime import Lifetime
+from scalable.scheduler.managers import LEASE_S, Managers
+
+logger = logging.getLogger("scalable.scheduler")
+
+
+class UnmanagedWorkers:
+    """Finds the workers that have to retire because no manager takes care of them.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the workers.
+    managers, counts, lifetime
+        Managers of the cluster, its worker counts, and its time limits.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, managers: Managers, counts: PoolCounts, lifetime: Lifetime
+    ) -> None:
+        self._scheduler = scheduler
+        self._managers = managers
+        self._counts = counts
+        self._lifetime = lifetime
+        self._lost: set[str] = set()
+
+    def look(self, now: float) -> list[str]:
+        """Return the names of workers that have to retire.
+
+        Parameters
+        ----------
+        now
+            Present time in monotonic seconds.
+        """
+        strangers = self._managers.strangers(self._counts.claims(), now)
+        for worker in strangers:
+            logger.warning("worker %s retires: its manager does not know it", worker)
+        lost = self._managers.lost(now)
+        for manager in lost - self._lost:
+            logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
+        self._lost = lost
+        silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
+        idle = [
+            str(ws.name)
+            for ws in self._scheduler.workers.values()
+            if told_at_start(ws, MANAGER_KEY) in silent and not ws.processing
+        ]
+        return [*strangers, *idle]

@@ -1,0 +1,68 @@
+"""Prediction of the time when all known calls end."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
+
+calls = st.builds(
+    RemainingCalls,
+    name=st.just("fit"),
+    count=st.integers(1, 100_000),
+    mean_s=st.floats(0.001, 1e4),
+    spread=st.none() | st.floats(0, 4),
+    measured=st.integers(0, 1000),
+    elapsed_s=st.floats(0, 1e4),
+)
+pools = st.lists(
+    st.builds(
+        RemainingPool,
+        tag=st.sampled_from("ab"),
+        slots=st.integers(1, 5000),
+        calls=st.lists(calls, min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(pools)
+def test_prediction_lies_within_its_interval(pools):
+    rest = predict_rest(pools)
+    assert 0 < rest.low <= rest.seconds <= rest.high
+
+
+@given(pools, st.integers(1, 100))
+def test_more_slots_never_take_longer(pools, more):
+    wider = [RemainingPool(p.tag, p.slots + more, p.calls) for p in pools]
+    assert predict_rest(wider).seconds <= predict_rest(pools).seconds * (1 + 1e-9)
+
+
+def test_nothing_unfinished_ends_now():
+    assert predict_rest([]).seconds == 0.0
+
+
+def test_unknown_running_times_and_missing_workers_are_named():
+    unknown = RemainingPool("a", 1, [RemainingCalls("fit", 3, None)])
+    assert predict_rest([unknown]).reason == "no call of 'fit' has ended yet"
+    nobody = RemainingPool("a", 0, [RemainingCalls("fit", 3, 1.0)])
+    assert predict_rest([nobody]).reason == "pool 'a' has no workers"
+
+
+def test_four_of_five_drawn_ends_lie_within_the_interval():
+    source = random.Random(7)
+    inside = 0
+    for _ in range(400):
+        mu, spread, slots = source.uniform(-1, 3), source.uniform(0.2, 1.0), source.randint(1, 20)
+        measured = [source.lognormvariate(mu, spread) for _ in range(30)]
+        rest = [source.lognormvariate(mu, spread) for _ in range(source.randint(slots, 400))]
+        known = RemainingCalls("fit", len(rest), sum(measured) / 30, spread, 30)
+        predicted = predict_rest([RemainingPool("a", slots, [known])])
+        free = [0.0] * slots
+        for seconds in rest:
+            free.sort()
+            free[0] += seconds
+        inside += predicted.low <= max(free) <= predicted.high
+    assert inside >= 0.7 * 400

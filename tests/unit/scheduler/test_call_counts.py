@@ -1,0 +1,138 @@
+"""Numbers of calls by task name and state."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.protocol.measured import BUNDLE_ACTION, BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.overview import call_counts
+from scalable.scheduler.overview.call_counts import NameCounts
+from unit.scheduler.test_ledger import FakeScheduler
+
+
+@pytest.fixture
+def scheduler():
+    return FakeScheduler()
+
+
+def counting(scheduler):
+    counts = NameCounts(scheduler)
+    Ledger.of(scheduler).listen(counts)
+    return counts
+
+
+def told(counts):
+    return {(row.name, row.tag): (row.unfinished, *row.ended) for row in counts}
+
+
+def computed(began, ended):
+    return {
+        "startstops": [{"action": "compute", "start": began, "stop": ended}],
+        "worker": "tcp://a",
+    }
+
+
+def test_calls_are_counted_by_name_tag_and_state(scheduler):
+    counts = counting(scheduler)
+    for key, tag in (("a", "small"), ("b", "small"), ("c", None)):
+        scheduler.add(key, {TASK_ANNOTATION: "fit"}, {tag: 1} if tag else None)
+    scheduler.send("a", "b", "c")
+    scheduler.move("a", "waiting", "processing", "memory", **computed(1.0, 3.0))
+    scheduler.move("b", "waiting", "processing", "erred", **computed(1.0, 2.0))
+    assert told(counts) == {("fit", "small"): (0, 1, 1, 0), ("fit", None): (1, 0, 0, 0)}
+    assert {row.tag: row.mean_s for row in counts} == {"small": 1.5, None: None}
+
+
+def test_a_call_that_is_forgotten_before_its_end_counts_as_cancelled(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a")
+    scheduler.send("a")
+    scheduler.move("a", "waiting", "processing", "released", "forgotten")
+    assert told(counts) == {("run", None): (0, 0, 0, 1)}
+
+
+def test_a_call_that_runs_again_after_its_worker_was_lost_counts_once(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a")
+    scheduler.send("a")
+    scheduler.move("a", "waiting", "processing", "released", "waiting", "processing", "memory")
+    assert told(counts) == {("run", None): (0, 1, 0, 0)}
+
+
+def test_a_bundle_counts_as_its_calls(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 10, "rows": False}, TASK_ANNOTATION: "fit"})
+    scheduler.send("a")
+    scheduler.move("a", "waiting", "processing")
+    assert told(counts) == {("fit", None): (10, 0, 0, 0)}
+    bundle = {"action": BUNDLE_ACTION, "calls": 7, "failed": 2, "total_s": 3.5, "failures": ()}
+    scheduler.move("a", "memory", startstops=[bundle], worker="tcp://a")
+    assert told(counts) == {("fit", None): (0, 5, 2, 0)}  # three calls were given back
+    assert [row.mean_s for row in counts] == [0.5]
+
+
+def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
+    monkeypatch.setattr(call_counts, "KEPT_NAMES", 10)
+    counts = counting(scheduler)
+    for number in range(300):
+        scheduler.add(f"k{number}", {TASK_ANNOTATION: f"{'xyz'[number % 3]}-{number}"})
+        scheduler.send(f"k{number}")
+    rows = list(counts)
+    assert len(rows) == 13
+    assert sum(row.unfinished for row in rows) == 300
+    assert {row.name for row in rows if row.names > 1} == {"x-*", "y-*", "z-*"}
+
+
+def test_a_scheduler_that_knows_calls_already_is_counted(scheduler):
+    task = scheduler.add("a")
+    task.state = "processing"
+    assert told(counting(scheduler)) == {("run", None): (1, 0, 0, 0)}
+
+
+def test_a_restart_cancels_the_unfinished_calls(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a")
+    scheduler.send("a")
+    Ledger.of(scheduler).restart(scheduler)
+    assert told(counts) == {("run", None): (0, 0, 0, 1)}
+
+
+FOLLOWING = {
+    "released": ["waiting", "forgotten"],
+    "waiting": ["processing", "queued", "no-worker", "released"],
+    "queued": ["processing", "released"],
+    "no-worker": ["processing", "released"],
+    "processing": ["memory", "erred", "released"],
+    "memory": ["released"],
+    "erred": ["released"],
+}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=120))
+def test_no_call_is_lost_or_counted_twice(moves):
+    scheduler = FakeScheduler()
+    counts = counting(scheduler)
+    known, forgotten = set(), 0
+    for key, choice in moves:
+        if key not in scheduler.tasks:
+            scheduler.add(key)
+            scheduler.send(key)
+            known.add(key)
+            continue
+        following = FOLLOWING[scheduler.tasks[key].state]
+        state = following[choice % len(following)]
+        scheduler.move(key, state)
+        forgotten += state == "forgotten"
+    rows = list(counts)
+    assert sum(sum(row.phases) for row in rows) == len(scheduler.tasks) + forgotten
+    assert all(count >= 0 for row in rows for count in row.phases)
+
+
+def test_row_of_a_call_is_known_until_it_is_forgotten(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a")
+    scheduler.send("a")
+    assert counts.row_of("a").name == "run"
+    scheduler.move("a", "waiting", "released", "forgotten")
+    assert counts.row_of("a") is None
