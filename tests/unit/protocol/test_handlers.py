@@ -27,6 +27,7 @@ ARGUMENTS = {
     Handler.ENDED_FOR_MEMORY: ((["a-1"],), {}),
     Handler.POOLS: ((), {}),
     Handler.STATUS: ((), {}),
+    Handler.OVERVIEW: ((0,), {"kinds": ["failures"]}),
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
