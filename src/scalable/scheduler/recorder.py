@@ -21,6 +21,7 @@ from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.failed_calls import runs_again
+from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Listener
 
 logger = logging.getLogger("scalable.scheduler")
@@ -222,27 +223,9 @@ class Recorder(Listener):
 
     def _failure_rows(self, end: EndedCall) -> None:
         """Write a row for each failed call that the end of a task reports."""
-        if not end.failures:
-            return
-        now = time.time()
-        names = {"task_id": str(end.call.key), "task_name": end.call.name, "tag": end.call.tag}
-        rows = [
-            {
-                "failure_class": failed.failure_class,
-                "message": failed.message,
-                "timestamp": now,
-                "count": failed.count,
-                "details": {
-                    "phase": "run",
-                    **names,
-                    "position": failed.position,
-                    **failed.details.to_dict(),
-                    "traceback": failed.traceback,
-                },
-            }
-            for failed in end.failures
-        ]
-        self._run.extend("failures", rows)
+        rows = failure_rows(end)
+        if rows:
+            self._run.extend("failures", rows)
 
     # Workers ------------------------------------------------------------------------------------
 

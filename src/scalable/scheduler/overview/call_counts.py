@@ -169,7 +169,7 @@ class NameCounts(Listener):
         """Count a call as done or failed, and its running time."""
         call = end.call
         self._begun.discard(call.key)
-        began, ended, _, _, _, bundle = end.measured
+        began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
         if call.bundle is None:
             row = self._put(call, _DONE if end.succeeded else _FAILED)
             if began is not None and ended is not None:
@@ -177,7 +177,9 @@ class NameCounts(Listener):
             return
         row = self._take(call.key) or self.row_for(call.name, call.tag)
         self._calls[call.key] = (row, _DONE, 0)
-        if bundle is not None and bundle["calls"]:
+        if bundle is None:
+            row.phases[_FAILED] += sum(failed.count for failed in end.failures)
+        elif bundle["calls"]:
             row.phases[_DONE] += bundle["calls"] - bundle["failed"]
             row.phases[_FAILED] += bundle["failed"]
             row.measure(bundle["total_s"] / bundle["calls"], bundle["calls"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
 from scalable.protocol.events import Event, scaling_row
+from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import EndedCall, Listener
 from scalable.scheduler.overview.recent import RecentEvents
 
@@ -40,23 +40,12 @@ class Timeline(Listener):
 
     def ended(self, end: EndedCall) -> None:
         """Add the span of a call; the failures of a call are added too."""
-        began, ended, _, _, _, bundle = end.measured
-        failed = not end.succeeded or bool(bundle and bundle["failed"])
-        address = end.address
-        if began is not None and ended is not None and address is not None:
-            self._span(address, end.call.name, began, ended, failed)
-        if not failed:
-            return
-        for failure in bundle["failures"] if bundle else ():
-            told = failure["failure_class"], failure["message"], failure["traceback"]
-            self._failure(end, *told)
-        task = end.call.task
-        # A call that failed only because another one failed is no failure of its own.
-        if not end.succeeded and task.exception_blame is task:
-            name, message = end.failure()
-            # The client sends the calls of a bundle that was lost with its worker again.
-            if end.call.bundle is None or name not in ("KilledWorker", "OutOfMemory"):
-                self._failure(end, name, message, end.traceback)
+        timed = end.measured
+        if timed.began is not None and timed.ended is not None and end.address is not None:
+            failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
+            self._span(end.address, end.call.name, timed.began, timed.ended, failed)
+        for row in failure_rows(end):
+            self._recent.add("failures", _shortened(row))
 
     def worker_added(self, worker: WorkerState) -> None:
         """Remember the name of a worker."""
@@ -84,33 +73,27 @@ class Timeline(Listener):
         self._last[address] = span
         self._recent.add("spans", span)
 
-    def _failure(
-        self, end: EndedCall, failure_class: str, message: str, traceback: str | None
-    ) -> None:
-        call = end.call
-        row = {
-            "failure_class": failure_class[:200],
-            "message": message[:LONGEST_TEXT],
-            "timestamp": time.time(),
-            "details": {
-                "phase": "run",
-                "task_id": str(call.key),
-                "task_name": call.name[:200],
-                "tag": call.tag,
-                "worker": self._names.get(end.address or ""),
-                "traceback": None if traceback is None else traceback[-LONGEST_TEXT:],
-            },
-        }
-        self._recent.add("failures", row)
-
     # Other events ---------------------------------------------------------------------------------
 
     def event(self, event: Event) -> None:
         """Add the failure of a pool or worker, if that is what a manager's event tells."""
         if event.get("stream") == "failures":
             row = {key: value for key, value in event.items() if key != "stream"}
-            self._recent.add("failures", row)
+            self._recent.add("failures", _shortened(row))
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         """Add a change of a pool's wanted count."""
         self._recent.add("decisions", scaling_row(tag, before, after, reason, source))
+
+
+def _shortened(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a failure with texts of bounded length; of a traceback, the end is kept."""
+    short: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            short[key] = _shortened(value)
+        elif isinstance(value, str):
+            short[key] = value[-LONGEST_TEXT:] if key == "traceback" else value[:LONGEST_TEXT]
+        else:
+            short[key] = value
+    return short

@@ -1,0 +1,32 @@
+"""Rows about failed calls, for the record of a run and for those who look at a cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from scalable.scheduler.ledger import EndedCall
+
+
+def failure_rows(end: EndedCall) -> list[dict[str, Any]]:
+    """Return a row of ``failures.jsonl`` for each failed call that the end of a task reports."""
+    if not end.failures:
+        return []
+    now = time.time()
+    names = {"task_id": str(end.call.key), "task_name": end.call.name, "tag": end.call.tag}
+    return [
+        {
+            "failure_class": failed.failure_class,
+            "message": failed.message,
+            "timestamp": now,
+            "count": failed.count,
+            "details": {
+                "phase": "run",
+                **names,
+                "position": failed.position,
+                **failed.details.to_dict(),
+                "traceback": failed.traceback,
+            },
+        }
+        for failed in end.failures
+    ]
