@@ -57,12 +57,19 @@ async def _run(make, directory, lifeline):
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_reader(lifeline, lambda: None if os.read(lifeline, 1) else stop.set())
+
+    def look():
+        if not os.read(lifeline, 1):
+            loop.remove_reader(lifeline)  # the end of a file would be told again and again
+            stop.set()
+
+    loop.add_reader(lifeline, look)
     place = make(directory)
     commands = Commands(place, directory)
     await place.start()
     await commands.start()
-    print("ready", flush=True)
+    with contextlib.suppress(BrokenPipeError):  # the parent ended meanwhile, which `look` sees
+        print("ready", flush=True)
     await stop.wait()
     loop.remove_reader(lifeline)
     with contextlib.suppress(TimeoutError):

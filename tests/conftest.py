@@ -82,16 +82,22 @@ def elsewhere(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def eventually():
-    """Wait until a condition holds; the answer of the condition is returned."""
+    """Wait until a condition holds; the answer of the condition is returned.
+
+    Looking takes at most half of the time: a condition that connects somewhere would slow down what
+    is waited for.
+    """
 
     def wait(condition, what="", timeout=60.0):
         deadline = time.monotonic() + timeout
         while True:
+            began = time.monotonic()
             answer = condition()
             if answer:
                 return answer
-            assert time.monotonic() < deadline, f"waited {timeout} s in vain: {what or condition}"
-            time.sleep(0.05)
+            now = time.monotonic()
+            assert now < deadline, f"waited {timeout} s in vain: {what or condition}"
+            time.sleep(min(max(now - began, 0.05), 1.0))
 
     return wait
 

@@ -40,6 +40,19 @@ def environment():
 """
 
 
+def on(*names):
+    """Run a test on some clouds always, and on all others as a slow test.
+
+    For what is written once for all clouds, one is enough; where the providers' own code decides, a
+    test runs on each.
+    """
+    kinds = [
+        name if name in names else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(CLOUDS)
+    ]
+    return pytest.mark.parametrize("cloud", kinds, indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module", params=sorted(CLOUDS))
 def cloud(request):
     """Each cloud."""

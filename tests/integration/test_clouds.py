@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cloud_places import COMPONENTS
+from cloud_places import COMPONENTS, on
 from verbs import program
 
 from scalable import ScalableSession
@@ -58,6 +58,7 @@ def test_no_credential_is_in_the_environment_or_the_command_line(session, cloud_
     assert "BEGIN CERT" not in text
 
 
+@on("aws-ec2")
 def test_pools_grow_and_shrink_and_keep_their_results(cloud, session, cloud_work, eventually):
     client = session.client
     kept = client.map(cloud_work.after, [0.0] * 8, range(8), tag="crops", pure=False)
@@ -71,6 +72,7 @@ def test_pools_grow_and_shrink_and_keep_their_results(cloud, session, cloud_work
     eventually(lambda: session.cluster.pools["crops"].running == 2, timeout=120)
 
 
+@on("aws-fargate")
 def test_a_machine_that_dies_is_replaced_and_its_call_runs_again(
     cloud, session, cloud_work, eventually
 ):
@@ -104,6 +106,7 @@ def test_closing_removes_everything(cloud, session):
     assert cloud.files() == []
 
 
+@on("gcp")
 def test_a_creator_that_is_killed_leaves_no_machine_and_gc_removes_its_files(
     cloud, cloud_place, tmp_path, eventually, monkeypatch
 ):
@@ -137,16 +140,19 @@ def test_wrong_credentials_are_one_line_and_leave_nothing(
 ):
     (tmp_path / "scalable.yaml").write_text(cloud.manifest(COMPONENTS))
     cloud.wrong(monkeypatch, tmp_path)
-    done = program("up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes")
+    done = program("up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes", here=True)
     assert done.returncode == 4, done.stderr
     assert "Traceback" not in done.stderr
 
 
+@on("aws-fargate", "gcp")
 def test_a_start_that_is_refused_in_the_middle_leaves_nothing(cloud, cloud_place, tmp_path):
     (tmp_path / "scalable.yaml").write_text(cloud.manifest(COMPONENTS))
     cloud.deny()
     try:
-        done = program("up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes")
+        done = program(
+            "up", str(tmp_path / "scalable.yaml"), "--target", "there", "--yes", here=True
+        )
     finally:
         cloud.deny(denied=False)
     assert done.returncode == 4, done.stderr

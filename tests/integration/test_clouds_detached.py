@@ -1,6 +1,7 @@
 """Detached clusters on clouds: the same for Fargate, EC2 and Google Cloud."""
 
 import pytest
+from cloud_places import on
 from verbs import program, read
 
 from scalable.client.attached import AttachedCluster
@@ -26,16 +27,19 @@ def elsewhere(cluster, tmp_path, monkeypatch):
     return tmp_path
 
 
+@on("aws-fargate", "gcp")
 def test_a_cluster_is_listed_where_nothing_is_known_of_it(cloud, elsewhere):
     (row,) = read("list")["clusters"]
     assert (row["name"], row["provider"], row["state"]) == (NAME, cloud.provider, "running")
 
 
+@on("aws-fargate", "gcp")
 def test_a_client_connects_by_the_name_from_elsewhere(elsewhere, cloud_work):
     with AttachedCluster.from_name(NAME) as attached, attached.get_client() as client:
         assert client.submit(cloud_work.season, tag="crops").result(120) == "dry"
 
 
+@on("aws-fargate")
 def test_pools_are_scaled_from_another_machine(cloud, elsewhere, eventually):
     def running():
         pool = read("status", NAME)["pools"]["crops"]
@@ -48,6 +52,7 @@ def test_pools_are_scaled_from_another_machine(cloud, elsewhere, eventually):
     eventually(lambda: running() == 3, timeout=120)
 
 
+@on("aws-fargate")
 def test_logs_are_read_from_elsewhere(elsewhere):
     done = program("logs", NAME, "--worker", "scheduler")
     assert done.returncode == 0, done.stderr
@@ -55,6 +60,7 @@ def test_logs_are_read_from_elsewhere(elsewhere):
     assert program("logs", NAME, "--worker", "scheduler").stdout.count("scheduler listens at") == 1
 
 
+@on("aws-fargate")
 def test_another_user_of_the_account_neither_sees_nor_ends_it(cloud, elsewhere, monkeypatch):
     cloud.use(monkeypatch, "bob")
     monkeypatch.setenv("XDG_STATE_HOME", str(elsewhere / "bob"))
@@ -65,6 +71,7 @@ def test_another_user_of_the_account_neither_sees_nor_ends_it(cloud, elsewhere, 
     assert cloud.machines("scheduler")
 
 
+@on("aws-fargate")
 def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
     cloud, elsewhere, eventually
 ):
@@ -79,6 +86,7 @@ def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
     assert {m.id for m in cloud.machines("workers")} == workers
 
 
+@on("aws-fargate", "gcp")
 def test_down_from_another_machine_leaves_nothing_anywhere(cloud, elsewhere):
     assert program("down", NAME, "--yes").returncode == 0
     assert cloud.machines() == []

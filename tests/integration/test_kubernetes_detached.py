@@ -149,7 +149,7 @@ def pods(bed, role):
 def up(place, name):
     """Start a cluster, and return when its workers run."""
     manifest = str(place / "scalable.yaml")
-    return program("up", manifest, "--target", "k", "--name", name, "--yes")
+    return program("up", manifest, "--target", "k", "--name", name, "--yes", here=name != NAME)
 
 
 # From another machine -----------------------------------------------------------------------------
@@ -444,7 +444,7 @@ def test_an_account_of_the_administrator_serves_a_user_without_rights_to_make_on
     kubernetes_bed, tmp_path, monkeypatch, work, eventually
 ):
     manifest = as_bob(kubernetes_bed, tmp_path, monkeypatch, "start_timeout: 5m")
-    refused = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes")
+    refused = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes", here=True)
     assert refused.returncode == 4
     assert "may not create serviceaccounts" not in refused.stderr  # "edit" may
     assert "may not create roles" in refused.stderr
@@ -470,7 +470,7 @@ def test_an_account_of_the_administrator_serves_a_user_without_rights_to_make_on
 
     asked(kubernetes_bed, make)
     as_bob(kubernetes_bed, tmp_path, monkeypatch, "manager_service_account: managers")
-    done = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes")
+    done = program("up", str(manifest), "--target", "k", "--name", "ours", "--yes", here=True)
     assert done.returncode == 0, done.stderr
     with scalable.connect("ours") as client:
         assert client.submit(work.where, 0, tag="crops").result()
@@ -509,7 +509,7 @@ def test_an_image_without_the_package_is_told_and_nothing_is_left(
     kubernetes_bed.content("site/other:*", packages=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "scalable.yaml").write_text(MANIFEST.replace("site/scalable:1", "site/other:1"))
-    done = program("up", str(tmp_path / "scalable.yaml"), "--target", "k", "--name", "bad", "--yes")
+    done = up(tmp_path, "bad")
     assert done.returncode == 5
     assert "does not have the package scalable" in done.stderr
     assert "does not have the package scalable" in read("status", "bad")["reason"]

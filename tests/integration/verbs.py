@@ -9,12 +9,15 @@ import sys
 from scalable.cli.main import main
 
 #: Verbs that start no process. They run in the process of the test, which saves a second each.
-READ_OR_ASK = frozenset({"connect", "down", "gc", "list", "logs", "scale", "status"})
+READ_OR_ASK = frozenset({"connect", "down", "gc", "list", "logs", "scale", "status", "validate"})
 
 
-def program(*arguments, **options):
-    """Run a verb to its end; with options, or where it starts processes, in one of its own."""
-    if arguments[0] in READ_OR_ASK and not options:
+def program(*arguments, here=False, **options):
+    """Run a verb to its end; with options, or where it starts processes, in one of its own.
+
+    With `here` it runs in the process of the test: for verbs that start processes elsewhere.
+    """
+    if here or (arguments[0] in READ_OR_ASK and not options):
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(list(arguments))

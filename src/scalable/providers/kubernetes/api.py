@@ -16,12 +16,11 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
-from scalable.providers.kubernetes import kubeconfig
+from scalable.providers.kubernetes import kubeconfig, library
 from scalable.providers.kubernetes.permissions import ACCOUNT_KINDS, RULES, Rule, role
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -363,16 +362,14 @@ def _explained(
 
 
 def load_library() -> None:
-    """Import the library, if it is installed; that takes a second, which is no time of a server."""
+    """Import the library, if it is installed; that takes a while, which is no time of a server."""
     with suppress(ImportError):
-        import_module("kubernetes_asyncio.client")
-        import_module("kubernetes_asyncio.config")
+        library.load()
 
 
 async def _open(context: str | None) -> Any:
     try:
-        from kubernetes_asyncio import client, config
-        from kubernetes_asyncio.config import ConfigException
+        client, config = library.load()
     except ImportError as error:
         raise ProviderError(
             "kubernetes-asyncio is not installed", hint="pip install 'scalable[kubernetes]'"
@@ -380,7 +377,7 @@ async def _open(context: str | None) -> Any:
     configuration = client.Configuration()
     try:
         if context is None and kubeconfig.inside():
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            config.load_incluster_config(client_configuration=configuration)
         else:
             # The library reads the variable only once, when it is imported.
             file = os.environ.get("KUBECONFIG") or str(kubeconfig.DEFAULT_FILE)
@@ -392,7 +389,7 @@ async def _open(context: str | None) -> Any:
             await config.load_kube_config(
                 config_file=file, context=context, client_configuration=configuration
             )
-    except (ConfigException, OSError, ValueError) as error:
+    except (config.ConfigException, OSError, ValueError) as error:
         raise ProviderError(
             f"there is no usable kubeconfig: {error}",
             hint="set KUBECONFIG, or name a context of it by the target's context",
