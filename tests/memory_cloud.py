@@ -19,6 +19,7 @@ class MemoryCloud:
     calls: list = field(default_factory=list)
     stopped: list = field(default_factory=list)
     faults: list = field(default_factory=list)
+    left: dict = field(default_factory=dict)
     ends_at_once: bool = True
 
     def _called(self, name):
@@ -94,6 +95,9 @@ class MemoryCloud:
         mine = self.prepared & {marks["scalable-cluster"]}
         self.prepared -= mine
         return [f"network of {cluster_id}" for cluster_id in mine]
+
+    async def leftovers(self, marks):
+        return dict(self.left)
 
     async def output(self, machine, since):
         return f"output of {machine.id}", "1"

@@ -30,6 +30,7 @@ from .memory import watch_memory
 from .metadata import Metadata
 from .permissions import Permissions
 from .security import reaches
+from .things import things
 
 
 class Handler(MotoRequestHandler):
@@ -169,6 +170,10 @@ class Account:
             for run in self.instances.runs.values()
             if not run.ended
         ]
+
+    def do_things(self):
+        with self.lock:
+            return sorted([*things(), *(f"machine {each['id']}" for each in self.do_machines())])
 
     def machine(self, identity):
         """Return a task by its ARN or id, or an instance by its id."""

@@ -73,6 +73,13 @@ class AwsBed(BedProcess):
         """Return how often each `service:Operation` was called."""
         return self.ask("calls", reset=reset)
 
+    def things(self):
+        """Return descriptions of all that a user of this package can have made, in all regions.
+
+        Log groups are left out: they stay, with the output of clusters that have ended.
+        """
+        return self.ask("things")
+
     def machines(self):
         """Return all machines that are not ended: id, kind, state, address, pids."""
         return self.ask("machines")
@@ -108,6 +115,10 @@ class AwsBed(BedProcess):
     def lose_answer(self, operations, times=1):
         """Cut the connection after calls were carried out."""
         return self.ask("fault", kind="lose", operations=operations, times=times)
+
+    def kill_at(self, pid, call, operations="*"):
+        """Kill a process, by SIGKILL, once the n-th call from now on has been carried out."""
+        return self.ask("fault", kind="kill", operations=operations, times=1, every=call, pid=pid)
 
     def no_capacity(self, operations="*", times=None, **fields):
         """Refuse machines that match the patterns `zone`, `type`, `provider`.

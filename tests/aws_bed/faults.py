@@ -1,7 +1,10 @@
 """Faults that a test asks for, and the count of calls."""
 
+import contextlib
 import fnmatch
 import itertools
+import os
+import signal
 from collections import Counter
 
 from .errors import AwsError
@@ -82,6 +85,13 @@ class Faults:
     def loses(self, request):
         """Whether the answer to this call is lost after it was carried out."""
         return self.of("lose", request.name) is not None
+
+    def kill(self, request):
+        """Kill the process that a test has named, if this is the call it is to die at."""
+        rule = self.of("kill", request.name)
+        if rule is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rule.fields["pid"], signal.SIGKILL)
 
     def capacity_rule(self, name, **machine):
         """Return the rule that leaves a machine without capacity, None without one.

@@ -42,6 +42,8 @@ class Gate:
             else:
                 if faults.loses(request):
                     return cut(environ)
+            finally:
+                faults.kill(request)
         start_response(status, [*headers, ("Content-Length", str(len(body)))])
         return [body]
 

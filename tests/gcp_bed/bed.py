@@ -58,6 +58,10 @@ class GcpBed(BedProcess):
         """Return name -> zone, type, status, spot, address, labels, pids of each instance."""
         return self.ask("machines")
 
+    def things(self):
+        """Return descriptions of the instances, secrets and rules that users have made."""
+        return self.ask("things")
+
     def console(self, name):
         """Return the output of a machine's serial port."""
         return self.ask("console", name=name)
@@ -118,6 +122,10 @@ class GcpBed(BedProcess):
     def without_image(self, pattern):
         """Let images that match not be in their registry, for machines that start from now on."""
         self.ask("without_image", pattern=pattern)
+
+    def kill_at(self, pid, call):
+        """Kill a process, by SIGKILL, once the n-th call from now on has been carried out."""
+        self.ask("kill_at", pid=pid, call=call)
 
     def disable(self, service="secretmanager", disabled=True):
         """Let a service be switched off in the project."""

@@ -1,6 +1,9 @@
 """Faults that a test asks for, and the count of calls."""
 
+import contextlib
 import fnmatch
+import os
+import signal
 from collections import Counter
 
 from .catalogue import REGIONS, region_of
@@ -28,6 +31,8 @@ class Faults:
         self.missing_images = set()
         #: Services that are switched off, such as `secretmanager`.
         self.disabled = set()
+        #: Process to be killed, and the number of calls until then; None for none.
+        self.doomed = None
 
     def refuse(self, method):
         """Raise the error that a fault wants for this call."""
@@ -51,6 +56,16 @@ class Faults:
                 self.lost[pattern] -= 1
                 return True
         return False
+
+    def kill(self):
+        """Kill the process that a test has named, if this is the call it is to die at."""
+        if self.doomed is None:
+            return
+        pid, left = self.doomed
+        self.doomed = (pid, left - 1) if left > 1 else None
+        if self.doomed is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def boots(self, name):
         """Return whether a machine's first process is to be started."""

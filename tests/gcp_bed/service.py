@@ -104,6 +104,17 @@ class Service:
             for instance in self.instances.found.values()
         }
 
+    def do_things(self):
+        rules = (
+            path for path in self.networks.found if path.startswith("global/firewalls/scalable")
+        )
+        secrets = (f"secret {name}" for name in self.secrets.found)
+        machines = (f"machine {name} {i.status}" for name, i in self.instances.found.items())
+        return sorted([*rules, *secrets, *machines])
+
+    def do_kill_at(self, pid, call):
+        self.faults.doomed = (pid, call)
+
     def do_console(self, name):
         machine = self.instances.named(name).machine
         return machine.console.read_text(errors="replace") if machine else ""

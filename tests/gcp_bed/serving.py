@@ -72,6 +72,12 @@ class Server:
     # Methods --------------------------------------------------------------------------------------
 
     async def handle(self, request):
+        try:
+            return await self.answered(request)
+        finally:
+            self.bed.faults.kill()
+
+    async def answered(self, request):
         route = self.bed.discovery.route(request.method, request.path)
         if route is None:
             raise ApiError(404, f"The test bed has no {request.method} {request.path}")

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
+from scalable.liveness import is_alive
 from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
@@ -151,6 +152,8 @@ class RemoteCluster(ClusterDirectory):
             return "unreachable", f"its place does not answer: {error.message}"
         if record.stage == "deleting":
             return "deleting", None
+        if scheduler is None and record.stage == "creating" and is_alive(record.creator):
+            return "creating", None
         if scheduler is None or scheduler.state in ("completed", "failed"):
             return "failed", (scheduler and scheduler.reason) or "its scheduler is gone"
         if scheduler.state == "pending":

@@ -233,6 +233,11 @@ class Cloud(Protocol):
         uses any more; return a description of each thing.
         """
 
+    async def leftovers(self, marks: Mapping[str, str]) -> Mapping[str, str]:
+        """Return cluster id -> description of what :meth:`prepare` has created with these marks for
+        clusters that have no files, some time ago, and of files that were never whole.
+        """
+
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         """Return the output of a machine's program after a mark, and the next mark.
 

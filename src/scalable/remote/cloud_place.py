@@ -36,8 +36,12 @@ logger = logging.getLogger("scalable.remote")
 
 ANSWER_TIMEOUT_S = 20.0
 LOGS_TIMEOUT_S = 120.0
-#: Seconds after which a cluster without a machine for its scheduler has failed.
+#: Seconds after which a session without a machine for its scheduler has failed, and a scheduler's
+#: machine whose program has not begun.
 MACHINELESS_S = 900.0
+#: Seconds in which the creator of a detached cluster requests the scheduler's machine, or gives up;
+#: and a minute for differences between clocks.
+START_TIMEOUT_S, CLOCKS_S = 120.0, 60.0
 
 
 class CloudPlace:
@@ -133,7 +137,10 @@ def is_session(cluster_id: str) -> bool:
 
 
 def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
-    """Return cluster id -> description, for sessions of the user whose scheduler is gone."""
+    """Return cluster id -> description, for what clusters of the user have left.
+
+    That are sessions whose scheduler is gone, and whatever has no files by which it is found.
+    """
 
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}
@@ -143,13 +150,19 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
             for m in machines
             if m.marks.get(ROLE) == SCHEDULER and not await has_never_begun(cloud, m)
         }
-        found: dict[str, str] = {}
-        for stored in await cloud.files(own | {ROLE: SCHEDULER}):
+        found = dict(await cloud.leftovers(own))
+        known = set()
+        for stored in await cloud.files(own):
             cluster_id = stored.marks.get(CLUSTER, "")
-            if is_session(cluster_id) and cluster_id not in led and not is_fresh(stored.files):
+            known.add(cluster_id)
+            if stored.marks.get(ROLE) != SCHEDULER or not is_session(cluster_id):
+                continue
+            if cluster_id not in led and not is_fresh(stored.files):
                 found[cluster_id] = "files of a session that has ended"
         for machine in machines:
             cluster_id = machine.marks.get(CLUSTER, "")
+            if cluster_id not in known and 0 < machine.made_at < time.time() - MACHINELESS_S:
+                found.setdefault(cluster_id, "machines without the files of a cluster")
             if cluster_id in found:
                 found[cluster_id] = f"{found[cluster_id]}, machine {machine.id}"
         return found
@@ -160,10 +173,12 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
 def is_fresh(files: Mapping[str, str]) -> bool:
     """Return whether files were put there so lately that their machine may not be there yet."""
     try:
-        made = datetime.fromisoformat(record_in(files).created_at)
+        record = record_in(files)
+        made = datetime.fromisoformat(record.created_at)
     except (ClusterError, ValueError):
         return False
-    return (datetime.now(UTC) - made).total_seconds() < MACHINELESS_S
+    limit_s = MACHINELESS_S if is_session(record.id) else START_TIMEOUT_S + CLOCKS_S
+    return (datetime.now(UTC) - made).total_seconds() < limit_s
 
 
 async def scheduler_of(cloud: Cloud, cluster_id: str) -> Machine | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scalable.spec import ClusterRecord, DeploymentSpec, ScalePlan, Traits
@@ -69,10 +70,12 @@ class CloudProvider(ABC):
         ProviderError
             When the cloud refuses, or the scheduler does not run in time; nothing is left running.
         """
+        from scalable.records.places import remember
         from scalable.remote.machine_site import MachineSite
         from scalable.remote.session_cluster import SessionCluster
 
         place = self.place_of(spec)
+        remember(self.name, place)
         cloud, inner = self.cloud(place, spec), self._inner_place(place)
         return SessionCluster(
             spec, lambda its_id: MachineSite(spec, cloud, its_id, inner), self.traits
@@ -114,7 +117,7 @@ class CloudProvider(ABC):
         return managed_pools(spec, site, connect)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return a row for each session whose process has died and left something in the cloud."""
+        """Return a row for each cluster without a record that has left something in the cloud."""
         found: list[dict[str, Any]] = []
         for place in self.places():
             from scalable.remote.cloud_place import remains
@@ -126,20 +129,20 @@ class CloudProvider(ABC):
     def delete(self, cluster_id: str) -> list[str]:
         """End the machines of a cluster, and remove what was made for it.
 
-        The record tells the place of a detached cluster; the remains of sessions are looked for in
-        the places that the user reaches from here.
+        The record tells the place of a detached cluster; without one, all places are looked at that
+        the user reaches from here.
         """
         from scalable.records import ClusterDirectory
         from scalable.remote.cloud_place import is_session
 
-        if is_session(cluster_id):
+        directory = ClusterDirectory(ClusterDirectory.parent() / cluster_id)
+        record = None
+        if not is_session(cluster_id):
+            with suppress(FileNotFoundError):
+                record = directory.record()
+        if record is None:
             parts = [self.remote(place).delete(cluster_id) for place in self.places()]
             return [text for part in parts for text in part]
-        try:
-            directory = ClusterDirectory(ClusterDirectory.parent() / cluster_id)
-            record = directory.record()
-        except FileNotFoundError:
-            return []
         own = record.remote and record.provider == self.name
         places = [dict(record.place)] if own else self._places_of_managers(directory, record)
         return [text for place in places for text in self.remote(place).delete(cluster_id)]

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from scalable.protocol.credentials import security_of
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
 from scalable.records.packing import BEGUN, packed, record_in
+from scalable.records.places import remember
 from scalable.remote.asking import ask
 from scalable.remote.cloud import (
     MACHINE_OF,
@@ -29,16 +31,26 @@ from scalable.remote.cloud import (
     Cloud,
     MachineState,
 )
-from scalable.remote.cloud_place import CloudPlace, inner_address, is_fresh, scheduler_of
+from scalable.remote.cloud_place import (
+    START_TIMEOUT_S,
+    CloudPlace,
+    inner_address,
+    is_fresh,
+    scheduler_of,
+)
 from scalable.remote.machine_launcher import MachineLauncher
-from scalable.remote.machine_site import start_manager, start_scheduler, worker_files
+from scalable.remote.machine_site import (
+    remove_all,
+    start_manager,
+    start_scheduler,
+    worker_files,
+)
 from scalable.remote.machines import MachineFrame
 from scalable.remote.workers import pool_of, worker_config
 from scalable.spec import ClusterRecord, DeploymentSpec
 
 logger = logging.getLogger("scalable.remote")
 
-START_TIMEOUT_S = 120.0
 Connect = Callable[[Mapping[str, str], DeploymentSpec | None], Cloud]
 
 
@@ -82,6 +94,8 @@ class CloudServices:
         """
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
+        if service == SCHEDULER:
+            remember(cluster.record().provider, place)
         start = self._start_scheduler if service == SCHEDULER else self._start_manager
         ask(
             lambda: self._connect(place, self._spec),
@@ -111,6 +125,7 @@ class CloudServices:
         # From here on there may be something: a refused start is cleared away there, too.
         write_private(cluster.path / BEGUN, "")
         await start_scheduler(cloud, frame, files)
+        await _refuse_ended(cloud, frame, cluster, record.name)
         # Two creators that begin at once see each other now: the later one gives way.
         await _refuse_taken(cloud, frame, record, begun=True)
 
@@ -121,6 +136,7 @@ class CloudServices:
         hint = f"run `scalable resume {cluster.record().name}` later"
         files = self._files(frame, cluster, manager)
         await start_manager(cloud, frame, manager, files, hint)
+        await _refuse_ended(cloud, frame, cluster, manager)
 
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
@@ -133,6 +149,23 @@ class CloudServices:
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)
         return packed(cluster, manager) | {RECORD: json.dumps(inner.to_dict())}
+
+
+async def _refuse_ended(
+    cloud: Cloud, frame: MachineFrame, cluster: ClusterDirectory, noun: str
+) -> None:
+    """Remove a cluster that another process has ended while a machine of it was requested.
+
+    Raises
+    ------
+    ProviderError
+        When it was ended.
+    """
+    with suppress(FileNotFoundError):
+        if cluster.record().stage != "deleting":
+            return
+    await remove_all(cloud, frame)
+    raise ProviderError(f"{noun!r} was ended by another process while it was started")
 
 
 async def _refuse_taken(

@@ -13,6 +13,7 @@ from scalable.errors import NameTakenError, ProviderError
 from scalable.protocol import credentials
 from scalable.records import ClusterDirectory
 from scalable.records.packing import BEGUN, record_in
+from scalable.records.places import remembered
 from scalable.remote.cloud import MACHINE_OF, MachineState
 from scalable.remote.cloud_place import CloudPlace, remains
 from scalable.remote.cloud_services import CloudServices
@@ -255,3 +256,50 @@ def test_output_is_told_by_program(place, services, cloud):
     cluster = made()
     start(services, cluster)
     assert place.logs(cluster.id, {}) == {"scheduler": ("output of m-0", "1")}
+
+
+def test_a_name_is_free_three_minutes_after_its_creator_was_killed(
+    place, services, cloud, monkeypatch, tmp_path
+):
+    killed = made(created_at=(datetime.now(UTC) - timedelta(seconds=200)).isoformat())
+    start(services, killed)
+    cloud.things.clear()  # it was killed before it requested the machine
+    assert place.programs(killed.id)["scheduler"].state == "failed"
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
+    start(services, made())
+    assert len(cloud.things) == 1
+
+
+def test_a_start_during_which_its_cluster_is_ended_leaves_no_machine(services, cloud):
+    cluster = made()
+    run = cloud.run
+
+    async def ended_meanwhile(requests):
+        answers = await run(requests)
+        cluster.remove()
+        return answers
+
+    cloud.run = ended_meanwhile
+    with pytest.raises(ProviderError, match="was ended by another process"):
+        start(services, cluster)
+    assert [m.state for m in cloud.things.values()] == [MachineState.ENDED]
+    assert cloud.texts == {}
+
+
+def test_what_has_no_files_is_found_too(cloud, services):
+    cloud.left = {"x": "roles"}
+    cluster = made()
+    start(services, cluster)
+    (name,) = cloud.things
+    cloud.become(MachineState.RUNNING, name, made_at=time.time() - 3600)
+    assert remains(lambda: cloud) == {"x": "roles"}
+    cloud.texts.clear()
+    assert remains(lambda: cloud)[cluster.id].startswith("machines without the files")
+    cloud.become(MachineState.RUNNING, name, made_at=time.time() - 60)
+    assert remains(lambda: cloud) == {"x": "roles"}
+
+
+def test_places_are_remembered_for_the_next_search(cloud, services):
+    start(services, made())
+    assert remembered("aws") == [{"region": "r", "profile": "mine"}]
+    assert remembered("gcp") == []

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
-from scalable.cli.options import output_options
+from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 
 
 @click.command()
+@manifest_argument
+@target_option("Look also in the place of this target of the manifest, such as its region.")
 @click.option("--yes", is_flag=True, help="Remove them; by default they are only listed.")
 @output_options
-def command(*, yes: bool, output: Output) -> int:
+def command(manifest: Path | None, target: str | None, *, yes: bool, output: Output) -> int:
     """Remove the remains of clusters that no longer exist.
+
+    In a cloud it looks in the region that the shell names, and in those that were used on this
+    machine in the last 30 days.
 
     The exit code is 4 if remains could not be removed; the others are.
     """
     from scalable.errors import ProviderError
     from scalable.lifecycle.garbage import gc
 
+    if target is not None:
+        _remember_place(manifest, target)
     found = gc(dry_run=not yes, warn=output.warn)
     lines = [
         f"  {g.kind:8} {g.name or '-'} ({g.id[:8]}): {g.action}" for g in found if g.error is None
@@ -33,3 +41,14 @@ def command(*, yes: bool, output: Output) -> int:
     data = {"version": VERSION, "done": yes, "found": [asdict(g) for g in found]}
     output.show(Result(text + "\n", data))
     return ProviderError.exit_code if any(g.error for g in found) else 0
+
+
+def _remember_place(manifest: Path | None, target: str) -> None:
+    """Remember the place of a target, so that it is among those that are examined."""
+    from scalable.providers.registry import provider_traits
+    from scalable.records.places import remember
+    from scalable.session.request import Request
+
+    request = Request.read(manifest, target)
+    if provider_traits(request.spec.provider_name).remote:
+        remember(request.spec.provider_name, request.provider.place_of(request.spec))

@@ -270,7 +270,6 @@ class Api:
 
                 session = self._library_session()
                 loader = session.get_component("data_loader")
-                # The description of a service is megabytes of JSON; it is kept by the loader.
                 await asyncio.to_thread(loader.load_service_model, service, "service-2")
                 settings = AioConfig(
                     connect_timeout=CONNECT_TIMEOUT_S,
@@ -291,6 +290,9 @@ class Api:
                     "aiobotocore is not installed", hint="pip install 'scalable[aws]'"
                 ) from error
             self._session = get_session()
+            # Descriptions of services are megabytes of JSON: a process reads each of them once.
+            loader = _shared.setdefault("loader", self._session.get_component("data_loader"))
+            self._session.register_component("data_loader", loader)
         return self._session
 
     async def _renew(self) -> None:
@@ -300,6 +302,8 @@ class Api:
             await self.close()
 
 
+#: The loader of the descriptions of services, which all connections of this process share.
+_shared: dict[str, Any] = {}
 #: Key of an answer that has another page -> parameter of the request for it.
 _PAGES = {"nextToken": "nextToken", "NextToken": "NextToken", "Marker": "Marker"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api, AWSError
@@ -283,9 +283,8 @@ class AWSCloud:
         if CLUSTER in marks:
             removed += await self._clean_cluster(marks[CLUSTER])
         owner = {OWNER: marks.get(OWNER) or await self.owner()}
-        secrets = await self._secrets.find({})
-        alive = {own[CLUSTER] for own in secrets.values()} - {marks.get(CLUSTER)}
-        for cluster_id in sorted(await self._left_behind(owner) - alive):
+        alive = await self._alive() - {marks.get(CLUSTER)}
+        for cluster_id in sorted(await self._left_behind(owner, alive)):
             try:
                 removed += await self._clean_cluster(cluster_id)
             except ProviderError as error:
@@ -305,16 +304,27 @@ class AWSCloud:
         removed += await self._network.clean(cluster_id)
         return removed
 
-    async def _left_behind(self, owner: Mapping[str, str]) -> set[str]:
-        """Return the clusters of a user for which something was created an hour ago."""
-        found = await self._network.clusters(owner, LEFT_AFTER_S)
+    async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
+        """Return cluster id -> description, for roles and groups of clusters without files."""
+        what = "roles or security groups of a cluster that has ended"
+        return dict.fromkeys(await self._left_behind(marks, await self._alive()), what)
+
+    async def _alive(self) -> set[str]:
+        """Return the clusters of all users that have files in this region."""
+        return {own[CLUSTER] for own in (await self._secrets.find({})).values()}
+
+    async def _left_behind(self, owner: Mapping[str, str], alive: Collection[str]) -> set[str]:
+        """Return the other clusters of a user for which something was created an hour ago."""
+        found: set[str] = set()
         try:
-            roles = await self._roles.clusters(LEFT_AFTER_S)
+            found |= await self._network.clusters(owner, LEFT_AFTER_S)
+            roles = await self._roles.clusters(LEFT_AFTER_S, without=alive)
         except AWSError as error:
             if not error.forbidden:
                 raise
             roles = {}
-        return found | {each for each, marks in roles.items() if owner.items() <= marks.items()}
+        own = {each for each, marks in roles.items() if owner.items() <= marks.items()}
+        return (found | own).difference(alive)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -20,6 +20,8 @@ STOPPED = "scalable-stopped-"
 SHARED = "scalable"
 #: Time at which something was made, in Unix seconds.
 MADE = "scalable-made"
+#: Region of the cluster that a role belongs to: roles are those of all regions.
+REGION = "scalable-region"
 #: Path of the roles, and start of the names of secrets.
 ROLES_PATH, SECRETS_PATH = "/scalable/", "scalable/"
 LOG_GROUP = "/scalable"
@@ -98,7 +100,7 @@ def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
 
 def marks_in(tagged: Mapping[str, str]) -> dict[str, str]:
     """Return the marks among the tags of a thing."""
-    own = (UNITS, STOPPED, MADE)
+    own = (UNITS, STOPPED, MADE, REGION)
     return {
         key: value
         for key, value in tagged.items()

@@ -97,10 +97,11 @@ class AWSProvider(CloudProvider):
         return place_of(spec.options)
 
     def places(self) -> list[dict[str, str]]:
-        """Return the place of the environment: its region, if there are credentials."""
-        from scalable.providers.aws.settings import known_places
+        """Return the places of the environment, and of earlier clusters from here."""
+        from scalable.providers.aws.settings import has_credentials, known_places
+        from scalable.records.places import all_places
 
-        return known_places()
+        return all_places(self.name, known_places()) if has_credentials() else []
 
 
 #: Another name of the provider.

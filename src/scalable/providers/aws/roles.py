@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from scalable.providers.aws import policies
 from scalable.providers.aws.api import Api, AWSError
-from scalable.providers.aws.names import MADE, ROLES_PATH, marks_in, pairs, tags
+from scalable.providers.aws.names import MADE, REGION, ROLES_PATH, marks_in, pairs, tags
 from scalable.providers.aws.policies import EXECUTION, TASK, Scope, role_name, role_path
 from scalable.remote.cloud import ROLE
 
@@ -67,7 +67,7 @@ class Roles:
                 "create_instance_profile",
                 InstanceProfileName=name,
                 Path=role_path(cluster_id),
-                Tags=_tags(marks),
+                Tags=self._tags(marks),
             )
             await self._make(
                 "add_role_to_instance_profile", InstanceProfileName=name, RoleName=name
@@ -84,15 +84,31 @@ class Roles:
             )
         ]
 
-    async def clusters(self, older_than_s: float) -> dict[str, dict[str, str]]:
-        """Return cluster id -> marks, for all roles that were created so many seconds ago."""
+    async def clusters(
+        self, older_than_s: float, without: Collection[str] = ()
+    ) -> dict[str, dict[str, str]]:
+        """Return cluster id -> marks, for the roles that were created so many seconds ago.
+
+        Roles of clusters in other regions are left out.
+
+        Parameters
+        ----------
+        older_than_s
+            Lowest age in seconds.
+        without
+            Ids of clusters whose roles are not asked for.
+        """
         found: dict[str, dict[str, str]] = {}
         for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
             if time.time() - role["CreateDate"].timestamp() < older_than_s:
                 continue
             cluster_id = role["Path"].removeprefix(ROLES_PATH).strip("/")
+            if cluster_id in found or cluster_id in without:
+                continue
             answer = await self._api.call("iam", "list_role_tags", RoleName=role["RoleName"])
-            found.setdefault(cluster_id, marks_in(pairs(answer.get("Tags"))))
+            tagged = pairs(answer.get("Tags"))
+            if tagged.get(REGION) == self._api.region:
+                found.setdefault(cluster_id, marks_in(tagged))
         return found
 
     async def _role(
@@ -109,7 +125,7 @@ class Roles:
                 Path=role_path(scope.cluster_id),
                 AssumeRolePolicyDocument=policies.trust(service),
                 Description="machines of a scalable cluster",
-                Tags=_tags(marks),
+                Tags=self._tags(marks),
             )
             # A creator that dies before this leaves a role without rights.
             await self._make(
@@ -161,7 +177,6 @@ class Roles:
             if error.error_code != _NONE:
                 raise
 
-
-def _tags(marks: Mapping[str, str]) -> list[dict[str, str]]:
-    kept = {key: value for key, value in marks.items() if key != ROLE}
-    return tags({**kept, MADE: str(int(time.time()))})
+    def _tags(self, marks: Mapping[str, str]) -> list[dict[str, str]]:
+        kept = {key: value for key, value in marks.items() if key != ROLE}
+        return tags({**kept, MADE: str(int(time.time())), REGION: self._api.region})

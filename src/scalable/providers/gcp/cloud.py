@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from scalable.providers.gcp.api import Api
 from scalable.providers.gcp.config import Config
+from scalable.providers.gcp.errors import FORBIDDEN, GoogleError
 from scalable.providers.gcp.fleet import Fleet
 from scalable.providers.gcp.identity import email_of
 from scalable.providers.gcp.launching import Launching
@@ -27,6 +28,9 @@ from scalable.remote.cloud import (
 from scalable.spec import ComponentSpec
 
 logger = logging.getLogger("scalable.providers.gcp")
+
+#: Seconds after which what was created for a cluster that has no files counts as left behind.
+LEFT_AFTER_S = 3600.0
 
 
 class GoogleCloud:
@@ -123,6 +127,22 @@ class GoogleCloud:
         ended = [m for m in await self.machines(marks) if m.state is MachineState.ENDED]
         await self._fleet.stop(ended)
         return await self.network.clean(marks)
+
+    async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
+        """Return cluster id -> description, for rules and empty secrets of clusters without files.
+
+        Rules are those of all regions.
+        """
+        begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
+        found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
+        try:
+            ruled = await self.network.clusters(marks, LEFT_AFTER_S)
+        except GoogleError as error:
+            if error.status != FORBIDDEN:
+                raise
+            ruled = set()
+        ended = ruled - await self._secrets.clusters(marks) if ruled else set()
+        return found | dict.fromkeys(ended, "firewall rules of a cluster that has ended")
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         """Return the output of a machine's program after a mark, and the next mark."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -14,10 +15,11 @@ from scalable.providers.gcp.api import Api
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
 from scalable.providers.gcp.firewall import Need, is_met, marks_of, needs, rule_body
-from scalable.providers.gcp.instances import network_path, subnetwork_path
+from scalable.providers.gcp.instances import network_path, subnetwork_path, unix_time
 from scalable.providers.gcp.names import PREFIX, last
 from scalable.providers.gcp.operations import Operations
 from scalable.providers.gcp.refusals import failure_in
+from scalable.remote.cloud import CLUSTER
 
 logger = logging.getLogger("scalable.providers.gcp")
 
@@ -99,6 +101,16 @@ class Network:
         rules = [r for r in await self._rules(project) if _carries(r, marks)]
         await asyncio.gather(*(self._delete(rule["name"], project) for rule in rules))
         return [f"firewall rule {rule['name']}" for rule in rules]
+
+    async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
+        """Return the ids of clusters with these marks whose rules were made so long ago."""
+        project, _ = _split(self._config.network)
+        return {
+            marks_of(rule).get(CLUSTER, "")
+            for rule in await self._rules(project)
+            if _carries(rule, marks)
+            and time.time() - unix_time(rule["creationTimestamp"]) > older_than_s
+        }
 
     async def _delete(self, name: str, project: str | None) -> None:
         try:

@@ -101,13 +101,15 @@ class GCPProvider(CloudProvider):
         return {"project": config.project or default_project(), "region": config.region}
 
     def places(self) -> list[dict[str, str]]:
-        """Return the place of the environment: its region in the project of the credentials."""
+        """Return the places of the environment, and of earlier clusters from here."""
         from scalable.providers.gcp.quote import region_of
+        from scalable.records.places import all_places
 
-        region = region_of({})
-        if region is None or not has_credentials():
+        if not has_credentials():
             return []
-        return [{"project": default_project(), "region": region}]
+        region = region_of({})
+        present = [] if region is None else [{"project": default_project(), "region": region}]
+        return all_places(self.name, present)
 
 
 def default_project() -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +18,10 @@ from scalable.errors import ProviderError
 from scalable.providers.gcp.api import Api, service_url
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
+from scalable.providers.gcp.instances import unix_time
 from scalable.providers.gcp.names import label_filter, labels, last, secret_id
 from scalable.providers.gcp.payloads import from_text, pack, to_text, unpack
-from scalable.remote.cloud import MANAGING, ROLE, StoredFiles
+from scalable.remote.cloud import CLUSTER, MANAGING, ROLE, SCHEDULER, StoredFiles
 
 logger = logging.getLogger("scalable.providers.gcp")
 
@@ -49,12 +51,13 @@ class Secrets:
         reader = await self.account(manages=marks.get(ROLE) == MANAGING)
         parts = pack(files)
         made = (self._put(name, index, marks, part, reader) for index, part in enumerate(parts))
-        await asyncio.gather(*made)
-        await self._delete_parts(name, len(parts))
+        if not all(await asyncio.gather(*made)):
+            await self._delete_parts(name, len(parts))
 
     async def _put(
         self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
-    ) -> None:
+    ) -> bool:
+        """Keep one part; return whether there was none of its number before."""
         secret = secret_id(name, index)
         region = self._config.region
         body = {
@@ -67,11 +70,13 @@ class Secrets:
             },
         }
         earlier: list[str] = []
+        new = True
         try:
             await self._request("POST", "", query={"secretId": secret}, body=body)
         except GoogleError as error:
             if error.status != CONFLICT:
                 raise _explained(error) from error
+            new = False
             earlier = await self._versions(secret)
         policy = {"bindings": [{"role": ACCESSOR, "members": [f"serviceAccount:{reader}"]}]}
         try:
@@ -82,6 +87,7 @@ class Secrets:
         await self._request("POST", f"{secret}:addVersion", body=payload)
         for version in earlier:
             await self._request("POST", f"{secret}/versions/{version}:destroy", body={})
+        return new
 
     async def _versions(self, secret: str) -> list[str]:
         """Return the versions of a secret that are not destroyed."""
@@ -143,12 +149,36 @@ class Secrets:
         found = await self._request("GET", f"{last(secret['name'])}/versions/latest:access")
         return from_text(found["payload"]["data"])
 
-    async def _listed(self, marks: Mapping[str, str]) -> list[dict[str, Any]]:
+    async def clusters(self, marks: Mapping[str, str]) -> set[str]:
+        """Return the ids of all clusters with these marks that have secrets, in any region."""
+        listed = await self._listed(marks, here=False)
+        return {_marks(secret).get(CLUSTER, "") for secret in listed}
+
+    async def without_version(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
+        """Return the ids of clusters whose creator was killed before it had kept its files."""
+        own = {**marks, ROLE: SCHEDULER}
+        begun = {
+            _marks(secret).get(CLUSTER, "")
+            for secret in await self._listed(own)
+            if time.time() - unix_time(secret["createTime"]) > older_than_s
+        }
+        return begun - {stored.marks.get(CLUSTER, "") for stored in await self.files(own)}
+
+    async def _listed(self, marks: Mapping[str, str], *, here: bool = True) -> list[dict[str, Any]]:
         query = {"filter": label_filter(marks, joined=" AND "), "pageSize": "250"}
         found: list[dict[str, Any]] = []
         async for page in self._api.pages(await self._url(""), query):
             found += page.get("secrets") or ()
-        return [secret for secret in found if marks.items() <= _marks(secret).items()]
+        return [
+            secret
+            for secret in found
+            if marks.items() <= _marks(secret).items() and (not here or self._is_here(secret))
+        ]
+
+    def _is_here(self, secret: Mapping[str, Any]) -> bool:
+        """Return whether a secret is kept in this region: a list has those of the project."""
+        replicas = (secret.get("replication") or {}).get("userManaged", {}).get("replicas") or ()
+        return any(replica.get("location") == self._config.region for replica in replicas)
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
         """Delete all files with these marks; return a description of each."""
