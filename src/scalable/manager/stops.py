@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitName
@@ -12,11 +14,18 @@ from scalable.manager.pools import Pool
 
 logger = logging.getLogger("scalable.manager")
 
+#: Seconds before a stop is requested again from a place that did not answer; they double.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+#: Seconds after which a place that does not answer is not asked to stop units any more.
+GIVE_UP_S = 3600.0
+
 
 class Stops:
     """The requests to stop units that run in the background while the reconciler goes on.
 
-    No new unit gets the name of a unit that is being stopped (see :attr:`names`).
+    No new unit gets the name of a unit that is being stopped (see :attr:`names`). A place that does
+    not answer is asked again, because its units would otherwise run, and cost, until the cluster
+    ends.
 
     Parameters
     ----------
@@ -33,6 +42,7 @@ class Stops:
         self.names: set[UnitName] = set()
         self._on_stopped = on_stopped
         self._tasks: set[asyncio.Task[None]] = set()
+        self._finishing: asyncio.Event | None = None
 
     def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
         """Stop units of a pool in the background; needs a running event loop."""
@@ -42,17 +52,41 @@ class Stops:
         task.add_done_callback(self._tasks.discard)
 
     async def _stop(self, pool: Pool, names: Sequence[UnitName]) -> None:
+        deadline, pause_s = time.monotonic() + GIVE_UP_S, FIRST_PAUSE_S
         try:
-            await pool.launcher.stop(list(names))
-            logger.debug("pool %r: units %s are stopped", pool.tag, names)
-        except ProviderError as error:
-            logger.warning("units %s could not be stopped: %s", list(names), error)
+            while not await self._is_stopped(pool, names):
+                if self._is_finishing() or time.monotonic() > deadline:
+                    logger.error("pool %r: units %s may still run", pool.tag, list(names))
+                    return
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         finally:
             self.names.difference_update(names)
             self._on_stopped()
 
+    async def _is_stopped(self, pool: Pool, names: Sequence[UnitName]) -> bool:
+        """Stop units; return False if that is worth another attempt."""
+        try:
+            await pool.launcher.stop(list(names))
+        except ProviderError as error:
+            logger.warning("units %s could not be stopped: %s", list(names), error)
+            return not error.transient
+        logger.debug("pool %r: units %s are stopped", pool.tag, names)
+        return True
+
+    def _is_finishing(self) -> bool:
+        return self._finishing is not None and self._finishing.is_set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, at most until all requests have to end."""
+        self._finishing = self._finishing or asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._finishing.wait(), seconds)
+
     async def finish(self) -> None:
-        """Wait until all requests have ended; log unexpected errors."""
+        """Wait until all requests have ended, each with its last attempt; log unexpected errors."""
+        self._finishing = self._finishing or asyncio.Event()
+        self._finishing.set()
         while self._tasks:
             done = await asyncio.gather(*self._tasks, return_exceptions=True)
             for error in filter(None, done):

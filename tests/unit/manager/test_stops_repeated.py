@@ -1,0 +1,94 @@
+"""Units are stopped although their place does not answer for a while."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from scalable.errors import ProviderError
+from scalable.manager import stops as module
+from scalable.manager.stops import Stops
+
+
+class Place:
+    """A launcher that refuses to stop units a number of times."""
+
+    def __init__(self, refusals, *, transient=True):
+        self.left = refusals
+        self.transient = transient
+        self.asked = 0
+        self.stopped = []
+
+    async def stop(self, names):
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise ProviderError("the place does not answer", transient=self.transient)
+        self.stopped += names
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.001)
+
+
+def stopping(place):
+    """Begin to stop a unit in a place; return the requests."""
+    stops = Stops(lambda: None)
+    stops.begin(SimpleNamespace(tag="crops", launcher=place), ["crops-1"])
+    return stops
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_a_place_that_does_not_answer_is_asked_until_the_unit_is_stopped():
+    async def scenario():
+        place = Place(3)
+        stops = stopping(place)
+        await until(lambda: place.stopped)
+        await until(lambda: not stops.names)
+        assert place.asked == 4
+
+    asyncio.run(scenario())
+
+
+def test_the_name_of_a_unit_stays_taken_while_it_may_run(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PAUSE_S", 600.0)
+
+    async def scenario():
+        place = Place(1)
+        stops = stopping(place)
+        await until(lambda: place.asked == 1)
+        await asyncio.sleep(0)
+        assert stops.names == {"crops-1"}
+        await stops.finish()  # asks a last time, and does not wait for the pause
+        assert place.stopped == ["crops-1"]
+        assert stops.names == set()
+
+    asyncio.run(scenario())
+
+
+def test_the_end_of_a_cluster_does_not_wait_for_a_place_that_stays_away(caplog):
+    async def scenario():
+        place = Place(10**9)
+        stops = stopping(place)
+        async with asyncio.timeout(30):
+            await stops.finish()
+        assert place.stopped == []
+        assert "units ['crops-1'] may still run" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_that_lasts_is_not_repeated():
+    async def scenario():
+        place = Place(1, transient=False)
+        stops = stopping(place)
+        await until(lambda: not stops.names)
+        assert (place.asked, place.stopped) == (1, [])
+
+    asyncio.run(scenario())
