@@ -12,6 +12,7 @@ import sys
 import uuid
 
 import pytest
+from place_objects import KINDS, RBAC, asked, objects
 from verbs import program, read
 
 import scalable
@@ -59,16 +60,6 @@ def after(seconds, value):
     return value
 """
 NAME = "harvest-k"
-RBAC = "rbac.authorization.k8s.io/v1"
-KINDS = {
-    "jobs": "batch/v1",
-    "pods": "",
-    "secrets": "",
-    "services": "",
-    "serviceaccounts": "",
-    "roles": RBAC,
-    "rolebindings": RBAC,
-}
 
 
 @pytest.fixture(scope="module")
@@ -107,38 +98,6 @@ def elsewhere(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def asked(bed, function):
-    """Ask the API server something as its administrator."""
-
-    async def ask():
-        api = Api(None)
-        try:
-            return await function(api)
-        finally:
-            await api.close()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(bed.kubeconfig("admin")))
-        return asyncio.run(ask())
-
-
-def objects(bed):
-    """Kind and name of each object that belongs to a cluster."""
-
-    async def look(api):
-        found = set()
-        for plural, group in KINDS.items():
-            answer = await api.request("GET", Resource(plural, "default", group))
-            found |= {
-                (plural, thing["metadata"]["name"])
-                for thing in answer["items"]
-                if "scalable/cluster" in (thing["metadata"].get("labels") or {})
-            }
-        return found
-
-    return asked(bed, look)
 
 
 def pods(bed, role):
@@ -558,40 +517,3 @@ def test_a_killed_scheduler_is_told_and_its_workers_go(kubernetes_bed, place, ev
     )
     assert program("down", "doomed", "--yes").returncode == 0
     eventually(lambda: not [n for _, n in objects(kubernetes_bed) if mark in n or "doomed" in n])
-
-
-@pytest.mark.parametrize("step", ["jobs", "serviceaccounts"])
-def test_a_creator_that_dies_leaves_a_whole_cluster_or_none(
-    step, kubernetes_bed, place, tmp_path, eventually
-):
-    """The root object ends by its deadline until everything else is there."""
-    code = f"""
-import os
-from scalable.providers.kubernetes.api import Api
-create = Api.create
-async def dying(self, resource, body):
-    made = await create(self, resource, body)
-    if resource.name == {step!r}:
-        os.kill(os.getpid(), 9)
-    return made
-Api.create = dying
-from scalable.cli.main import main
-main(["up", "--target", "k", "--name", "torn", "--yes"])
-"""
-    manifest = (place / "scalable.yaml").read_text()
-    (tmp_path / "scalable.yaml").write_text(manifest.replace("image:", "start_timeout: 1s, image:"))
-    environment = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=False, timeout=120,
-        capture_output=True,
-    )  # fmt: skip
-    assert ended.returncode == -9, ended.stderr
-
-    async def root(api):
-        jobs = await api.request("GET", Resource("jobs", "default", "batch/v1"))
-        (job,) = [j for j in jobs["items"] if "torn" in j["metadata"]["name"]]
-        return job["spec"]["activeDeadlineSeconds"]
-
-    assert asked(kubernetes_bed, root) == 121
-    assert program("down", "torn", "--yes", env=environment).returncode == 0
-    eventually(lambda: not [name for _, name in objects(kubernetes_bed) if "torn" in name])

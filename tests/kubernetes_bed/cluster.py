@@ -65,7 +65,7 @@ class Cluster:
         self.networking = Networking(self.store, self.kinds, volumes, addresses)
         self.scheduler = Scheduler(self.store, self.kinds)
         self.collector = Collector(self.store, self.kinds)
-        self.workloads = Workloads(self.store, self.kinds)
+        self.workloads = Workloads(self.store, self.kinds, self.kubelet.tell)
         self.store.listeners += [self.listener, self.kubelet.listen]
         self.furnish()
         tokens = {
@@ -153,7 +153,7 @@ class Cluster:
         self.faults.breakdown(seconds)
 
     def do_conflicts(self, every):
-        self.faults.conflicts(every)
+        return self.faults.conflicts(every)
 
     async def do_down(self, seconds):
         """Let the API server be away: connections break, nobody listens."""

@@ -186,31 +186,31 @@ class Kubelet:
                     found[f"{prefix}_SERVICE_PORT_{key}"] = str(entry["port"])
         return found
 
-    def tell(self, pod, type_, reason, message):
-        """Make an Event about a pod, or count one that says the same."""
-        namespace, name = self.key(pod)
+    def tell(self, obj, type_, reason, message):
+        """Make an Event about an object, or count one that says the same."""
+        namespace, name = self.key(obj)
         if self.store.find("namespaces", "", namespace) is None:
             return
         for old in reversed(self.store.all("events", "", namespace)):
             involved = old["involvedObject"]
             if (involved.get("uid"), old["reason"], old["message"]) == (
-                pod["metadata"]["uid"],
+                obj["metadata"]["uid"],
                 reason,
                 message,
             ):
 
-                def again(obj):
-                    obj["count"] += 1
-                    obj["lastTimestamp"] = now()
+                def again(event):
+                    event["count"] += 1
+                    event["lastTimestamp"] = now()
 
                 self.store.change(self.events, old, again)
                 return
         reference = {
-            "kind": "Pod",
-            "apiVersion": "v1",
+            "kind": obj.get("kind", "Pod"),
+            "apiVersion": obj.get("apiVersion", "v1"),
             "name": name,
             "namespace": namespace,
-            "uid": pod["metadata"]["uid"],
+            "uid": obj["metadata"]["uid"],
         }
         event = {
             "metadata": {"name": f"{name}.{next(self.numbers):x}"},

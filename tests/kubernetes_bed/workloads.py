@@ -29,10 +29,11 @@ def controlled(obj, uid):
 class Workloads:
     """Makes pods for the objects that ask for them, and reports on them."""
 
-    def __init__(self, store, kinds):
+    def __init__(self, store, kinds, tell):
         self.store = store
         self.kinds = kinds
         self.pods = kinds.of("pods")
+        self.tell = tell
         #: uid of a job -> uid of a pod of it -> its last phase.
         self.seen = {}
 
@@ -71,7 +72,7 @@ class Workloads:
             obj = admit(self.store, self.kinds, kind, metadata["namespace"], body)
             self.store.create(kind, metadata["namespace"], obj)
         except ApiError as error:
-            logger.info("%s %s: %s", owner["kind"], metadata["name"], error)
+            self.tell(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             return False
         return True
 

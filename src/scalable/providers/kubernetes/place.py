@@ -17,6 +17,7 @@ from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, Kuber
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.refused_pods import why_no_pod
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
@@ -141,6 +142,9 @@ class Place:
                     told = words
             elif refusal := await self._refusal():
                 words = refusal
+                if words != told:
+                    logger.warning("the scheduler's pod waits: %s", words)
+                    told = words
             await self._watch.changed(POLL_S)
         raise ProviderError(
             f"the scheduler's pod does not run after {timeout_s:g} s: {words}",
@@ -163,7 +167,7 @@ class Place:
         for condition in job.get("status", {}).get("conditions") or ():
             if condition.get("type") in ("Failed", "FailureTarget"):
                 return f"{condition.get('reason')}: {condition.get('message')}"
-        return None
+        return await why_no_pod(self._api, self.frame.namespace, job["metadata"]["uid"])
 
     async def logs(self, pod: str) -> str:
         """Return the last lines of a pod's output, introduced; empty if there are none."""

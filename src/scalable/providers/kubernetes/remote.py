@@ -34,6 +34,7 @@ from scalable.providers.kubernetes.names import (
 )
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.refused_pods import why_no_pod
 from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
 from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records import RECORD, ClusterDirectory
@@ -135,6 +136,13 @@ class KubernetesPlace:
         scheduler = found.get(SCHEDULER)
         if scheduler is not None and scheduler.state == "failed":
             found[SCHEDULER] = await self._explained(api, scheduler, pods)
+        for job in jobs:
+            its = found.get(_program(job))
+            if its is None or its.state == "completed" or any(_of(pod, job) for pod in pods):
+                continue
+            if why := await why_no_pod(api, self._namespace, job["metadata"]["uid"]):
+                words = f"{its.reason}: {why}" if its.reason else why
+                found[_program(job)] = ProgramState(its.state, words)
         return found if scheduler is not None else {}
 
     async def _explained(self, api: Api, state: ProgramState, pods: list[Thing]) -> ProgramState:

@@ -1,0 +1,66 @@
+"""The objects of clusters in the namespace of the Kubernetes test bed, as its administrator sees them."""
+
+import asyncio
+
+import pytest
+
+from scalable.providers.kubernetes.api import Api, Resource
+
+RBAC = "rbac.authorization.k8s.io/v1"
+KINDS = {
+    "jobs": "batch/v1",
+    "pods": "",
+    "secrets": "",
+    "services": "",
+    "serviceaccounts": "",
+    "roles": RBAC,
+    "rolebindings": RBAC,
+}
+JOBS = Resource("jobs", "default", "batch/v1")
+
+
+def asked(bed, function):
+    """Ask the API server something as its administrator."""
+
+    async def ask():
+        api = Api(None)
+        try:
+            return await function(api)
+        finally:
+            await api.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(bed.kubeconfig("admin")))
+        return asyncio.run(ask())
+
+
+def objects(bed, namespace="default"):
+    """Kind and name of each object in a namespace that belongs to a cluster."""
+
+    async def look(api):
+        found = set()
+        for plural, group in KINDS.items():
+            answer = await api.request("GET", Resource(plural, namespace, group))
+            found |= {
+                (plural, thing["metadata"]["name"])
+                for thing in answer["items"]
+                if "scalable/cluster" in (thing["metadata"].get("labels") or {})
+            }
+        return found
+
+    return asked(bed, look)
+
+
+def root_of(bed, name):
+    """The root object of the cluster of a name; None if there is none."""
+
+    async def look(api):
+        found = (await api.request("GET", JOBS))["items"]
+        role = "scalable/role"
+        return [
+            job
+            for job in found
+            if name in job["metadata"]["name"] and job["metadata"]["labels"][role] == "scheduler"
+        ]
+
+    return next(iter(asked(bed, look)), None)
