@@ -38,8 +38,8 @@ class KubernetesBed(BedProcess):
         self.ask("breakdown", seconds=seconds)
 
     def conflicts(self, every):
-        """Answer every n-th update or patch with 409; 0 ends it."""
-        self.ask("conflicts", every=every)
+        """Answer every n-th write with 409; 0 ends it. Return `verb resource` -> times so far."""
+        return self.ask("conflicts", every=every)
 
     def close_watches(self):
         """End each watch as if its time were over."""

@@ -5,6 +5,9 @@ from collections import Counter
 
 from .errors import ApiError
 
+#: Verbs that change objects. Creations meet conflicts too: those of quotas, which are counted then.
+WRITES = {"create", "update", "patch", "delete"}
+
 
 class Faults:
     """Troubles of the API server that are asked for; nothing happens by itself."""
@@ -17,6 +20,7 @@ class Faults:
         self.conflict_every = 0
         self.turn = 0
         self.writes = 0
+        self.refused = Counter()
 
     def count(self, verb, target, request):
         """Count a request under `verb resource`, for example `create pods` or `get pods/log`."""
@@ -35,9 +39,12 @@ class Faults:
                 raise ApiError(429, "too many requests, please try again later", None, details)
         if moment < self.broken_until:
             raise ApiError(500, "etcdserver: request timed out")
-        if self.conflict_every and verb in {"update", "patch"}:
+        if self.conflict_every and verb in WRITES and target.part in {"", "status"}:
+            if target.kind.virtual:
+                return
             self.writes += 1
             if self.writes % self.conflict_every == 0:
+                self.refused[f"{verb} {target.kind.plural}"] += 1
                 text = f'Operation cannot be fulfilled on {target.kind.qualified} "{target.name}": the object has been modified; please apply your changes to the latest version and try again'
                 raise ApiError(409, text)
 
@@ -53,6 +60,8 @@ class Faults:
         self.broken_until = time.monotonic() + seconds
 
     def conflicts(self, every):
-        """Answer every n-th update or patch with 409; 0 ends it."""
+        """Answer every n-th write with 409; 0 ends it. Return what was refused since the last time."""
         self.conflict_every = every
         self.writes = 0
+        refused, self.refused = dict(self.refused), Counter()
+        return refused
