@@ -39,6 +39,12 @@ def test_logs_for_programs(invoke, written):
     assert value == {"version": 1, "logs": [log]}
 
 
+def test_the_last_lines_alone_can_be_shown(invoke, written):
+    shown = invoke("logs", "one", "--pool", "model", "--tail", "1").out
+    assert shown == "==> model-local-1f-0 <==\nlast\n"
+    assert invoke("logs", "one", "--tail", "1", "--follow").code == 2
+
+
 def test_no_log_yet(invoke, recorded):
     recorded(running=False)
     assert invoke("logs", "one").out == "no output yet\n"

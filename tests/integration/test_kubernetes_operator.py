@@ -9,12 +9,15 @@ import sys
 
 import pytest
 import yaml
+from verbs import program
 
-from scalable import ScalableSession
+import scalable
+from scalable import ScalableSession, records
 from scalable.errors import ProviderError
 from scalable.protocol import exit_codes
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
+from scalable.spec import ProgramState
 
 pytest.importorskip("kubernetes_asyncio")
 pytest.importorskip("aiohttp")
@@ -360,3 +363,66 @@ def test_an_empty_adaptive_pool_grows_when_a_call_comes(kubernetes_bed, log, wor
     with ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="k") as client:
         assert client.submit(work.where, tag="crops").result(timeout=150)
     assert left(kubernetes_bed) == {}
+
+
+# Detached clusters --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def detached(place, log, kubernetes_bed, tmp_path_factory):
+    """A cluster that a process started which has ended, used from another state directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("creator")))
+        done = program("up", "scalable.yaml", "--target", "k", "--name", "apart", "--yes")
+        assert done.returncode == 0, done.stderr
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("elsewhere")))
+        access = yaml.safe_load(kubernetes_bed.kubeconfig().read_text())
+        for entry in access["contexts"]:
+            entry["context"]["namespace"] = NAMESPACE
+        (place / "kubeconfig").write_text(yaml.safe_dump(access))
+        patch.setenv("KUBECONFIG", str(place / "kubeconfig"))
+        with scalable.connect("apart") as client:
+            yield client
+        program("down", "apart", "--yes")
+
+
+@pytest.mark.slow
+def test_a_detached_cluster_is_worker_groups_that_its_manager_makes(detached, work, kubernetes_bed):
+    cluster = records.find("apart")
+    assert detached.submit(work.where, tag="statistics").result(120)
+    mark = f"scalable/tag,scalable/cluster={cluster.id}"
+    groups = found(kubernetes_bed, "daskworkergroups", mark)
+    tags = sorted(group["metadata"]["labels"]["scalable/tag"] for group in groups)
+    assert tags == ["crops", "crops", "statistics"]
+    assert cluster.programs() == {
+        "scheduler": ProgramState("running"),
+        "k": ProgramState("running"),
+    }
+
+
+@pytest.mark.slow
+def test_a_detached_cluster_is_scaled_from_elsewhere(detached, kubernetes_bed, eventually):
+    cluster = records.find("apart")
+    done = program("scale", "apart", "crops=1")
+    assert done.returncode == 0, done.stderr
+    selector = f"scalable/cluster={cluster.id},scalable/tag=crops"
+    eventually(lambda: len(found(kubernetes_bed, "daskworkergroups", selector)) == 1, timeout=120)
+
+
+@pytest.mark.slow
+def test_a_detached_cluster_whose_scheduler_is_killed_has_failed(
+    detached, kubernetes_bed, eventually
+):
+    cluster = records.find("apart")
+    mark = f"scalable/cluster={cluster.id}"
+    (pod,) = names(found(kubernetes_bed, "pods", f"{mark},scalable/role=scheduler"))
+    kubernetes_bed.kill(pod, NAMESPACE)
+    eventually(lambda: cluster.programs()["scheduler"].state == "failed", timeout=60)
+    assert "failed" in program("status", "apart").stdout
+    eventually(
+        lambda: not found(kubernetes_bed, "daskworkergroups", f"scalable/tag,{mark}"), timeout=150
+    )
+    place = cluster.place()
+    assert cluster.id in place.clusters()  # its reason can still be read, from anywhere
+    assert program("down", "apart", "--yes").returncode == 0
+    assert cluster.id not in place.clusters()

@@ -11,9 +11,9 @@ options are a subclass of :class:`ProviderOptions` with these types or pydantic'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -280,4 +280,11 @@ class ProviderOptions(Record):
     (``provider``, ``overlay``, ``adaptive``, ``idle_timeout``, ``time_to_live``,
     ``manager_grace``, ``spill_after``, ``price_per_core_hour``, ``prices``, ``budget``,
     ``budget_action``).
+
+    Attributes
+    ----------
+    advice
+        Key that users look for and that is no option -> where it is written instead.
     """
+
+    advice: ClassVar[Mapping[str, str]] = {}

@@ -210,7 +210,9 @@ def _file(
         code = reading.unknown_code if is_top else E_BAD_OPTION
         noun = reading.noun if is_top else Reading.noun
         message = f"unknown {noun}: {key!r}"
-        faults.add(code, (*path, *below), at.key_place, message, suggest(key, known))
+        advice: Mapping[str, str] = getattr(model, "advice", {}) if is_top else {}
+        hint = advice.get(key) or suggest(key, known)
+        faults.add(code, (*path, *below), at.key_place, message, hint)
         return
     code = kind if kind.startswith("E_") else E_BAD_OPTION
     full = (*path, *below)

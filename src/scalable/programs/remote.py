@@ -24,6 +24,7 @@ from distributed.comm.addressing import get_address_host_port
 
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError
+from scalable.programs.once import ended
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
@@ -101,6 +102,7 @@ def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | N
     beside = partial(_beside, directory.record().abandoned_after_s, relaying)
     reason = asyncio.run(serve(directory, {"host": host, "port": port}, beside))
     logger.info("ended: %s", reason)
+    ended()
 
 
 async def _beside(

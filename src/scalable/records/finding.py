@@ -160,14 +160,14 @@ def status_of(
         {"id": manager, "target": described["target"], "state": "starting"}
         for manager, described in record.managers.items()
     ]
+    # The end of a tunnel is of use to this process alone: a remote scheduler tells its own address.
     return ClusterStatus(
         name=record.name,
         id=record.id,
         provider=record.provider,
         target=record.target,
         state=state,
-        # The end of a tunnel is of use to this process alone.
-        address=None if scheduler is None or record.remote else scheduler.get("address"),
+        address=known.get("address") if record.remote else (scheduler or {}).get("address"),
         dashboard=None if scheduler is None else scheduler.get("dashboard"),
         owner=record.owner,
         created_at=record.created_at,

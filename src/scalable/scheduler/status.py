@@ -72,6 +72,7 @@ class Status:
         workers = self._scheduler.workers.values()
         return {
             "written_at": time.time(),
+            "address": self._scheduler.address if self._scheduler.listeners else None,
             "state": state,
             "reason": reason,
             "pools": pools_to_dict(pools),

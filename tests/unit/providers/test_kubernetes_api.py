@@ -6,12 +6,14 @@ import os
 
 import pytest
 
-from scalable.errors import ProviderError
+from scalable.errors import ManifestError, ProviderError
 from scalable.manager.launcher import LimitReachedError, UnitState
+from scalable.manifest import Manifest
 from scalable.providers.kubernetes.api import ATTEMPTS, Api, KubernetesError, Resource, refusal
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import RULES, role
 from scalable.providers.kubernetes.watch import PodWatch
+from scalable.providers.registry import option_models
 from scalable.worker.config import SCRATCH, WorkerConfig, read_file
 
 PODS = Resource("pods", "n")
@@ -240,3 +242,12 @@ def test_a_worker_listens_where_its_surroundings_say(tmp_path, monkeypatch):
     file.chmod(0o600)
     monkeypatch.setenv("SCALABLE_HOST", "10.0.0.7")
     assert read_file(file, "w").host == "10.0.0.7"
+
+
+def test_the_pull_policy_of_images_is_said_to_belong_into_the_pod_template():
+    target = {"provider": "kubernetes", "imagePullPolicy": "Always"}
+    whole = {"version": 1, "project": {"name": "p"}, "components": {"a": {}}}
+    with pytest.raises(ManifestError) as caught:
+        Manifest.from_mapping({**whole, "targets": {"k": target}}, option_models())
+    (fault,) = caught.value.diagnostics
+    assert "pod_template" in fault.hint

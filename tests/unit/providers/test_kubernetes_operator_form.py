@@ -9,9 +9,9 @@ from test_kubernetes_render import frame_of, our_container, request
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.dask_operator import OperatorForm
+from scalable.providers.kubernetes.job_states import state_of
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import role
-from scalable.providers.kubernetes.provider import KubernetesProvider
 from scalable.spec import ComponentSpec
 
 FORM = OperatorForm()
@@ -97,7 +97,7 @@ def test_the_root_ends_with_the_scheduler_whose_program_runs_once():
 def test_the_role_for_the_operator_grants_its_kinds():
     text = role("n", FORM.rules)
     assert 'apiGroups: ["kubernetes.dask.org"]' in text
-    assert 'resources: ["daskworkergroups"]\n    verbs: ["create", "delete", "get"]' in text
+    assert 'resources: ["daskworkergroups"]\n    verbs: ["create", "delete", "get", "list"]' in text
 
 
 # Lives --------------------------------------------------------------------------------------------
@@ -226,6 +226,52 @@ def test_a_group_is_deleted_although_its_first_pod_is_gone_and_all_its_pods_are_
 # Detached clusters --------------------------------------------------------------------------------
 
 
-def test_a_detached_cluster_through_the_operator_is_refused():
-    with pytest.raises(NotImplementedError, match="no detached clusters through the Dask operator"):
-        KubernetesProvider().place_of(request(operator=True))
+def test_the_manager_of_a_detached_cluster_may_make_worker_groups_and_finds_the_scheduler():
+    bodies = drafts.objects(request(operator=True), {}, "apart").values()
+    things = [json.loads(body) for body in bodies]
+    (role_of_manager,) = [thing for thing in things if thing["kind"] == "Role"]
+    verbs = {rule["resources"][0]: rule["verbs"] for rule in role_of_manager["rules"]}
+    assert {"create", "delete", "list"} <= set(verbs["daskworkergroups"])
+    assert "create" not in verbs["pods"]
+    (service,) = [thing for thing in things if thing["kind"] == "Service"]
+    (cluster,) = [thing for thing in things if thing["kind"] == "DaskCluster"]
+    marks = cluster["spec"]["scheduler"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= marks.items()
+
+
+def kept_job(*conditions):
+    job = FORM.root(frame_of(request(operator=True)), 60)
+    job["metadata"]["uid"] = "u"
+    return {**job, "status": {"conditions": [{"type": c, "status": "True"} for c in conditions]}}
+
+
+def scheduler_pod(**status):
+    marks = {"scalable/cluster": "0123456789", "scalable/role": "scheduler"}
+    return {"metadata": {"name": "s", "labels": marks}, "status": status}
+
+
+def ended_with(code):
+    own = {
+        "name": "scalable",
+        "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": code, "reason": "Error"}},
+    }
+    return scheduler_pod(phase="Running", containerStatuses=[own])
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "state"),
+    [
+        (kept_job(), [], "pending"),
+        (kept_job(), [ended_with(0)], "completed"),
+        (kept_job(), [ended_with(137)], "failed"),
+        (kept_job("Complete"), [ended_with(137)], "failed"),
+        (kept_job("Complete"), [ended_with(0)], "completed"),
+        (kept_job("Complete"), [], "failed"),
+        (kept_job("Failed"), [ended_with(0)], "failed"),
+    ],
+)
+def test_the_state_of_a_scheduler_is_that_of_its_first_life_and_not_its_keepers(job, pods, state):
+    job["metadata"]["labels"]["scalable/cluster"] = "0123456789"
+    assert state_of(job, pods).state == state

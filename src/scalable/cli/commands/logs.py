@@ -22,9 +22,21 @@ from scalable.cli.output import VERSION, Output, Result
 @click.option(
     "--follow", is_flag=True, help="Show new lines as they are written, until interrupted."
 )
+@click.option(
+    "--tail",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show only the last N lines of each log; not with --follow.",
+)
 @output_options
 def command(
-    name: str, *, pool: str | None, worker: str | None, follow: bool, output: Output
+    name: str,
+    *,
+    pool: str | None,
+    worker: str | None,
+    follow: bool,
+    tail: int | None,
+    output: Output,
 ) -> int:
     r"""Show the output of workers, including workers that have ended.
 
@@ -34,6 +46,8 @@ def command(
     from scalable.lifecycle.logs import follow_lines, log_files, read_log
     from scalable.records import find
 
+    if follow and tail is not None:
+        raise click.UsageError("--tail is for logs that are shown once, --follow shows new lines")
     directory = find(name)
     if follow:
         with suppress(KeyboardInterrupt):
@@ -41,7 +55,7 @@ def command(
                 output.line(f"{source}: {line}", {"worker": source, "line": line})
         return 0
     files = log_files(directory, pool=pool, worker=worker)
-    texts = {file.worker: read_log(file.path) for file in files}
+    texts = {file.worker: _last(read_log(file.path), tail) for file in files}
     shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
     data = {
         "version": VERSION,
@@ -49,6 +63,10 @@ def command(
     }
     output.show(Result("\n".join(shown) or "no output yet\n", data))
     return 0
+
+
+def _last(text: str, lines: int | None) -> str:
+    return text if lines is None else "".join(text.splitlines(keepends=True)[-lines:])
 
 
 def _ended(text: str) -> str:

@@ -99,8 +99,11 @@ class OperatorForm:
             "targetPort": own["ports"][0]["name"],
             "protocol": "TCP",
         }
-        metadata = frame.metadata(frame.name, SCHEDULER)
+        metadata = frame.metadata(frame.name, SCHEDULER, **render.owned(frame))
+        # The operator's Service has a name of its own, and is made later.
+        named = [render.service(frame)] if frame.is_named else []
         return [
+            *named,
             {
                 "apiVersion": VERSION,
                 "kind": "DaskCluster",
@@ -114,7 +117,7 @@ class OperatorForm:
                     },
                     "worker": {"replicas": 0, "spec": {"containers": [idle]}},
                 },
-            }
+            },
         ]
 
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
@@ -154,10 +157,10 @@ class OperatorForm:
             another = before["metadata"].get("uid") != pod["metadata"].get("uid")
             if another or observation(before).state is UnitState.ENDED:
                 return before
-        return _as_started_once(pod)
+        return as_started_once(pod)
 
 
-def _as_started_once(pod: Pod) -> Pod:
+def as_started_once(pod: Pod) -> Pod:
     """Return a pod as it would be if nothing had started its program again."""
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):

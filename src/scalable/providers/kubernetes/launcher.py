@@ -13,7 +13,7 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.form import Form, PodForm
-from scalable.providers.kubernetes.names import TAG, UNIT
+from scalable.providers.kubernetes.names import TAG, UNIT, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
 from scalable.providers.kubernetes.watch import PodWatch
@@ -133,8 +133,21 @@ class PodLauncher:
         raise limit
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over the pods of this manager that the watch has found."""
+        """Take over the objects of this manager: the pods that the watch has found, or all groups.
+
+        A group whose pod has ended is taken over too, since nothing but its deletion ends it.
+        """
         adopted: dict[UnitName, str] = {}
+        if not self._form.ends_with_pod:
+            query = {"labelSelector": selector(self._labels)}
+            answer = await self._api.request("GET", self._objects, query=query)
+            for thing in answer["items"]:
+                notes = thing["metadata"].get("annotations") or {}
+                unit, tag = notes.get(UNIT), notes.get(TAG)
+                if unit and tag and "deletionTimestamp" not in thing["metadata"]:
+                    self._names.setdefault(unit, thing["metadata"]["name"])
+                    adopted[unit] = tag
+            return adopted
         for name, pod in self._last.items():
             notes = pod["metadata"].get("annotations") or {}
             unit, tag = notes.get(UNIT), notes.get(TAG)

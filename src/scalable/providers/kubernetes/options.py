@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -24,6 +25,11 @@ class Resources(Record):
 
 class KubernetesOptions(RemoteOptions):
     """Options of a target with ``provider: kubernetes``."""
+
+    advice: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("imagePullPolicy", "image_pull_policy"),
+        "write imagePullPolicy for the container `scalable` in a file that `pod_template` names",
+    )
 
     namespace: Argument = Field(default="default", description="Namespace of all pods.")
     service_account: Argument | None = Field(

@@ -40,7 +40,7 @@ OPERATOR_RULES = (
     Rule("batch", "jobs", ("create", "delete", "get", "patch")),
     Rule("", "secrets", ("create",)),
     Rule("kubernetes.dask.org", "daskclusters", ("create", "get")),
-    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get")),
+    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
     Rule("", "pods", ("get", "list", "watch")),
     *RULES[-2:],
 )
@@ -70,7 +70,7 @@ _MANAGER_RULES = (
 MANAGER_RULES = (Rule("", "pods", ("create", "delete", "get", "list", "watch")), *_MANAGER_RULES)
 #: Permissions of a manager whose units are worker groups of the Dask operator.
 OPERATOR_MANAGER_RULES = (
-    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get")),
+    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
     Rule("", "pods", ("get", "list", "watch")),
     *_MANAGER_RULES,
 )

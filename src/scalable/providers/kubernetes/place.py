@@ -89,15 +89,7 @@ class Place:
         ProviderError
             When the cluster does not know its kind, or refuses it.
         """
-        kind = kind_of(thing)
-        resource = Resource(kind.plural, self.frame.namespace, kind.group)
-        try:
-            await self._api.create(resource, render.to_body(thing))
-        except KubernetesError as error:
-            if error.status != NOT_FOUND or kind not in self._form.custom_kinds:
-                raise
-            message = f"the cluster does not know {kind.plural} of {kind.group}"
-            raise ProviderError(message, hint=self._form.installation) from error
+        await create(self._api, thing, self._form)
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
         """Create the Secret with the credentials and the configuration of a tag's workers."""
@@ -215,6 +207,30 @@ class Place:
             else:
                 return True
         return False
+
+
+def resource_of(thing: render.Object) -> Resource:
+    """Return the resource to which an object belongs."""
+    kind = kind_of(thing)
+    return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
+
+
+async def create(api: Api, thing: render.Object, form: Form) -> None:
+    """Create an object of a cluster.
+
+    Raises
+    ------
+    ProviderError
+        When the cluster does not know its kind, or refuses it.
+    """
+    kind = kind_of(thing)
+    try:
+        await api.create(resource_of(thing), render.to_body(thing))
+    except KubernetesError as error:
+        if error.status != NOT_FOUND or kind not in form.custom_kinds:
+            raise
+        message = f"the cluster does not know {kind.plural} of {kind.group}"
+        raise ProviderError(message, hint=form.installation) from error
 
 
 def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:

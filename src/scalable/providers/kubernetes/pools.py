@@ -88,8 +88,11 @@ class ManagedPods(PodLauncher):
 def worker_secrets(frame: render.Frame, spec: DeploymentSpec, security: Any) -> list[render.Object]:
     """Return the Secrets of the workers of a manager."""
     scheduler = render.service_address(frame.cluster_id, frame.namespace)
+    once = form_of(spec.options).starts_again
     return [
-        render.worker_secret(frame, c.name, worker_config(c, scheduler, security, frame.manager))
+        render.worker_secret(
+            frame, c.name, worker_config(c, scheduler, security, frame.manager, once=once)
+        )
         for c in spec.components.values()
     ]
 

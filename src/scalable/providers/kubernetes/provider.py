@@ -64,11 +64,6 @@ class KubernetesProvider:
             Tag -> number of workers.
         name
             Name of a detached cluster; None for one that ends with its session.
-
-        Raises
-        ------
-        NotImplementedError
-            For a detached cluster through the Dask operator.
         """
         from scalable.providers.kubernetes.drafts import objects
 

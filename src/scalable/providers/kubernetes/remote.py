@@ -19,6 +19,14 @@ from scalable.providers.base import ProgramState
 from scalable.providers.kubernetes import kubeconfig
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.blocking import ask
+from scalable.providers.kubernetes.job_states import (
+    has_completed,
+    is_going,
+    is_kept,
+    made_at,
+    owners,
+    state_of,
+)
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     MANAGER,
@@ -81,14 +89,18 @@ class KubernetesPlace:
             self._list(api, self._jobs, {ROLE: SCHEDULER, **own}),
             self._list(api, Resource("secrets", self._namespace), own),
         )
+        jobs = [job for job in jobs if not is_going(job)]
+        over = [job for job in jobs if has_completed(job)]
+        failed = []
+        if any(map(is_kept, over)):  # a keeper ends in the same way, however its scheduler ended
+            pods = await self._list(api, self._pods, {ROLE: SCHEDULER, **own})
+            failed = [job for job in over if state_of(job, pods).state == "failed"]
         living = {
-            str(job["metadata"]["uid"]): job
-            for job in jobs
-            if not _completed(job) and not _going(job)
+            str(job["metadata"]["uid"]): job for job in jobs if job not in over or job in failed
         }
         found: dict[str, dict[str, str]] = {}
         for secret in sorted(secrets, key=lambda thing: label(thing, ROLE), reverse=True):
-            root = next((living[uid] for uid in _owners(secret) if uid in living), None)
+            root = next((living[uid] for uid in owners(secret) if uid in living), None)
             known = root is not None and label(root, CLUSTER) == label(secret, CLUSTER)
             if known and label(secret, ROLE) in (SCHEDULER, MANAGING):
                 # The scheduler's files come first, and those of managers replace none of them.
@@ -129,16 +141,20 @@ class KubernetesPlace:
         )
         found: dict[str, ProgramState] = {}
         uid = _known_root(cluster_id)
-        jobs = [j for j in jobs if uid is None or uid in (j["metadata"]["uid"], *_owners(j))]
-        for job in sorted(jobs, key=_made_at):
-            if label(job, ROLE) in (SCHEDULER, MANAGING) and not _going(job):
-                found[_program(job)] = _state(job, [pod for pod in pods if _of(pod, job)])
+        jobs = [j for j in jobs if uid is None or uid in (j["metadata"]["uid"], *owners(j))]
+        for job in sorted(jobs, key=made_at):
+            if label(job, ROLE) in (SCHEDULER, MANAGING) and not is_going(job):
+                found[_program(job)] = state_of(job, pods)
         scheduler = found.get(SCHEDULER)
         if scheduler is not None and scheduler.state == "failed":
             found[SCHEDULER] = await self._explained(api, scheduler, pods)
         for job in jobs:
             its = found.get(_program(job))
-            if its is None or its.state == "completed" or any(_of(pod, job) for pod in pods):
+            if (
+                its is None
+                or its.state == "completed"
+                or any(job["metadata"]["uid"] in owners(pod) for pod in pods)
+            ):
                 continue
             if why := await why_no_pod(api, self._namespace, job["metadata"]["uid"]):
                 words = f"{its.reason}: {why}" if its.reason else why
@@ -148,7 +164,7 @@ class KubernetesPlace:
     async def _explained(self, api: Api, state: ProgramState, pods: list[Thing]) -> ProgramState:
         """Return the state of a scheduler that has failed, with what its output tells."""
         own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
-        for pod in sorted(own, key=_made_at, reverse=True):
+        for pod in sorted(own, key=made_at, reverse=True):
             try:
                 text = await self._request_log(api, pod, {"tailLines": LAST_LINES})
             except ProviderError as error:
@@ -184,7 +200,7 @@ class KubernetesPlace:
             When it does not run.
         """
         for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
-            if observation(pod).state is UnitState.RUNNING and not _going(pod):
+            if observation(pod).state is UnitState.RUNNING and not is_going(pod):
                 return str(pod["metadata"]["name"])
         raise ProviderError(f"the scheduler's pod of cluster {cluster_id} does not run")
 
@@ -196,7 +212,7 @@ class KubernetesPlace:
         self, api: Api, cluster_id: str, since: Mapping[str, str]
     ) -> dict[str, tuple[str, str]]:
         pods = await self._list(api, self._pods, {CLUSTER: cluster_id})
-        named = [(_log_name(pod), pod) for pod in sorted(pods, key=_made_at)]
+        named = [(_log_name(pod), pod) for pod in sorted(pods, key=made_at)]
         read = await asyncio.gather(
             *(self._log(api, pod, since.get(name, "")) for name, pod in named)
         )
@@ -323,27 +339,6 @@ def _program(thing: Thing) -> str:
     return SCHEDULER if label(thing, ROLE) == SCHEDULER else label(thing, MANAGER)
 
 
-def _of(pod: Thing, job: Thing) -> bool:
-    return job["metadata"]["uid"] in _owners(pod)
-
-
-def _made_at(thing: Thing) -> str:
-    return str(thing["metadata"].get("creationTimestamp"))
-
-
-def _going(thing: Thing) -> bool:
-    return "deletionTimestamp" in thing["metadata"]
-
-
-def _condition(job: Thing, kind: str) -> Thing | None:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return next((c for c in conditions if (c["type"], c["status"]) == (kind, "True")), None)
-
-
-def _owners(thing: Thing) -> list[str]:
-    return [str(owner.get("uid")) for owner in thing["metadata"].get("ownerReferences") or ()]
-
-
 def _texts(secret: Thing) -> dict[str, str]:
     """Return the files in a Secret; none if one of them is no text."""
     coded = (secret.get("data") or {}).items()
@@ -371,34 +366,6 @@ def _known_root(cluster_id: str) -> str | None:
         return str(json.loads(text)["root_uid"])
     except (OSError, ValueError, KeyError, TypeError, ClusterError):
         return None
-
-
-def has_ended(job: Thing) -> bool:
-    """Return whether a Job has completed or failed, or is being deleted."""
-    return _completed(job) or _condition(job, "Failed") is not None or _going(job)
-
-
-def _completed(job: Thing) -> bool:
-    return _condition(job, "Complete") is not None
-
-
-def _state(job: Thing, pods: list[Thing]) -> ProgramState:
-    if _completed(job):
-        return ProgramState("completed")
-    latest = max(pods, key=_made_at, default=None)
-    seen = None if latest is None else observation(latest)
-    failed = _condition(job, "Failed")
-    if failed is not None:
-        why = seen.reason if seen is not None and seen.state is UnitState.ENDED else None
-        return ProgramState("failed", why or f"{failed.get('reason')}: {failed.get('message')}")
-    if seen is None or seen.state is UnitState.PENDING:
-        return ProgramState("pending", None if seen is None else seen.reason)
-    if seen.state is UnitState.ENDED:
-        succeeded = (latest or {}).get("status", {}).get("phase") == "Succeeded"
-        last = label(job, ROLE) == SCHEDULER  # a manager is started again
-        state = "completed" if succeeded else "failed" if last else "pending"
-        return ProgramState(state, seen.reason)
-    return ProgramState("running")
 
 
 def _log_name(pod: Thing) -> str:

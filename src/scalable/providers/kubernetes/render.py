@@ -106,6 +106,11 @@ class Frame:
         return bool(self.root_name)
 
     @property
+    def is_named(self) -> bool:
+        """Whether programs in the place reach the scheduler by the name of its Service."""
+        return self.detached or self.options["manager"] == "there"
+
+    @property
     def namespace(self) -> str:
         """Namespace of all objects."""
         return str(self.options["namespace"])

@@ -18,8 +18,8 @@ from scalable.providers.kubernetes import kubeconfig, manager_objects, render
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.providers.kubernetes.blocking import ask
 from scalable.providers.kubernetes.drafts import read_template
-from scalable.providers.kubernetes.form import kind_of
 from scalable.providers.kubernetes.forms import form_of
+from scalable.providers.kubernetes.job_states import has_ended
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     OWNER,
@@ -29,11 +29,10 @@ from scalable.providers.kubernetes.names import (
     selector,
 )
 from scalable.providers.kubernetes.permissions import detached_rules
-from scalable.providers.kubernetes.place import BATCH
+from scalable.providers.kubernetes.place import BATCH, create, resource_of
 from scalable.providers.kubernetes.pools import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
-    has_ended,
     owner,
 )
 from scalable.records import ClusterDirectory
@@ -49,18 +48,7 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the place that the options of a target name for a detached cluster.
-
-    Raises
-    ------
-    NotImplementedError
-        When they ask for the Dask operator.
-    """
-    if options["operator"]:
-        raise NotImplementedError(
-            "operator: true: there are no detached clusters through the Dask operator in this "
-            "version; start a session, or leave operator out"
-        )
+    """Return the place that the options of a target name for a detached cluster."""
     context = options["context"] or kubeconfig.current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 
@@ -132,7 +120,7 @@ class KubernetesServices:
         frame = dataclasses.replace(frame, root_uid=made["metadata"]["uid"])
         write_private(cluster.path / PLACE, json.dumps(facts_of(frame)))
         for thing in manager_objects.scheduler_parts(frame, form, _files(frame, cluster)):
-            await _add(api, thing)
+            await create(api, thing, form)
         logger.debug("cluster %s: job %s in %s", record.id, frame.root, frame.namespace)
 
     # Managers -------------------------------------------------------------------------------------
@@ -150,13 +138,13 @@ class KubernetesServices:
         form = form_of(self._spec.options)
         parts = manager_objects.manager_parts(frame, form, files, workers, secrets.token_hex(3))
         for thing in parts:
-            await _add(api, thing)
+            await create(api, thing, form)
         logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)
 
 
 async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> Any:
     """Create the root object; one of that name that has ended makes room."""
-    resource = _resource(root)
+    resource = resource_of(root)
     name = root["metadata"]["name"]
     while True:
         made = await api.create(resource, render.to_body(root))
@@ -171,15 +159,6 @@ async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> An
         logger.debug("job %s of an ended cluster is deleted", name)
         await api.delete(resource, name, propagationPolicy="Foreground")
         await asyncio.sleep(REMOVAL_POLL_S)
-
-
-async def _add(api: Api, thing: render.Object) -> None:
-    await api.create(_resource(thing), render.to_body(thing))
-
-
-def _resource(thing: render.Object) -> Resource:
-    kind = kind_of(thing)
-    return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
 
 
 def _files(
