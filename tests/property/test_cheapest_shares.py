@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.scaling.capacity import Portion
-from scalable.scaling.cheapest import Place, Request, divide
+from scalable.scaling.cheapest import divide
 from scalable.scaling.cheapest_policy import Cheapest
+from scalable.scaling.places import Place, Request
 from scalable.scaling.tiers import Tier, UnitPrice, WaitingWork
 from scalable.scaling.waterfall import Waterfall
 from scalable.spec import Starting

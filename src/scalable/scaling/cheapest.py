@@ -10,179 +10,129 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import NamedTuple
 
-from scalable.scaling.capacity import Capacity, finish_s
-from scalable.scaling.tiers import UnitPrice, WaitingWork
+from scalable.scaling.places import Division, Forecast, Place, Request
 
-#: Assumed seconds for which a worker is used, if the length of the work is unknown or the worker
-#: outlives the known work.
-UNKNOWN_USE_S = 3600.0
 #: Part of the cost of a worker that has to be saved by replacing it. Replacing costs a start, and a
 #: small saving may be an error of the forecast.
 HYSTERESIS = 0.1
 #: Largest part of the wanted workers that are replaced at one time: the others keep working until
 #: the cheaper place has delivered.
 MOVED_PART = 0.25
+#: Relative difference of costs that may be an error of rounding.
+TINY = 1e-9
+#: Ratio between a compared number of workers and the next one.
+STEP_RATIO = 1.2
 #: Part of the time until the deadline that is kept as a reserve for errors of the forecast.
 RESERVE = 0.1
-#: Expected further wait of a worker that is overdue, as a multiple of its wait until now.
-OVERDUE = 0.5
-
-
-@dataclass(frozen=True)
-class Place:
-    """State and terms of one manager, for the workers of one pool. All times are in seconds.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager.
-    price
-        Price of one worker.
-    priority
-        Rank of the manager; it decides among places of equal cost and equal start-up time.
-    limit
-        Maximum number of workers; None for no maximum.
-    running
-        Number of connected workers.
-    pending
-        Time since the request of each worker that has not connected, the longest wait first.
-    startup_s
-        Expected time from a request until the worker connects.
-    late_s
-        Time within which nearly all workers connect; deadlines are checked with it.
-    billed_startup_s
-        Part of the start-up time that is billed.
-    usable
-        Whether workers may be requested. If False, the place keeps its running workers.
-    trial
-        Whether one worker is requested from a place that is not usable, beyond the wanted ones.
-    why
-        Reason why the place is not usable.
-    """
-
-    manager: str
-    price: UnitPrice = field(default_factory=UnitPrice)
-    priority: int = 0
-    limit: int | None = None
-    running: int = 0
-    pending: tuple[float, ...] = ()
-    startup_s: float = 0.0
-    late_s: float = 0.0
-    billed_startup_s: float = 0.0
-    usable: bool = True
-    trial: bool = False
-    why: str = ""
-
-    @property
-    def rank(self) -> tuple[float, int, str]:
-        """Order among places of equal cost: the one that delivers sooner comes first."""
-        return self.startup_s, self.priority, self.manager
-
-    def cost(self, use_s: float, *, running: bool = False) -> float:
-        """Return the cost of one worker, new or running, that is used for ``use_s`` seconds."""
-        if running:
-            return self.price.per_hour / 3600 * use_s
-        return self.price.per_hour / 3600 * billed_s(self.price, use_s + self.billed_startup_s)
-
-    def remaining_s(self, since_s: float) -> float:
-        """Return the seconds until a worker should have connected that was requested before."""
-        return OVERDUE * since_s if since_s > self.late_s else self.late_s - since_s
-
-    @property
-    def new_s(self) -> float:
-        """Seconds until a worker that is requested now should have connected.
-
-        A worker that still waits shows that the place takes at least as long at present.
-        """
-        overdue = [since for since in self.pending[:1] if since > self.late_s]
-        return max([self.late_s, *((1 + OVERDUE) * since for since in overdue)])
-
-
-@dataclass(frozen=True)
-class Request:
-    """The input of :func:`divide`.
-
-    Attributes
-    ----------
-    wanted
-        Number of wanted workers.
-    places
-        The managers that can start them.
-    work
-        Known work of the pool; None if it is unknown.
-    left_s
-        Seconds until the deadline; None without a deadline.
-    """
-
-    wanted: int
-    places: tuple[Place, ...] = ()
-    work: WaitingWork | None = None
-    left_s: float | None = None
-
-    @property
-    def use_s(self) -> float:
-        """Seconds for which one worker is expected to be used."""
-        if self.work is None or not self.wanted:
-            return UNKNOWN_USE_S
-        longest = max((portion.longest_s for portion in self.work.portions), default=0.0)
-        use_s = max(self.work.total_s / self.wanted, longest, 1e-3) + self.work.rest_s
-        return max(use_s, UNKNOWN_USE_S) if self.work.outlived else use_s
-
-
-@dataclass(frozen=True)
-class Division:
-    """The result of :func:`divide`.
-
-    Attributes
-    ----------
-    shares
-        Manager -> number of workers to request from it in all.
-    reasons
-        Manager -> reason for its share, as a sentence.
-    finish_s
-        Expected seconds until the known work ends; None if the work is unknown.
-    """
-
-    shares: Mapping[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, str] = field(default_factory=dict)
-    finish_s: float | None = None
-
-
-def billed_s(price: UnitPrice, seconds: float) -> float:
-    """Return the billed seconds of a worker that exists for some seconds."""
-    if price.granularity_s > 0:
-        seconds = math.ceil(seconds / price.granularity_s - 1e-9) * price.granularity_s
-    return max(seconds, price.minimum_s)
 
 
 def divide(request: Request) -> Division:
     """Return how many workers each place gets.
 
     The shares sum up to the wanted number, or to what all usable places can give if that is less;
-    a trial at a place that is not usable comes on top.
+    a trial at a place that is not usable comes on top. If there is a deadline, and the request has
+    a least number of workers, numbers from there to the wanted one are compared as well: the one
+    that is expected to cost least of those with which the work ends in time is taken, or of those
+    with which it ends hardly later than with more workers, if it is late anyhow.
 
     Running workers are kept, the cheapest first. Missing workers are requested from the cheapest
     place with room. A running or requested worker is replaced by a cheaper one if that saves more
-    than :data:`HYSTERESIS`, at most :data:`MOVED_PART` of the running workers at one time.
+    than :data:`HYSTERESIS`, at most :data:`MOVED_PART` of the running workers at one time. The
+    result is not expected to cost more than a division by priorities that is in time as well.
 
     Parameters
     ----------
     request
         Wanted number, places, known work, and time left.
     """
+    split = _fewest(request, _divided(request))
+    shares = split.shares()
+    for place in request.places:
+        if place.trial and not place.usable and _room(place, shares[place.manager]):
+            shares[place.manager] += 1
+    spared = request.wanted - split.request.wanted
+    return Division(
+        shares,
+        {
+            m: f"{why}{_held_back(request.wanted, spared)}"
+            for m, why in split.reasons(shares).items()
+        },
+        split.finish_s(split.counts),
+        split.forecast.cost(split.counts),
+        spared,
+    )
+
+
+def _held_back(wanted: int, spared: int) -> str:
+    if not spared:
+        return ""
+    return (
+        f"; {spared} of {wanted} wanted workers are held back, as more would hardly end it sooner"
+    )
+
+
+def _divided(request: Request) -> _Split:
+    """Return the division of exactly the wanted number, as far as places have room."""
     split = _Split(request)
     split.keep_running()
     split.fill()
     split.replace_pending()
     split.replace_running()
     split.meet_deadline()
-    shares = split.shares()
-    for place in request.places:
-        if place.trial and not place.usable and _room(place, shares[place.manager]):
-            shares[place.manager] += 1
-    return Division(shares, split.reasons(shares), split.finish_s(split.counts))
+    split.prefer_priorities()
+    return split
+
+
+def _fewest(request: Request, whole: _Split) -> _Split:
+    """Return the cheapest division in time, of the wanted number of workers or fewer.
+
+    The number that was requested before is kept unless another one saves enough: otherwise a worker
+    would be cancelled at one decision and requested again at the next one.
+    """
+    work = request.work
+    if request.left_s is None or request.least is None or work is None or work.outlived:
+        return whole
+    running = sum(place.running for place in request.places)
+    asked = running + sum(len(place.pending) for place in request.places)
+    low = min(request.wanted, max(request.least, running, 1))
+    found: list[_Candidate] = []
+    for count in _counts(low, request.wanted, asked):
+        split = whole if count == request.wanted else _divided(replace(request, wanted=count))
+        cost, finish = split.forecast.cost(split.counts), split.finish_s(split.counts)
+        if cost is None or finish is None:
+            continue
+        if count == min(asked, request.wanted):
+            cost /= 1 + HYSTERESIS
+        found.append(_Candidate(cost, count, finish, split))
+    if not found:
+        return whole
+    left_s = request.left_s
+    # Fewer workers leave less room for errors of the forecast.
+    limits = [(1 - 2 * RESERVE) * left_s, (1 - RESERVE) * left_s, left_s]
+    soonest = min(one.finish_s for one in found)
+    limits.append(soonest * (1 + 2 * RESERVE))
+    able = next(able for s in limits if (able := [one for one in found if one.finish_s <= s]))
+    return min(able, key=lambda one: one[:2]).split
+
+
+class _Candidate(NamedTuple):
+    """A division: expected cost, number of workers, and seconds until the work ends."""
+
+    cost: float
+    workers: int
+    finish_s: float
+    split: _Split
+
+
+def _counts(low: int, high: int, asked: int) -> list[int]:
+    """Return worker counts from ``low`` to ``high`` at growing distances, and the one asked."""
+    counts, count = {low, high, max(low, min(high, asked))}, low
+    while (count := max(count + 1, math.floor(STEP_RATIO * count))) < high:
+        counts.add(count)
+    return sorted(counts)
 
 
 def _room(place: Place, share: int) -> bool:
@@ -196,12 +146,36 @@ class _Split:
         self.request = request
         use_s = request.use_s
         self.use_s = use_s
+        self.forecast = Forecast(request)
         #: Places in the order in which they are filled with new workers.
         self.order = sorted(request.places, key=lambda p: (p.cost(use_s), *p.rank))
         self.counts: dict[str, int] = {p.manager: 0 for p in self.order}
         #: Manager -> number of workers beyond its own that the deadline has moved to it.
         self.hurried: dict[str, int] = {}
         self.moved: dict[str, int] = {}
+
+    def prefer_priorities(self) -> None:
+        """Take the division by priorities if it is expected to cost less, and is not too late."""
+        plain = self._by_priority()
+        own, other = self.forecast.cost(self.counts), self.forecast.cost(plain)
+        if own is None or other is None or not other < own - TINY * abs(own):
+            return
+        if self._in_time(plain, RESERVE) or not self._sooner_than(plain):
+            self.counts, self.hurried, self.moved = plain, {}, {}
+
+    def _by_priority(self) -> dict[str, int]:
+        """Return the workers of each place if the ones with the lowest number are filled first."""
+        order = sorted(self.order, key=lambda place: (place.priority, place.manager))
+        counts, left = dict.fromkeys(self.counts, 0), self.request.wanted
+        for kept in (True, False):
+            for place in order:
+                most = self.most(place)
+                if kept:
+                    most = min(most, place.running + len(place.pending))
+                more = max(0, min(left, most - counts[place.manager]))
+                counts[place.manager] += more
+                left -= more
+        return counts
 
     def most(self, place: Place) -> int:
         """Return the maximum number of workers of a place."""
@@ -290,27 +264,9 @@ class _Split:
 
     # Deadline -------------------------------------------------------------------------------------
 
-    def _arrivals(self, counts: Mapping[str, int]) -> Capacity:
-        steps: list[tuple[float, float]] = []
-        for place in self.order:
-            count = counts[place.manager]
-            connected = min(count, place.running)
-            if connected:
-                steps.append((0.0, float(connected)))
-            waiting = place.pending[: count - connected]
-            steps += [(place.remaining_s(since), 1.0) for since in waiting]
-            if new := count - connected - len(waiting):
-                steps.append((place.new_s, float(new)))
-        return Capacity(tuple(sorted(steps)))
-
     def finish_s(self, counts: Mapping[str, int]) -> float | None:
         """Return the expected seconds until the known work ends; None if it is unknown."""
-        work = self.request.work
-        if work is None:
-            return None
-        if not work.portions:
-            return work.rest_s
-        return finish_s(self._arrivals(counts), work.portions) + work.rest_s
+        return self.forecast.finish_s(counts)
 
     def _in_time(self, counts: Mapping[str, int], reserve: float) -> bool:
         left_s = self.request.left_s
@@ -318,7 +274,7 @@ class _Split:
             return True
         finish = self.finish_s(counts)
         if finish is None:  # unknown work: at least the workers have to connect before
-            steps = self._arrivals(counts).steps
+            steps = self.forecast.capacity(counts).steps
             finish = steps[-1][0] if steps else 0.0
         return finish <= (1 - reserve) * left_s
 
@@ -338,11 +294,15 @@ class _Split:
                     self._hurry(soon, late, most)
                 if self._in_time(self.counts, RESERVE):
                     return
-        moved_s, kept_s = self.finish_s(self.counts), self.finish_s(before)
-        if moved_s is None or kept_s is None or self.request.left_s is None:
-            return
-        if kept_s - moved_s < RESERVE * self.request.left_s:
+        if not self._sooner_than(before):
             self.counts, self.hurried = before, {}  # it is as late anyhow: cost decides
+
+    def _sooner_than(self, other: Mapping[str, int]) -> bool:
+        """Return whether the work ends sooner than with another division, as far as it matters."""
+        own_s, other_s = self.finish_s(self.counts), self.finish_s(other)
+        if own_s is None or other_s is None or self.request.left_s is None:
+            return own_s is None
+        return other_s - own_s >= RESERVE * self.request.left_s
 
     def _last_s(self, place: Place) -> float:
         """Return the seconds until the last requested worker of a place connects."""

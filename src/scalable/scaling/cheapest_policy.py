@@ -13,7 +13,8 @@ from dataclasses import replace
 from statistics import median
 
 from scalable.scaling.breakers import Breaker, Breakers
-from scalable.scaling.cheapest import HYSTERESIS, Place, Request, divide
+from scalable.scaling.cheapest import HYSTERESIS, divide
+from scalable.scaling.places import Place, Request
 from scalable.scaling.tiers import Tier, UnitPrice, WaitingWork
 
 logger = logging.getLogger("scalable.scaling")
@@ -82,6 +83,8 @@ class Cheapest:
     ----------
     reasons
         Manager -> tag -> reason for the last share, as a sentence.
+    spared
+        Tag -> number of wanted workers that are not requested, as fewer end the work in time.
     """
 
     weighs_work = True
@@ -90,6 +93,7 @@ class Cheapest:
         self.spill_after_s = spill_after_s
         self.deadline_at = deadline_at
         self.reasons: Mapping[str, Mapping[str, str]] = {}
+        self.spared: Mapping[str, int] = {}
         self._deliveries: dict[tuple[str, str], Deliveries] = {}
         self._asked: dict[tuple[str, str], int] = {}
         self._priors: dict[str, float] = {}
@@ -110,11 +114,13 @@ class Cheapest:
             self._breakers.forget(*key)
         self._priors = {tier.manager: tier.starting.startup_s for tier in tiers}
         shares: dict[str, dict[str, int]] = {tier.manager: {} for tier in tiers}
+        spared: dict[str, int] = {}
         reasons: dict[str, dict[str, str]] = {tier.manager: {} for tier in tiers}
         for tag, count in wanted.items():
             able = [tier for tier in tiers if tag in tier.tags]
             request, breakers = self._request(tag, count, able, now, (work or {}).get(tag))
             division = divide(request)
+            spared[tag] = division.spared
             for place in request.places:
                 name, share = place.manager, division.shares[place.manager]
                 self._tell(tag, place, share, division.reasons[name])
@@ -123,7 +129,7 @@ class Cheapest:
                 self._deliveries[name, tag].ask(share, now)
                 if name in breakers:
                     breakers[name].asked(now, short=share > place.running)
-        self.reasons = reasons
+        self.reasons, self.spared = reasons, spared
         return shares
 
     def _tell(self, tag: str, place: Place, share: int, reason: str) -> None:
@@ -163,7 +169,8 @@ class Cheapest:
                 places.append(_unusable(place, _passed_over(tag, tier, breaker, now), trial=trial))
             else:
                 places.append(place)
-        return Request(count, tuple(places), work, request.left_s), breakers
+        least = None if work is None else work.least
+        return Request(count, tuple(places), work, request.left_s, least), breakers
 
     def _on_trial(
         self, tag: str, tier: Tier, breaker: Breaker, count: int, missing: int, now: float

@@ -84,11 +84,14 @@ class WaitingWork:
         Seconds from the moment when the first later work is ready until all later work has ended.
     outlived
         Whether the workers are kept when the known work has ended, as in a pool of constant size.
+    least
+        Number of workers that the pool has in any case; None if the wanted number is fixed.
     """
 
     portions: tuple[Portion, ...] = ()
     rest_s: float = 0.0
     outlived: bool = False
+    least: int | None = None
 
     @property
     def total_s(self) -> float:
@@ -106,6 +109,10 @@ class AllocationPolicy(Protocol):
     @property
     def reasons(self) -> Mapping[str, Mapping[str, str]]:
         """Manager -> tag -> reason for the last result, as a sentence; empty if none are given."""
+
+    @property
+    def spared(self) -> Mapping[str, int]:
+        """Tag -> number of wanted workers that the last result does not need."""
 
     def allot(
         self,
@@ -129,7 +136,23 @@ class AllocationPolicy(Protocol):
         """
 
 
-def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return tag -> number of wanted workers that no manager was asked for, if it is not zero."""
-    asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
+def unplaced(
+    wanted: Mapping[str, int],
+    shares: Mapping[str, Mapping[str, int]],
+    spared: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Return tag -> number of wanted workers that no manager can be asked for, if it is not zero.
+
+    Parameters
+    ----------
+    wanted
+        Tag -> total number of wanted workers.
+    shares
+        Manager -> tag -> number of workers that are requested from it.
+    spared
+        Tag -> number of wanted workers that are not needed.
+    """
+    asked = dict(spared or {})
+    for tag in wanted:
+        asked[tag] = asked.get(tag, 0) + sum(share.get(tag, 0) for share in shares.values())
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}

@@ -35,6 +35,7 @@ class Waterfall:
     def __init__(self, spill_after_s: float = 300.0) -> None:
         self.spill_after_s = spill_after_s
         self.reasons: Mapping[str, Mapping[str, str]] = {}
+        self.spared: Mapping[str, int] = {}
         self._breakers = Breakers(lambda _manager, _tag: self.spill_after_s)
         self._asked: dict[tuple[str, str], int] = {}
 

@@ -199,7 +199,9 @@ class Adaptation:
         known = {}
         for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
             load = load_of(self._measured().view(tag, 0, None), self.model)
-            known[tag] = WaitingWork(load.portions, load.rest_s, tag not in self._pools)
+            pool = self._pools.get(tag)
+            least = None if pool is None else pool.minimum
+            known[tag] = WaitingWork(load.portions, load.rest_s, pool is None, least)
         return known
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:

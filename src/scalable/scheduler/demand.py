@@ -182,7 +182,7 @@ class Demand:
             able = list(tiers)
             wanted = self.ceiling.limited(self.totals)
             shares = self.policy.allot(wanted, able, time.monotonic(), work)
-            left = unplaced(wanted, shares) if able else {}
+            left = unplaced(wanted, shares, self.policy.spared) if able else {}
             if left != self.unplaced:
                 logger.debug("workers that no manager can provide: %s", left)
             self.unplaced = left

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from scalable.scaling.cheapest import billed_s
+from scalable.scaling.places import OVERDUE, billed_s
 from scalable.scaling.pool_load import load_of
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
@@ -155,7 +155,9 @@ class _SharedRun(Run):
         if self.allocation.weighs_work:
             for name, view in self.views.items():
                 load = load_of(view, self.model)
-                work[name] = WaitingWork(load.portions, load.rest_s)
+                work[name] = WaitingWork(
+                    load.portions, load.rest_s, least=self.pools[name].terms.minimum
+                )
         shares = self.allocation.allot(wanted, self.tiers(), self.now, work)
         for manager, counts in shares.items():
             for name, count in counts.items():
@@ -216,10 +218,13 @@ class _SharedRun(Run):
 
     def first_worker_s(self, pool: SimulatedPool) -> float:
         """Return the expected seconds until the first worker of a pool connects."""
-        soonest = super().first_worker_s(pool)
+        soonest = pool.startup_s(float("-inf"))
         for worker in pool.arriving:
-            startup = _assumed(self.managers[self.homes[worker]].startup)
-            soonest = min(soonest, max(0.0, startup.startup_s - (self.now - worker.asked_s)))
+            startup_s = _assumed(self.managers[self.homes[worker]].startup).startup_s
+            waits_s = self.now - worker.asked_s
+            # A worker that is overdue, such as a trial, is not expected at once.
+            left_s = startup_s - waits_s if waits_s <= startup_s else OVERDUE * waits_s
+            soonest = min(soonest, left_s)
         return soonest
 
     # Workers --------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from scalable.scaling.cheapest import billed_s
+from scalable.scaling.places import billed_s
 from scalable.simulation.managers import SimulatedManager
 from scalable.simulation.reference import Line, Reference, ReferenceWorker, ranks_of, scheduled
 from scalable.simulation.workloads import Terms, Workload

@@ -4,8 +4,9 @@ import logging
 from dataclasses import replace
 
 from scalable.scaling.capacity import Portion
-from scalable.scaling.cheapest import Place, Request, billed_s, divide
+from scalable.scaling.cheapest import divide
 from scalable.scaling.cheapest_policy import Cheapest
+from scalable.scaling.places import Place, Request, billed_s
 from scalable.scaling.tiers import Tier, UnitPrice, WaitingWork
 from scalable.spec import Starting
 
