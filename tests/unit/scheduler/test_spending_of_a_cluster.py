@@ -7,10 +7,11 @@ import pytest
 from distributed import Scheduler
 
 from scalable.errors import ClusterError
-from scalable.scaling.budget import Budget
+from scalable.lifecycle.rates import program_price, worker_prices
+from scalable.scaling.budget import Budget, checked_budget
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.spending import Spending
-from scalable.spec import PoolStatus
+from scalable.spec import ComponentSpec, DeploymentSpec, PoolStatus
 from scalable.spec.costs import HourlyPrice
 
 PRICE = {"a": {"per_hour": 3600.0, "minimum_s": 0.0, "granularity_s": 0.0}}
@@ -112,5 +113,41 @@ def test_another_scheduler_goes_on_with_costs_and_budget():
         damaged = Spending(spending._scheduler, demand, clock=clock)
         damaged.begin(budget=Budget(100.0), state={"meter": {}})
         assert damaged.budget == Budget(100.0)
+
+    played(scenario)
+
+
+def test_jobs_on_slurm_cost_what_the_manifest_says_and_its_budget_holds_them():
+    """The price of a core-hour is that of the target; the scheduler there costs nothing extra."""
+    spec = DeploymentSpec(
+        "p",
+        "hpc",
+        "slurm",
+        {"a": ComponentSpec("a", cpus=4, memory="1G")},
+        price_per_core_hour=0.05,
+        budget=1.0,
+        budget_action="drain",
+    )
+    prices = worker_prices(spec)
+    assert prices["a"]["per_hour"] == pytest.approx(0.2)
+    assert program_price(spec, detached=True) is None
+
+    def scenario(clock, demand, spending):
+        spending.price("hpc", prices)
+        spending.begin(budget=checked_budget(spec.budget, spec.budget_action))
+        pools = {"a": PoolStatus(wanted=2, running=2)}
+        hour = 3600.0
+        for clock.now, stage, ceiling in (
+            (1 * hour, "open", None),  # 0.4
+            (2.05 * hour, "held", 2),  # 0.82
+            (2.6 * hour, "spent", 0),  # 1.04
+        ):
+            spending.report("hpc", units("job-1", "job-2", seconds=clock.now))
+            spending.look(pools)
+            told = spending.status()
+            assert told["stage"] == stage
+            if ceiling is not None:
+                assert demand.ceiling.limited({"a": 5})["a"] == ceiling
+        assert told["cost"] == pytest.approx(2 * 0.2 * 2.6)
 
     played(scenario)
