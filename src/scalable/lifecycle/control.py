@@ -63,7 +63,9 @@ def ask(
     pem = directory.pem()
     # Less than the whole time, so that the reason why there is no connection is known.
     connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
-    if is_alive(known) is None and is_loopback(known["address"]):
+    # A remote scheduler is reached at the end of a tunnel, and no process is known of it.
+    tunnelled = directory.record().remote
+    if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
         hint = f"it listens only on the machine of {place_of(known)}: ask there, or set interface"
     logger.debug("asking the scheduler of %s at %s", name, known["address"])

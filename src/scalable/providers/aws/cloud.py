@@ -149,7 +149,12 @@ class AWSCloud:
     # Machines -------------------------------------------------------------------------------------
 
     async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
-        """Start machines, ten at a time; return name -> machine, or its refusal."""
+        """Start machines, ten requests at a time; return name -> machine, or its refusal.
+
+        ``RunTask`` can start ten tasks with one request, and they share the command, environment
+        and tags of that request: workers differ in their names, which are in both. So each worker
+        is a request of its own, with its own client token.
+        """
         results: dict[str, Machine | Refusal] = {}
         for i in range(0, len(requests), BATCH):
             batch = requests[i : i + BATCH]
