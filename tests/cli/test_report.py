@@ -67,3 +67,25 @@ def test_no_run_is_an_error_that_says_how_to_record_one(invoke, tmp_path, monkey
 
 def test_two_runs_cannot_be_meant(runs, invoke):
     assert invoke("report", "--latest", "--run-id", runs[0].run_id).code == 2
+
+
+def test_a_page_by_its_format_or_by_the_suffix_of_its_file(runs, invoke, tmp_path):
+    page = invoke("report", "--format", "html").out
+    assert page.startswith("<!DOCTYPE html>")
+    assert runs[1].run_id in page
+    assert invoke("report", "-o", "r.html").err == "wrote r.html\n"
+    assert (tmp_path / "r.html").read_text() == page
+    assert invoke("report", "-o", "r.txt", "--format", "html").code == 0
+    assert (tmp_path / "r.txt").read_text() == page
+
+
+def test_two_runs_are_compared(runs, invoke):
+    first, second = (run.run_id for run in runs)
+    result = invoke("report", "--compare", first, second)
+    assert result.code == 0
+    assert result.out.startswith(f"First:  {first}\nSecond: {second}\n")
+    assert "  project: first / second\n" in result.out
+    value = json.loads(invoke("report", "--compare", first, second, "--format", "json").out)
+    assert value["comparison"]["differences"] == {"project": {"first": "first", "second": "second"}}
+    assert invoke("report", "--compare", first, second, "--latest").code == 2
+    assert invoke("report", "--compare", first, "run-x").code == 6

@@ -27,6 +27,7 @@ VERBS = (
     "simulate",
     "run",
     "report",
+    "runs",
     "up",
     "list",
     "status",

@@ -41,15 +41,39 @@ def target_option(help_text: str) -> Callable[[Command], Command]:
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--format``, ``--output`` and ``--debug``; the command receives an ``output``."""
+    return _output_options(command)
+
+
+def output_options_with(
+    extra: str, description: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options of :func:`output_options` with a further format.
+
+    The command also receives ``form`` and ``destination`` as they were given.
+
+    Parameters
+    ----------
+    extra, description
+        Name of the format, and its description for the help.
+    """
+    return functools.partial(_output_options, extra=extra, description=description)
+
+
+def _output_options(
+    command: Callable[..., Any], *, extra: str | None = None, description: str = ""
+) -> Callable[..., Any]:
+    forms = FORMS if extra is None else (*FORMS, extra)
+    more = f", or {description}" if description else ""
 
     @click.option(
         "--format",
         "form",
-        type=click.Choice(FORMS),
-        help="Output format: text for people (the default), one JSON value, or only errors.",
+        type=click.Choice(forms),
+        help=f"Output format: text for people (the default), one JSON value, or only errors{more}.",
     )
     @click.option(
         "--output",
+        "-o",
         "destination",
         type=click.Path(path_type=Path, allow_dash=True),
         metavar="FILE",
@@ -63,6 +87,9 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(command)
     def with_output(*, form: str | None, destination: Path | None, **given: Any) -> Any:
+        if extra is not None:
+            given |= {"form": form, "destination": destination}
+            form = "human" if form == extra else form
         return command(output=open_output(form, destination), **given)
 
     return with_output

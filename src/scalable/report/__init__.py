@@ -1,6 +1,7 @@
-"""Reports of recorded runs, as text (``render_human``) and as JSON (``render_json``).
+"""Reports of recorded runs, as text, as JSON, and as an HTML page.
 
-A report is made from the record of the run alone. The package ``cli`` prints reports.
+A report is made from the record of the run alone: ``run_report`` makes it from the parts that the
+other modules compute, ``human`` and ``page`` render it. The package ``cli`` prints reports.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.report.human import render_human
+    from scalable.report.run_report import RunReport, report_on
     from scalable.telemetry import Summary
 
-__all__ = ["build", "render_human", "render_json"]
+__all__ = ["RunReport", "build", "render_human", "render_json", "report_on"]
 
 #: Version of the JSON report. It increases when a key is removed or gets another meaning.
 _VERSION = 1
@@ -45,4 +47,10 @@ def render_json(summary: Summary) -> dict[str, Any]:
     return {"version": _VERSION, "report": summary.to_dict()}
 
 
-__getattr__, __dir__ = exported_lazily(__name__, {"scalable.report.human": ("render_human",)})
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.report.human": ("render_human",),
+        "scalable.report.run_report": ("RunReport", "report_on"),
+    },
+)

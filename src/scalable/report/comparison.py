@@ -10,23 +10,17 @@ from typing import Any
 from scalable.errors import RunError
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
+from scalable.report.advice import said_memory
+from scalable.report.spans import Presence, last_moment, mapping, most_at_once, number, presences
 from scalable.report.table import on_one_line, table
+from scalable.report.usage import peaks_of, reserved_memory
 from scalable.spec import MemoryAdvice
 from scalable.telemetry import RunRecord, Summary, TaskNameSummary, summarize, work_span_s
-from scalable.units import (
-    as_written,
-    format_amount,
-    format_bytes,
-    format_duration,
-    like,
-    parse_bytes,
-)
+from scalable.units import format_amount, format_bytes, format_duration
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
 _BAND = (0.8, 1.25)
 _MISSING = "-"
-#: Recorded numbers larger than this are ignored, because their products would overflow.
-_MOST = 1e100
 
 Pair = tuple[float | None, float | None]
 
@@ -125,23 +119,43 @@ def compare(record: RunRecord) -> Comparison:
         raise RunError(
             f"run {record.path.name} is still running", hint="compare it when it has ended"
         )
-    plan, summary = record.plan, summarize(record)
-    predicted = _number(plan.get("predicted_time_s"))
+    present = presences(record.workers, last_moment(record))
+    return compare_with_plan(record, summarize(record), present)
+
+
+def compare_with_plan(
+    record: RunRecord, summary: Summary, present: Iterable[Presence]
+) -> Comparison:
+    """Return the comparison of a run, which may still be running, with its plan.
+
+    Parameters
+    ----------
+    record
+        Record of the run.
+    summary
+        Its summary.
+    present
+        Times in which workers were connected.
+    """
+    plan = record.plan
+    predicted = number(plan.get("predicted_time_s"))
     actual = work_span_s(record.tasks, record.workers)
-    wanted = _mapping(_mapping(plan.get("scale_plan")).get("workers_by_tag"))
-    present = _presence(record.workers, record.tasks)
-    seconds = {tag: sum(end - begin for begin, end in spans) for tag, spans in present.items()}
-    estimate = _mapping(plan.get("cost_estimate"))
+    wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
+    connected: dict[str, list[tuple[float, float]]] = {}
+    for worker in present:
+        connected.setdefault(worker.tag, []).append((worker.begin, worker.end))
+    seconds = {tag: sum(end - begin for begin, end in spans) for tag, spans in connected.items()}
+    estimate = mapping(plan.get("cost_estimate"))
     hourly = {
         tag: price / count
-        for tag, value in _mapping(estimate.get("by_tag")).items()
-        if (price := _number(value)) is not None and (count := _number(wanted.get(tag)))
+        for tag, value in mapping(estimate.get("by_tag")).items()
+        if (price := number(value)) is not None and (count := number(wanted.get(tag)))
     }
-    planned_workers = {tag: _number(count) or 0.0 for tag, count in wanted.items()}
+    planned_workers = {tag: number(count) or 0.0 for tag, count in wanted.items()}
     held = None if predicted is None else predicted * sum(planned_workers.values())
     paid = None if predicted is None else _paid(planned_workers, hourly, predicted)
     # A plan without a predicted time never showed its guesses to the user.
-    expected = {} if predicted is None else _mapping(plan.get("tasks"))
+    expected = {} if predicted is None else mapping(plan.get("tasks"))
     names = [*expected, *(name for name in summary.task_names if name not in expected)]
     return Comparison(
         run_id=summary.run_id,
@@ -152,19 +166,18 @@ def compare(record: RunRecord) -> Comparison:
         within=None
         if not predicted or actual is None
         else _BAND[0] <= actual / predicted <= _BAND[1],
-        confidence=_number(plan.get("confidence")),
-        worker_seconds=(held, sum(seconds.values()) if present else None),
+        confidence=number(plan.get("confidence")),
+        worker_seconds=(held, sum(seconds.values()) if connected else None),
         cost=(paid, _actual_cost(summary, seconds, hourly)),
         currency=str(estimate.get("currency") or (summary.cost.currency if summary.cost else "")),
         workers={
-            tag: (_number(wanted.get(tag)), float(_most_at_once(present.get(tag, ()))))
-            for tag in [*wanted, *(tag for tag in present if tag not in wanted)]
+            tag: (number(wanted.get(tag)), float(most_at_once(connected.get(tag, ()))))
+            for tag in [*wanted, *(tag for tag in connected if tag not in wanted)]
         },
         tasks={
-            name: _task(_mapping(expected.get(name)), summary.task_names.get(name))
-            for name in names
+            name: _task(mapping(expected.get(name)), summary.task_names.get(name)) for name in names
         },
-        memory_advice=tuple(_advice(plan, record.tasks)),
+        memory_advice=tuple(_advice(record)),
     )
 
 
@@ -205,15 +218,7 @@ def render_comparison(comparison: Comparison) -> str:
             shown = [(name, *_shown(pair, show)) for name, pair in pairs.items()]
             lines += ["", title, *table(("task", "predicted", "actual", "ratio"), shown)]
     for advice in comparison.memory_advice:
-        used = like(advice.reserved, advice.used)
-        lines += [
-            "",
-            (
-                f"components.{advice.tag}.memory reserves {as_written(advice.reserved)}; "
-                f"95 % of {advice.samples} calls used at most {used}: "
-                f"reserve {advice.written}."
-            ),
-        ]
+        lines += ["", said_memory(advice)]
     return "\n".join(lines) + "\n"
 
 
@@ -232,10 +237,10 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
     spread = None if actual is None else actual.duration_s
     memory = None if actual is None else actual.peak_memory
     return TaskComparison(
-        calls=(_number(expected.get("calls")), None if actual is None else float(actual.count)),
-        mean_s=(_number(expected.get("mean_s")), None if spread is None else spread.mean),
-        q80_s=(_number(expected.get("q80_s")), None if spread is None else spread.q80),
-        memory=(_number(expected.get("memory")), None if memory is None else memory.q95),
+        calls=(number(expected.get("calls")), None if actual is None else float(actual.count)),
+        mean_s=(number(expected.get("mean_s")), None if spread is None else spread.mean),
+        q80_s=(number(expected.get("q80_s")), None if spread is None else spread.q80),
+        memory=(number(expected.get("memory")), None if memory is None else memory.q95),
     )
 
 
@@ -254,64 +259,11 @@ def _actual_cost(
     return _paid(seconds, hourly, 1.0) if seconds else None
 
 
-def _presence(
-    rows: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
-) -> dict[str, list[tuple[float, float]]]:
-    """Return tag -> (begin, end) of each worker; the last row's time replaces an unknown end."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    here: dict[str, tuple[str, float]] = {}
-    last = max((m for row in tasks if (m := _moment(row))), default=0.0)
-    for row in rows:
-        worker, moment = row.get("worker"), _moment(row)
-        if not isinstance(worker, str) or moment is None:
-            continue
-        last = max(last, moment)
-        if row.get("event") == "started":
-            here.setdefault(worker, (str(row.get("tag")), moment))
-        elif row.get("event") == "removed" and worker in here:
-            tag, begin = here.pop(worker)
-            found.setdefault(tag, []).append((begin, moment))
-    for tag, begin in here.values():
-        found.setdefault(tag, []).append((begin, max(begin, last)))
-    return found
-
-
-def _most_at_once(spans: Iterable[tuple[float, float]]) -> int:
-    changes = sorted(change for begin, end in spans for change in ((begin, 1), (end, -1)))
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
-
-
-def _advice(plan: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Iterator[MemoryAdvice]:
-    used: dict[str, list[float]] = {}
-    for row in rows:
-        memory = _number(row.get("peak_memory"))
-        if row.get("state") == "succeeded" and memory is not None:
-            used.setdefault(str(row.get("tag")), []).append(memory)
-    resources = _mapping(_mapping(plan.get("scale_plan")).get("resources_by_tag"))
-    for tag, peaks in used.items():
-        try:
-            reserved = parse_bytes(_mapping(resources.get(tag)).get("memory") or "")
-        except ValueError:
-            continue
-        q95 = int(quantile(sorted(peaks), 0.95))
-        advice = judge_memory(tag, reserved, q95, len(peaks))
-        if advice is not None:
-            yield advice
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _moment(row: Mapping[str, Any]) -> float | None:
-    return _number(row.get("timestamp"))
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if abs(value) < _MOST else None
+def _advice(record: RunRecord) -> Iterator[MemoryAdvice]:
+    reserved = reserved_memory(record.plan)
+    for tag, peaks in peaks_of(record.tasks).items():
+        if tag in reserved:
+            q95 = int(quantile(sorted(peaks), 0.95))
+            advice = judge_memory(tag, reserved[tag], q95, len(peaks))
+            if advice is not None:
+                yield advice

@@ -51,19 +51,20 @@ def render_human(summary: Summary) -> str:
 
 def _head(summary: Summary) -> Iterator[str]:
     yield f"Run {on_one_line(summary.run_id)}"
-    yield f"Status:   {_status(summary)}"
+    yield f"Status:   {said_status(summary)}"
     if summary.error:
         yield shorten(f"Error:    {_first_line(summary.error)}", WIDTH)
     provider = f" (provider {summary.provider})" if summary.provider else ""
     yield shorten(f"Project:  {on_one_line(summary.project)}", WIDTH)
     yield shorten(f"Target:   {on_one_line(summary.target + provider)}", WIDTH)
-    yield f"Started:  {_moment(summary.started_at)}"
-    yield f"Duration: {_length(summary)}"
+    yield f"Started:  {said_moment(summary.started_at)}"
+    yield f"Duration: {said_duration(summary)}"
     states = ", ".join(f"{count} {on_one_line(state)}" for state, count in summary.tasks.items())
     yield shorten(f"Tasks:    {states or 'none'}", WIDTH)
 
 
-def _status(summary: Summary) -> str:
+def said_status(summary: Summary) -> str:
+    """Return the status of a run with remarks, as text."""
     failed = summary.tasks.get("failed", 0)
     remarks = []
     if summary.status in _NOT_CLOSED:
@@ -72,17 +73,20 @@ def _status(summary: Summary) -> str:
         remarks.append(f"{failed} failed {'task' if failed == 1 else 'tasks'}")
     if summary.exit_code:
         remarks.append(f"exit code {summary.exit_code}")
-    return summary.status + (f" ({'; '.join(remarks)})" if remarks else "")
+    status = shorten(on_one_line(summary.status), WIDTH // 2)
+    return status + (f" ({'; '.join(remarks)})" if remarks else "")
 
 
-def _moment(text: str | None) -> str:
+def said_moment(text: str | None) -> str:
+    """Return a recorded time as text, such as ``2026-01-01 00:00:00 UTC``."""
     try:
         return f"{datetime.fromisoformat(text or ''):%Y-%m-%d %H:%M:%S %Z}".rstrip()
     except ValueError:
         return "not known"
 
 
-def _length(summary: Summary) -> str:
+def said_duration(summary: Summary) -> str:
+    """Return the duration of a run as text."""
     if summary.duration_s is None:
         return "not known"
     shown = format_duration(summary.duration_s)

@@ -11,8 +11,10 @@ _GAP = "  "
 _ELLIPSIS = "…"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table with aligned columns, at most :data:`WIDTH` characters wide.
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = WIDTH
+) -> list[str]:
+    """Return the lines of a table with aligned columns, of limited width.
 
     Parameters
     ----------
@@ -21,6 +23,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     rows
         Rows with one text for each column. The first column is aligned to the left, and its texts
         are shortened if the table is too wide. All other columns are aligned to the right.
+    width
+        Maximum number of characters of a line; None for no limit.
 
     Returns
     -------
@@ -28,9 +32,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         Indented lines, beginning with the header.
     """
     lines = [[on_one_line(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     taken = len(_INDENT) + sum(len(_GAP) + width for width in widths[1:])
-    first = max(1, min(widths[0], WIDTH - taken))
+    first = widths[0] if width is None else max(1, min(widths[0], width - taken))
     texts = []
     for line in lines:
         name = shorten(line[0], first).ljust(first)
@@ -51,3 +55,8 @@ def shorten(text: str, width: int) -> str:
 def on_one_line(text: str) -> str:
     """Replace each unprintable character by ``?``; it could move the cursor or change colours."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def printable(text: str) -> str:
+    """Replace each unprintable character other than line break and tab by ``?``."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)

@@ -46,11 +46,12 @@ class RunWriter(Protocol):
 class _Pending:
     """A task that was submitted and has not ended."""
 
-    __slots__ = ("began", "bundled", "head", "ready_at", "running", "silent")
+    __slots__ = ("after", "began", "bundled", "head", "ready_at", "running", "silent")
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
         self.ready_at = ready_at
+        self.after = ""
         self.bundled = bundle is not None
         self.began = False
         # A bundle (a batch of calls) has no row if its calls have rows of their own.
@@ -76,6 +77,7 @@ class Recorder(Listener):
         self._tags = frozenset(tags)
         self._lines: list[str] = []
         self._pending: dict[Any, _Pending] = {}
+        self._last_ended: Any = None
         # Address of a connected worker -> its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
         # Name of a worker about which a manager sends rows -> whether its last row was written.
@@ -136,9 +138,13 @@ class Recorder(Listener):
 
         The time that a call spends in that queue is part of the call's ``queued_s``.
         """
+        entry = self._pending.get(call.key)
+        others = call.task.dependencies
+        if others and entry is not None and self._last_ended in others:
+            # The call became ready because this one, the last of those it needs, has ended.
+            entry.after = f',"after":{_encode(str(self._last_ended.key))}'
         if call.state == "queued":
             return
-        entry = self._pending.get(call.key)
         now = time.time()
         if entry is None:  # it runs again: its result was lost, or a client retries it
             self._pending[call.key] = self._entry(call, now)
@@ -154,6 +160,7 @@ class Recorder(Listener):
     def ended(self, end: EndedCall) -> None:
         """Record the end of a task, and the failure if it failed."""
         if end.succeeded:
+            self._last_ended = end.call.task
             self._end(end.call, "succeeded", end)
             return
         again = runs_again(end.failure()[0], is_bundle=end.call.bundle is not None)
@@ -202,6 +209,7 @@ class Recorder(Listener):
             f'"cpu_s":{"null" if cpu is None else cpu},'
             f'"peak_memory":{"null" if memory is None else memory},'
             f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{call.input_bytes}'
+            f"{entry.after}"
             f"{_calls(bundle or NO_CALLS, cancelled) if counts else ''}}}"
         )
 
@@ -248,7 +256,7 @@ class Recorder(Listener):
         """Record that a worker has connected."""
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
-        self._worker_row("started", str(worker.name), tag)
+        self._worker_row("started", str(worker.name), tag, host=worker.host)
 
     def worker_removed(self, address: str) -> None:
         """Record that a worker has left, unless its manager sends a row about that."""
@@ -280,7 +288,12 @@ class Recorder(Listener):
         self._run.extend("failures", [row])
 
     def _worker_row(
-        self, event: str, worker: str, tag: str | None, reason: str | None = None
+        self,
+        event: str,
+        worker: str,
+        tag: str | None,
+        reason: str | None = None,
+        host: str | None = None,
     ) -> None:
         row = {
             "event": event,
@@ -289,6 +302,8 @@ class Recorder(Listener):
             "timestamp": time.time(),
             "reason": reason,
         }
+        if host is not None:
+            row["host"] = host
         self._run.extend("workers", [row])
 
     def _resource_rows(self, now: float) -> list[dict[str, Any]]:

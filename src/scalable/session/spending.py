@@ -1,14 +1,18 @@
-"""The part of a session that shows the state of its cluster, and sets the budget."""
+"""The part of a session that shows the state of its cluster and its run, and sets the budget."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from scalable.errors import RunError
 from scalable.session.planned import Planned
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scalable.lifecycle import AttachedDeployment, Deployment
+    from scalable.report import RunReport
 
 
 class Spending(Planned):
@@ -16,6 +20,32 @@ class Spending(Planned):
 
     @abstractmethod
     def _running(self) -> Deployment | AttachedDeployment: ...
+
+    @property
+    @abstractmethod
+    def run_path(self) -> Path | None:
+        """Directory of the run's record, or None without a record."""
+
+    def report(self) -> RunReport:
+        """Return the report of the session's run as far as it is recorded, also after its end.
+
+        ``print`` shows it as text, a notebook as HTML, and its ``save`` writes a page.
+
+        Raises
+        ------
+        RunError
+            When no run is recorded, or its record is not on this machine or cannot be read.
+        """
+        from scalable.report import report_on
+        from scalable.telemetry import read_run
+
+        path = self.run_path
+        if path is None:
+            raise RunError(
+                "this session has no record of a run on this machine",
+                hint="start it first, with SCALABLE_TELEMETRY not 0",
+            )
+        return report_on(read_run(path))
 
     def status(self) -> dict[str, Any]:
         """Return the state of the cluster, its pools and managers, and its costs.

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     )
     from scalable.telemetry.finding import find_run, list_runs
     from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
+    from scalable.telemetry.overview import (
+        Kept,
+        RunOverview,
+        chosen_runs,
+        remove_runs,
+        run_overviews,
+    )
     from scalable.telemetry.part import RunPart
     from scalable.telemetry.reading import RunRecord, RunTail, read_run
     from scalable.telemetry.streams import STREAMS
@@ -51,9 +58,11 @@ __all__ = [
     "EndStatus",
     "FailureClass",
     "FailureSummary",
+    "Kept",
     "PoolSummary",
     "Quantiles",
     "RunDirectory",
+    "RunOverview",
     "RunPart",
     "RunRecord",
     "RunTail",
@@ -61,13 +70,16 @@ __all__ = [
     "Summary",
     "TaskNameSummary",
     "amend_status",
+    "chosen_runs",
     "each_call",
     "find_run",
     "list_runs",
     "quantile",
     "read_history",
     "read_run",
+    "remove_runs",
     "require_writable",
+    "run_overviews",
     "summarize",
     "work_span_s",
 ]
@@ -97,6 +109,13 @@ __getattr__, __dir__ = exported_lazily(
             "EarlierRun",
             "read_history",
             "work_span_s",
+        ),
+        "scalable.telemetry.overview": (
+            "Kept",
+            "RunOverview",
+            "chosen_runs",
+            "run_overviews",
+            "remove_runs",
         ),
         "scalable.telemetry.part": ("RunPart",),
         "scalable.telemetry.reading": (

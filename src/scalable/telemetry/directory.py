@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import re
 import secrets
 import threading
@@ -12,6 +13,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
+
+import psutil
 
 from scalable import settings
 from scalable.errors import RunError
@@ -259,7 +262,14 @@ def _new_run(
         "started_at": _iso(started_at),
         "ended_at": None,
         **identify_process(),
-        "version": _version(),
+        "version": version_of("scalable"),
+        "versions": {"python": platform.python_version()}
+        | {package: version_of(package) for package in ("dask", "distributed", "scalable")},
+        "machine": {
+            "platform": platform.platform(),
+            "cpus": os.cpu_count(),
+            "memory": psutil.virtual_memory().total,
+        },
         "failed_tasks": 0,
         "workers_by_tag": counts,
         "exit_code": None,
@@ -329,10 +339,11 @@ def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _version() -> str:
+def version_of(package: str) -> str:
+    """Return the installed version of a package, or ``unknown``."""
     import importlib.metadata
 
     try:
-        return importlib.metadata.version("scalable")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"

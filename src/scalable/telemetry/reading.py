@@ -108,7 +108,7 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     """
     directory = Path(path)
     try:
-        run, status = _read_status(directory)
+        run, status = read_status(directory)
         with _uncollected():
             streams = {stream: read_rows(stream_path(directory, stream)) for stream in STREAMS}
         return RunRecord(
@@ -173,9 +173,10 @@ class RunTail:
         return [row for row in rows if row is not None]
 
 
-def _read_status(directory: Path) -> tuple[Row, str]:
+def read_status(directory: Path) -> tuple[Row, str]:
+    """Return the contents of run.json, and the status of the run as in :class:`RunRecord`."""
     run = _read_run_file(directory)
-    if run.get("status") == "running" and process_gone(run, _last_write(directory), time.time()):
+    if run.get("status") == "running" and process_gone(run, last_write(directory), time.time()):
         # The process may have closed the run after the first read.
         run = _read_run_file(directory)
         if run.get("status") == "running":
@@ -202,7 +203,8 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _last_write(directory: Path) -> float:
+def last_write(directory: Path) -> float:
+    """Return the time of the last write to a run, in epoch seconds."""
     times = [directory.stat().st_mtime]
     for stream in STREAMS:
         try:

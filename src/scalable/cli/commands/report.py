@@ -7,8 +7,11 @@ from pathlib import Path
 import click
 
 from scalable import settings
-from scalable.cli.options import output_options
+from scalable.cli.options import output_options_with
 from scalable.cli.output import Output, Result
+
+HTML = "html"
+_SUFFIXES = frozenset({".html", ".htm"})
 
 
 @click.command()
@@ -17,19 +20,63 @@ from scalable.cli.output import Output, Result
     "--run-id", metavar="ID", help="Report the run with this id, or whose id begins like this."
 )
 @click.option(
+    "--compare",
+    nargs=2,
+    metavar="RUN RUN",
+    help="Compare two runs, by their ids or the beginnings of their ids.",
+)
+@click.option(
     "--runs-dir",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
     help="Directory of the runs; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
 )
-@output_options
-def command(*, latest: bool, run_id: str | None, runs_dir: Path | None, output: Output) -> int:
-    """Report on a recorded run: tasks, workers, failures, results."""
+@output_options_with(HTML, "one HTML page (also by the suffix .html of the file)")
+def command(
+    *,
+    latest: bool,
+    run_id: str | None,
+    compare: tuple[str, str] | None,
+    runs_dir: Path | None,
+    output: Output,
+    form: str | None,
+    destination: Path | None,
+) -> int:
+    """Report on a recorded run: tasks, workers, failures, results.
+
+    With --format html the report is one file with the plan, the timeline, distributions, pools,
+    decisions, failures, environment and advice; it needs nothing from elsewhere.
+    """
     from scalable import report
+    from scalable.telemetry import find_run, read_run, summarize
 
     if latest and run_id is not None:
         raise click.UsageError("--latest and --run-id exclude each other; give one of them")
+    if compare is not None and (latest or run_id is not None):
+        raise click.UsageError("--compare names its runs itself: leave out --latest and --run-id")
     where = (runs_dir or settings.runs_dir()).absolute()
-    summary = report.build(where, run_id)
-    output.show(Result(report.render_human(summary), report.render_json(summary)))
+    suffix = "" if destination is None else destination.suffix.lower()
+    as_page = form == HTML or (form is None and suffix in _SUFFIXES)
+    as_json = form == "json" or (form != "human" and suffix == ".json")
+    if compare is not None:
+        if as_page:
+            raise click.UsageError("a comparison has no HTML form: leave out --format html")
+        return _compare(where, compare, output)
+    record = read_run(find_run(where, run_id))
+    if as_page:
+        output.show(Result(report.report_on(record).to_html(), {}))
+    elif as_json:
+        output.show(Result("", report.report_on(record).to_dict()))
+    else:
+        output.show(Result(report.render_human(summarize(record)), {}))
+    return 0
+
+
+def _compare(where: Path, names: tuple[str, str], output: Output) -> int:
+    from scalable.report.two_runs import compare_runs, render_two_runs
+    from scalable.telemetry import find_run, read_run
+
+    first, second = (read_run(find_run(where, name)) for name in names)
+    compared = compare_runs(first, second)
+    output.show(Result(render_two_runs(compared), compared.to_dict()))
     return 0

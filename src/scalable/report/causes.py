@@ -1,0 +1,108 @@
+"""Failures of a run, grouped by their cause. No I/O."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.report.spans import mapping, number, text
+
+#: Maximum number of causes, and of characters of a text.
+CAUSES, CHARACTERS = 50, 4000
+#: Maximum number of calls and workers that are named for a cause.
+_NAMED = 5
+_FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+#: Keys of ``details`` that are shown in another form than as a row.
+_SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
+
+
+@dataclass
+class Cause:
+    """Failures with one class of exception, one place and one message apart from its numbers.
+
+    Attributes
+    ----------
+    failure_class, message
+        Class, and message of the first failure.
+    frame
+        Place of the first failure, as ``file:line in function``; empty if it is not known.
+    count
+        Number of failures.
+    calls, workers, names
+        Some ids of failed calls, workers and task names.
+    traceback
+        Traceback of the first failure.
+    details
+        Further facts about the first failure: name -> text.
+    """
+
+    failure_class: str
+    message: str
+    frame: str
+    count: int = 0
+    calls: list[str] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    traceback: str = ""
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
+    """Return the most frequent causes, and the number of failures of all others.
+
+    Parameters
+    ----------
+    rows
+        Rows of failures.jsonl. The end of the script is not among the failures.
+    """
+    found: dict[tuple[str, str, str], Cause] = {}
+    for row in rows:
+        details = mapping(row.get("details"))
+        if details.get("phase") == "workflow":
+            continue
+        named, message = text(row.get("failure_class")) or "unknown", text(row.get("message"))
+        traceback = text(details.get("traceback"))
+        frame = text(details.get("frame")) or _own_frame(traceback)
+        kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
+        cause = found.get((named, frame, kind))
+        if cause is None:
+            cause = found[named, frame, kind] = Cause(
+                named,
+                message[:CHARACTERS],
+                frame,
+                traceback=traceback[-CHARACTERS:],
+                details=_details(details),
+            )
+        count = number(row.get("count"))
+        cause.count += int(count) if count is not None and count >= 1 else 1
+        for key, values in (
+            ("task_id", cause.calls),
+            ("worker", cause.workers),
+            ("task_name", cause.names),
+        ):
+            value = text(details.get(key))
+            if value and value not in values and len(values) < _NAMED:
+                values.append(value)
+    ordered = sorted(found.values(), key=lambda cause: -cause.count)
+    return ordered[:CAUSES], sum(cause.count for cause in ordered[CAUSES:])
+
+
+def _details(details: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key, value in details.items():
+        if key not in _SHOWN_APART and value not in (None, "", [], {}):
+            written = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[str(key)] = written[-CHARACTERS:]
+    return found
+
+
+def _own_frame(traceback: str) -> str:
+    frames = list(_FRAME.finditer(traceback))
+    own = [frame for frame in frames if "-packages" not in frame["file"]]
+    for frame in (own or frames)[-1:]:
+        return f"{frame['file']}:{frame['line']} in {frame['name'].strip()}"
+    return ""

@@ -1,0 +1,167 @@
+"""The report of a run as one HTML page that needs nothing from elsewhere.
+
+jinja2 escapes every text; what cannot be printed is replaced before. The page forbids the browser
+every request, and every script and style but its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import itertools
+from collections.abc import Mapping
+from functools import partial
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from scalable.palette import LIGHT, css_variables
+from scalable.report.drawings import draw_histogram, draw_timeline, draw_use
+from scalable.report.histograms import TaskDistributions
+from scalable.report.human import said_duration, said_moment, said_status
+from scalable.report.table import on_one_line, printable, shorten
+from scalable.units import counted, format_amount, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from scalable.report.run_report import RunReport
+
+#: Maximum number of rows of the table of task names, and of characters of a name or a longer text.
+_TASKS, _NAME, _BLOCK = 100, 90, 20_000
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{{ title|name }}</title>
+<style>{{ style }}</style>
+</head>
+<body><main class="sr">{{ body }}</main><script>{{ script }}</script></body>
+</html>
+"""
+
+
+def render_page(report: RunReport) -> str:
+    """Return the report as a whole page.
+
+    Parameters
+    ----------
+    report
+        Report of a run.
+    """
+    style = f"html{{color-scheme:light dark}}body{{margin:0}}\n{_style()}"
+    script = _text("page.js")
+    policy = (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    page: str = (
+        _environment()
+        .from_string(_PAGE)
+        .render(
+            policy=policy,
+            title=f"Run {report.summary.run_id}",
+            style=_trusted(style),
+            script=_trusted(script),
+            body=_body(report),
+        )
+    )
+    return page
+
+
+def render_part(report: RunReport) -> str:
+    """Return the report as a part of another page, such as a notebook, without scripts.
+
+    Parameters
+    ----------
+    report
+        Report of a run.
+    """
+    return f'<div class="sr"><style>{_style()}</style>{_body(report)}</div>'
+
+
+def _body(report: RunReport) -> Markup:
+    summary = report.summary
+    names = sorted(
+        summary.task_names.items(),
+        key=lambda item: -(item[1].duration_s.total if item[1].duration_s else 0.0),
+    )
+    reserved = {use.tag: use.reserved_memory for use in report.pools}
+
+    def reserved_of(task: TaskDistributions) -> int | None:
+        return next((amount for tag in task.tags if (amount := reserved.get(tag))), None)
+
+    currency = "" if summary.cost is None else summary.cost.currency
+    template = _environment().from_string(_text("body.html"))
+    written = template.render(
+        report=report,
+        status=said_status(summary),
+        started=said_moment(summary.started_at),
+        duration=said_duration(summary),
+        workers=counted(sum(pool.started for pool in summary.workers.values()), "worker"),
+        tasks=names[:_TASKS],
+        more_tasks=max(0, len(names) - _TASKS),
+        seconds=report.timeline.end - report.timeline.begin,
+        reserved_of=reserved_of,
+        amount=partial(format_amount, unit=currency),
+    )
+    return _trusted(written)
+
+
+@functools.cache
+def _environment() -> Environment:
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "name": lambda value: shorten(on_one_line(str(value)), _NAME),
+        "block": lambda value: shorten(printable(str(value)), _BLOCK),
+        "firsts": _firsts,
+    }
+    environment.globals |= {
+        "time": format_duration,
+        "size": format_bytes,
+        "whole": "{:.0f}".format,
+        "draw_timeline": draw_timeline,
+        "draw_use": draw_use,
+        "draw_histogram": draw_histogram,
+    }
+    return environment
+
+
+def _printable(value: Any) -> Any:
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _firsts(values: Mapping[str, Any], count: int) -> list[tuple[str, Any]]:
+    return list(itertools.islice(values.items(), count))
+
+
+@functools.cache
+def _style() -> str:
+    fills = "".join(f".sr .f{n}{{fill:var(--task-{n})}}" for n in range(len(LIGHT)))
+    return f"{css_variables()}{_text('page.css')}{fills}"
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _trusted(text: str) -> Markup:
+    """Return text of this package, or text that a template has escaped, as it is."""
+    return Markup(text)  # noqa: S704

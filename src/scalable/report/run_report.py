@@ -1,0 +1,167 @@
+"""`RunReport`: everything that is told about one run, in the terminal, in a notebook, in a file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scalable.report.advice import advise
+from scalable.report.causes import Cause, causes_of
+from scalable.report.chain import Chain, longest_chain
+from scalable.report.comparison import Comparison, compare_with_plan
+from scalable.report.environment import Environment, environment_of
+from scalable.report.histograms import TaskDistributions, distributions
+from scalable.report.human import render_human
+from scalable.report.manifests import shown_manifest
+from scalable.report.spans import last_moment, presences, spans_of
+from scalable.report.timeline import Timeline, make_timeline
+from scalable.report.usage import PoolUse, pool_uses
+from scalable.telemetry import RunRecord, Summary, summarize
+
+#: Version of the JSON report. It increases when a key is removed or gets another meaning.
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Report of a run.
+
+    ``print`` shows it as text, and a notebook as HTML.
+
+    Attributes
+    ----------
+    summary
+        Summary of the run.
+    planned
+        Predictions of the plan beside the actual values.
+    timeline
+        Workers over time.
+    pools
+        Use of each pool.
+    tasks
+        Distributions of the task names with the longest total time.
+    causes, other_failures
+        Most frequent causes of failures, and the number of failures with other causes.
+    chain
+        Longest chain of calls that waited for each other, or None.
+    environment
+        Versions, machine and manifest.
+    advice
+        Advice for the next run, as sentences.
+    """
+
+    summary: Summary
+    planned: Comparison
+    timeline: Timeline
+    pools: tuple[PoolUse, ...] = ()
+    tasks: tuple[TaskDistributions, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    other_failures: int = 0
+    chain: Chain | None = None
+    environment: Environment = field(default_factory=Environment)
+    advice: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values ``{"version": 1, "report": ...}``.
+
+        The timeline and the distributions are not among them.
+        """
+        more = {
+            "plan_and_actual": self.planned.to_dict(),
+            "pools": [_pool(use) for use in self.pools],
+            "causes": [asdict(cause) for cause in self.causes],
+            "longest_chain": None if self.chain is None else asdict(self.chain),
+            "environment": asdict(self.environment),
+            "advice": list(self.advice),
+        }
+        return {"version": VERSION, "report": {**self.summary.to_dict(), **more}}
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that needs nothing from elsewhere."""
+        from scalable.report.page import render_page
+
+        return render_page(self)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report as an HTML page, and return the path of the file.
+
+        Parameters
+        ----------
+        path
+            Path of the file; it is replaced if it exists.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        from scalable.files import write_whole
+
+        file = Path(path).absolute()
+        write_whole(file, self.to_html())
+        return file
+
+    def _repr_html_(self) -> str:
+        from scalable.report.page import render_part
+
+        return render_part(self)
+
+    def __str__(self) -> str:
+        return render_human(self.summary)
+
+    def __repr__(self) -> str:
+        return f"<RunReport of {self.summary.run_id}: {self.summary.status}>"
+
+
+def report_on(record: RunRecord) -> RunReport:
+    """Return the report of a run, which may still be running.
+
+    Parameters
+    ----------
+    record
+        Record of the run.
+    """
+    summary = summarize(record)
+    until = last_moment(record)
+    spans = spans_of(record.tasks, until)
+    present = presences(record.workers, until)
+    began = _epoch(summary.started_at)
+    moments = [span.begin for span in spans] + [presence.begin for presence in present]
+    first = min(moments, default=until) if began is None else min([began, *moments])
+    within = (first, max(first, until))
+    pools = pool_uses(record, spans, present, within, summary.cost)
+    ended = [row for row in record.tasks if row.get("state") in ("succeeded", "failed")]
+    chain = longest_chain(ended)
+    causes, others = causes_of(record.failures)
+    totals = {
+        name: task.duration_s.total if task.duration_s else 0.0
+        for name, task in summary.task_names.items()
+    }
+    return RunReport(
+        summary=summary,
+        planned=compare_with_plan(record, summary, present),
+        timeline=make_timeline(spans, present, record.scaling, within),
+        pools=pools,
+        tasks=distributions(ended, sorted(totals, key=lambda name: -totals[name])),
+        causes=tuple(causes),
+        other_failures=others,
+        chain=chain,
+        environment=environment_of(record, shown_manifest(record.path)),
+        advice=advise(pools, spans, present, chain),
+    )
+
+
+def _pool(use: PoolUse) -> dict[str, Any]:
+    values = {**asdict(use), "share": use.share}
+    return {key: value for key, value in values.items() if key not in ("connected", "busy")}
+
+
+def _epoch(moment: str | None) -> float | None:
+    try:
+        read = datetime.fromisoformat(moment or "")
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()

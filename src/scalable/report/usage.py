@@ -1,0 +1,192 @@
+"""Use of each pool's workers and of their memory over a run. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.quantiles import quantile
+from scalable.report.spans import Presence, Span, mapping, merged, most_at_once, number, text
+from scalable.telemetry import CostSummary, RunRecord
+from scalable.units import parse_bytes
+
+#: Number of points of a course over time.
+POINTS = 120
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """Use of the workers of one tag.
+
+    Attributes
+    ----------
+    tag
+        Tag of the pool.
+    workers
+        Maximum number of workers at one time.
+    connected_s, busy_s
+        Seconds for which workers were connected, and had at least one call, added up.
+    cost, idle_cost
+        Cost of the workers, and its part for time without calls; None if no costs were counted.
+    reserved_memory, used_memory, most_memory
+        Bytes that one worker reserves, and 95 % quantile and maximum of the peak memory of calls;
+        None if not known.
+    measured
+        Number of calls whose memory was measured.
+    connected, busy
+        Mean number of connected and of busy workers in each of :data:`POINTS` equal parts of the
+        run.
+    """
+
+    tag: str
+    workers: int
+    connected_s: float
+    busy_s: float
+    cost: float | None = None
+    idle_cost: float | None = None
+    reserved_memory: int | None = None
+    used_memory: float | None = None
+    most_memory: float | None = None
+    measured: int = 0
+    connected: tuple[float, ...] = ()
+    busy: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        """Share of the connected time in which workers had calls; None if none was connected."""
+        return min(1.0, self.busy_s / self.connected_s) if self.connected_s > 0 else None
+
+
+def pool_uses(
+    record: RunRecord,
+    spans: Iterable[Span],
+    present: Sequence[Presence],
+    within: tuple[float, float],
+    cost: CostSummary | None,
+) -> tuple[PoolUse, ...]:
+    """Return the use of each pool, in alphabetical order of the tags.
+
+    Parameters
+    ----------
+    record
+        Record of the run.
+    spans, present
+        Times of calls and of workers.
+    within
+        Begin and end of the run in epoch seconds.
+    cost
+        Costs of the run; None if none were counted.
+    """
+    tags = {presence.worker: presence.tag for presence in present}
+    calls: dict[str, list[tuple[float, float]]] = {}
+    for span in spans:
+        calls.setdefault(span.worker, []).append((span.begin, span.end))
+    busy: dict[str, list[tuple[float, float]]] = {}
+    for worker, intervals in calls.items():
+        if worker in tags:
+            busy.setdefault(tags[worker], []).extend(merged(intervals))
+    connected: dict[str, list[tuple[float, float]]] = {}
+    for presence in present:
+        connected.setdefault(presence.tag, []).append((presence.begin, presence.end))
+    reserved, peaks = reserved_memory(record.plan, record.resources), peaks_of(record.tasks)
+    found = []
+    for tag in sorted(connected):
+        memory = sorted(peaks.get(tag, ()))
+        found.append(
+            PoolUse(
+                tag=tag,
+                workers=most_at_once(connected[tag]),
+                connected_s=_total(connected[tag]),
+                busy_s=_total(busy.get(tag, ())),
+                cost=None if cost is None else cost.by_tag.get(tag),
+                idle_cost=None if cost is None else cost.idle_by_tag.get(tag),
+                reserved_memory=reserved.get(tag),
+                used_memory=quantile(memory, 0.95) if memory else None,
+                most_memory=memory[-1] if memory else None,
+                measured=len(memory),
+                connected=course(connected[tag], within),
+                busy=course(busy.get(tag, ()), within),
+            )
+        )
+    return tuple(found)
+
+
+def peaks_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Return tag -> peak memory in bytes of each successful call where it was measured."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.get("state") != "succeeded":
+            continue
+        memory = number(row.get("peak_memory"))
+        if memory is not None:
+            found.setdefault(str(row.get("tag")), []).append(memory)
+    return found
+
+
+def reserved_memory(
+    plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, int]:
+    """Return tag -> bytes that one worker reserves.
+
+    Parameters
+    ----------
+    plan
+        Contents of plan.json.
+    resources
+        Rows of resources.jsonl, whose limits count for tags without a reservation in the plan.
+    """
+    found: dict[str, int] = {}
+    for row in resources:
+        limit, tag = number(row.get("limit")), text(row.get("tag"))
+        if limit and tag:
+            found[tag] = int(limit)
+    wanted = mapping(mapping(plan.get("scale_plan")).get("resources_by_tag"))
+    for tag, amounts in wanted.items():
+        written = mapping(amounts).get("memory")
+        if isinstance(written, (str, int)) and written:
+            try:
+                found[tag] = parse_bytes(written)
+            except (ValueError, OverflowError):
+                continue
+    return found
+
+
+def course(
+    intervals: Iterable[tuple[float, float]], within: tuple[float, float]
+) -> tuple[float, ...]:
+    """Return the mean number of intervals at one time in each of :data:`POINTS` equal parts.
+
+    Parameters
+    ----------
+    intervals
+        Begin and end of each interval.
+    within
+        Begin and end of the whole time.
+    """
+    first, last = within
+    width = (last - first) / POINTS
+    if width <= 0:
+        return ()
+    # Partly covered parts are added at once, wholly covered ones by differences.
+    partly, steps = [0.0] * (POINTS + 1), [0.0] * (POINTS + 2)
+    for begin, end in intervals:
+        low = min(max((begin - first) / width, 0.0), float(POINTS))
+        high = min(max((end - first) / width, 0.0), float(POINTS))
+        left, right = int(low), int(high)
+        if left == right:
+            partly[left] += high - low
+            continue
+        partly[left] += left + 1 - low
+        partly[right] += high - right
+        steps[left + 1] += 1
+        steps[right] -= 1
+    values, whole = [], 0.0
+    for point in range(POINTS):
+        whole += steps[point]
+        values.append(partly[point] + whole)
+    return tuple(values)
+
+
+def _total(intervals: Iterable[tuple[float, float]]) -> float:
+    return sum(end - begin for begin, end in intervals)
