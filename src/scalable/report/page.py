@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Mapping
 from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -22,11 +22,9 @@ from scalable.palette import LIGHT, css_variables
 from scalable.report.drawings import draw_histogram, draw_timeline, draw_use
 from scalable.report.histograms import TaskDistributions
 from scalable.report.human import said_duration, said_moment, said_status
+from scalable.report.parts import ReportParts
 from scalable.report.table import on_one_line, printable, shorten
 from scalable.units import counted, format_amount, format_bytes, format_duration
-
-if TYPE_CHECKING:
-    from scalable.report.run_report import RunReport
 
 #: Maximum number of rows of the table of task names, and of characters of a name or a longer text.
 _TASKS, _NAME, _BLOCK = 100, 90, 20_000
@@ -46,7 +44,7 @@ _PAGE = """\
 """
 
 
-def render_page(report: RunReport) -> str:
+def render_page(report: ReportParts) -> str:
     """Return the report as a whole page.
 
     Parameters
@@ -74,7 +72,7 @@ def render_page(report: RunReport) -> str:
     return page
 
 
-def render_part(report: RunReport) -> str:
+def render_part(report: ReportParts) -> str:
     """Return the report as a part of another page, such as a notebook, without scripts.
 
     Parameters
@@ -85,7 +83,7 @@ def render_part(report: RunReport) -> str:
     return f'<div class="sr"><style>{_style()}</style>{_body(report)}</div>'
 
 
-def _body(report: RunReport) -> Markup:
+def _body(report: ReportParts) -> Markup:
     summary = report.summary
     names = sorted(
         summary.task_names.items(),

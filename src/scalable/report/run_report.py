@@ -3,66 +3,34 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from scalable.report.advice import advise
-from scalable.report.causes import Cause, causes_of
-from scalable.report.chain import Chain, longest_chain
-from scalable.report.comparison import Comparison, compare_with_plan
-from scalable.report.environment import Environment, environment_of
-from scalable.report.histograms import TaskDistributions, distributions
+from scalable.report.causes import causes_of
+from scalable.report.chain import longest_chain
+from scalable.report.comparison import compare_with_plan
+from scalable.report.environment import environment_of
+from scalable.report.histograms import distributions
 from scalable.report.human import render_human
 from scalable.report.manifests import shown_manifest
+from scalable.report.parts import ReportParts
 from scalable.report.spans import last_moment, presences, spans_of
-from scalable.report.timeline import Timeline, make_timeline
+from scalable.report.timeline import make_timeline
 from scalable.report.usage import PoolUse, pool_uses
-from scalable.telemetry import RunRecord, Summary, summarize
+from scalable.telemetry import RunRecord, summarize
 
 #: Version of the JSON report. It increases when a key is removed or gets another meaning.
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """Report of a run.
+class RunReport(ReportParts):
+    """Report of a run; its attributes are those of :class:`ReportParts`.
 
     ``print`` shows it as text, and a notebook as HTML.
-
-    Attributes
-    ----------
-    summary
-        Summary of the run.
-    planned
-        Predictions of the plan beside the actual values.
-    timeline
-        Workers over time.
-    pools
-        Use of each pool.
-    tasks
-        Distributions of the task names with the longest total time.
-    causes, other_failures
-        Most frequent causes of failures, and the number of failures with other causes.
-    chain
-        Longest chain of calls that waited for each other, or None.
-    environment
-        Versions, machine and manifest.
-    advice
-        Advice for the next run, as sentences.
     """
-
-    summary: Summary
-    planned: Comparison
-    timeline: Timeline
-    pools: tuple[PoolUse, ...] = ()
-    tasks: tuple[TaskDistributions, ...] = ()
-    causes: tuple[Cause, ...] = ()
-    other_failures: int = 0
-    chain: Chain | None = None
-    environment: Environment = field(default_factory=Environment)
-    advice: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values ``{"version": 1, "report": ...}``.
