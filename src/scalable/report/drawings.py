@@ -22,11 +22,13 @@ _NAME = 20
 #: Maximum number of marks of decisions.
 _MARKS = 200
 _TICKS = 6
+#: Height of a row, and maximum number of rows of the larger height.
+_THICK, _THIN, _THICK_ROWS = 14, 9, 32
 
 
 def draw_timeline(timeline: Timeline) -> Markup:
     """Return the drawing of a timeline."""
-    thick = 14 if len(timeline.rows) <= 32 else 9
+    thick = _THICK if len(timeline.rows) <= _THICK_ROWS else _THIN
     height = _TOP + thick * len(timeline.rows) + _BOTTOM
     parts = [*_axis(timeline.end - timeline.begin, _TOP, height - _BOTTOM)]
     for place, row in enumerate(timeline.rows):
@@ -47,11 +49,11 @@ def _row(row: Row, y: float, thick: float) -> Iterator[Markup]:
     yield element(
         "text",
         element("title", f"{row.tag}: {row.name}"),
-        shorten(row.name, _NAME),
+        shorten(row.name if row.workers == 1 else f"{row.tag}: {row.name}", _NAME),
         x=_LEFT - 6,
         y=y + thick - 3,
         text_anchor="end",
-        klass="row",
+        klass="row" if thick >= _THICK else "row thin",
     )
     yield path((box(_x(b), y + thick / 2 - 1, w * _COLUMN, 2) for b, w in row.present), "here")
     titled = [block for block in row.blocks if block.title is not None]

@@ -63,6 +63,8 @@ class Row:
         Pairs of begin and width, in columns, in which a worker was connected.
     failures, losses
         Positions, in columns, of failed calls and of lost workers.
+    workers
+        Number of workers of the row.
     """
 
     tag: str
@@ -71,6 +73,7 @@ class Row:
     present: tuple[tuple[float, float], ...]
     failures: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
+    workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -235,6 +238,7 @@ def _rows(
             present=tuple((axis(p.begin), axis(p.end) - axis(p.begin)) for p in there),
             failures=_places(axis(span.end) for span in own if span.failed),
             losses=_places(axis(p.end) for p in there if p.lost),
+            workers=len(members),
         )
         for (tag, members), own, there in zip(groups, by_row, here, strict=True)
     ]
