@@ -31,6 +31,7 @@ VERBS = (
     "up",
     "list",
     "status",
+    "explain",
     "scale",
     "logs",
     "connect",
@@ -40,6 +41,7 @@ VERBS = (
     "manager",
     "image",
     "init",
+    "doctor",
     "schema",
 )
 INTERRUPTED = 130

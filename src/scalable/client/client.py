@@ -21,7 +21,7 @@ from distributed import Future
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
-from scalable.client.collections import CollectionClient
+from scalable.client.explaining import ExplainingClient
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.known_slots import ask_known_slots
 from scalable.client.routing import ONE_SLOT, Routing
@@ -41,7 +41,7 @@ from scalable.protocol.operations import PROFILES, TASKS
 logger = logging.getLogger("scalable.client")
 
 
-class ScalableClient(CollectionClient):
+class ScalableClient(ExplainingClient):
     """A ``distributed.Client`` that runs each call on a worker of the pool with the call's tag.
 
     Parameters

@@ -76,6 +76,9 @@ class SlotFollower(Protocol):
     def wake(self) -> None:
         """Have the event loop check soon for calls to send; may be called from any thread."""
 
+    def find(self, future: Any) -> Any:
+        """Return the place of one of the follower's calls; None for another call."""
+
     def report_again(self) -> None:
         """Report the number of waiting calls at the next check, even if it stays the same."""
 
@@ -199,6 +202,11 @@ class SchedulerLine:
         if self._client.status == "running":
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
             self._send({"op": BACKLOG, **about})
+
+    async def find(self, future: Any) -> Any:
+        """Return the place of a call of any executor; None if no executor has taken it."""
+        places = (follower.find(future) for follower in list(self._slot_followers))
+        return next((place for place in places if place is not None), None)
 
     @property
     def unfinished_calls(self) -> int:

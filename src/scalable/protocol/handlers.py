@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypedDict
 
 from scalable.protocol.events import Event
+from scalable.protocol.heartbeats import HeartbeatAnswer
 
 #: Tag -> status of a pool (its counts, slots and reasons).
 Pools = dict[str, dict[str, Any]]
@@ -59,6 +60,7 @@ class Handler(StrEnum):
     END = "scalable_end"
     CREATOR_LIVES = "scalable_creator_lives"
     PROFILE = "scalable_profile"
+    EXPLAIN = "scalable_explain"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
@@ -138,38 +140,6 @@ class AttachAnswer(TypedDict):
     accepted: bool
     reason: str | None
     holder: dict[str, Any] | None
-
-
-class HeartbeatAnswer(TypedDict):
-    """The answer to a manager's heartbeat.
-
-    Attributes
-    ----------
-    known
-        Whether this process is attached; False if another process has its id.
-    workers
-        Name of each worker of the manager -> fields of
-        :class:`scalable.manager.decisions.WorkerView`.
-    longest_s
-        Mean running time in seconds of the slowest kind of call; 0 before any call has run.
-    orders
-        Tag -> (serial number of the order, number of workers that the manager must provide).
-    end
-        Whether the cluster is ending, so that the manager must stop all of its workers.
-    dismissed
-        Name of a worker -> address that it had when it was ended by the scheduler, or announced
-        its end: the end was no crash.
-    counts_costs
-        Whether the scheduler counts costs, so that reports have to contain charges.
-    """
-
-    known: bool
-    workers: dict[str, dict[str, Any]]
-    longest_s: float
-    orders: dict[str, tuple[int, int]]
-    end: bool
-    dismissed: dict[str, str]
-    counts_costs: bool
 
 
 class Change(TypedDict):
@@ -366,6 +336,32 @@ class SchedulerCalls:
     async def profile(self, key: Any) -> dict[str, Any] | None:
         """Return the times and memory of a call that has ended; None for any other call."""
         answer: dict[str, Any] | None = await self._call(Handler.PROFILE, key=key)
+        return answer
+
+    async def explain(
+        self,
+        tag: str | None = None,
+        key: Any = None,
+        name: str | None = None,
+        in_client: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return why pools and calls wait, or why a call has failed.
+
+        The answer is that of :meth:`scalable.explaining.explanation.Explanations.to_dict`.
+        Without arguments it contains all pools and the calls that wait, grouped by reason.
+
+        Parameters
+        ----------
+        tag, key
+            Tag of one pool, or key of one call.
+        name
+            A tag, a key, the beginning of a key, or the name of a task.
+        in_client
+            ``key``, ``tag`` and ``before`` (number of calls that go first) of a call that waits in
+            its client.
+        """
+        asked = {"tag": tag, "key": key, "name": name, "in_client": in_client}
+        answer: dict[str, Any] = await self._call(Handler.EXPLAIN, **asked)
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:

@@ -20,9 +20,9 @@ from scalable.protocol.handlers import (
     Attachment,
     Change,
     Handler,
-    HeartbeatAnswer,
     offer,
 )
+from scalable.protocol.heartbeats import HeartbeatAnswer, refused_heartbeat
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.tiers import WaitingWork
@@ -30,6 +30,7 @@ from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
+from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
 from scalable.scheduler.managers import Managers
@@ -116,7 +117,8 @@ class Controller(SchedulerPlugin):
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
-        self._waiting = WaitingCalls(scheduler)
+        self._explainer = Explainer(self, lambda: self._follower)
+        self._waiting = WaitingCalls(scheduler, self._explainer.pools)
         self.event_listeners.append(self._waiting.event)
         self._versions = Versions()
         self._follow_with = follow_with
@@ -244,15 +246,7 @@ class Controller(SchedulerPlugin):
         known = list(workers)
         if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
             logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
-            return {
-                "known": False,
-                "workers": {},
-                "longest_s": 0.0,
-                "orders": {},
-                "end": False,
-                "dismissed": {},
-                "counts_costs": False,
-            }
+            return refused_heartbeat()
         if charges is not None:
             self.spending.report(manager, charges)
         for event in events:
@@ -386,6 +380,11 @@ class Controller(SchedulerPlugin):
         pools = {} if self._follower is None else self._follower.pools
         return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
 
+    @property
+    def awaits_managers(self) -> bool:
+        """Whether managers that the cluster starts with have not attached yet."""
+        return self._status.awaits_managers
+
     # For adaptive scaling -------------------------------------------------------------------------
 
     def attachments(self) -> list[Attachment]:
@@ -406,7 +405,7 @@ class Controller(SchedulerPlugin):
         now = time.monotonic()
         spent = self.spending.look(self.pools())
         fails = spent is not None and self._close_with is None  # it cannot end by itself
-        self._waiting.look(self.pools(), held=self.demand.held, fail=fails)
+        self._waiting.look(self.pools(), fail=fails)
         self._sharing.share(now)
         self.departures.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
@@ -415,8 +414,7 @@ class Controller(SchedulerPlugin):
             if reason is not None:
                 self.end(reason)
         left = any(manager.state(now) != "lost" for manager in self.managers)
-        if self.ending is not None and (now > self._end_by or not left):
-            assert self._close_with is not None
+        if self.ending is not None and (now > self._end_by or not left) and self._close_with:
             logger.debug("the scheduler closes: %s", self.ending)
             self._close_with()
         self.overviews.sample()
@@ -434,6 +432,7 @@ class Controller(SchedulerPlugin):
         logger.debug("worker %s connected from %s", ws.name, worker)
         self._versions.compare(str(ws.name), ws.versions)
         self.departures.connected(ws)
+        self._explainer.pools.connected(ws)
         if self._follower is not None:
             self._follower.connected(ws)
         self.on_change()

@@ -327,6 +327,10 @@ class Ledger(SchedulerPlugin):
         """Return the name of the worker on which a call ended, which may have left since."""
         return self._names.get(details.get("worker", ""))
 
+    def call(self, key: Any) -> Call:
+        """Return the call of a task that the scheduler knows."""
+        return self._calls.get(key) or self._enter(key)
+
     def _enter(self, key: Any) -> Call:
         call = self._calls[key] = Call(self.scheduler.tasks[key])
         return call

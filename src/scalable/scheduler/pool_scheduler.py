@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import dask
@@ -28,6 +28,7 @@ from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.lost_workers import LostWorkers
+from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 
@@ -74,7 +75,9 @@ class PoolScheduler(
         self.relay.install(self)
         self.add_plugin(self.relay)
         self.add_plugin(AbandonedCalls(self))
-        Ledger.of(self).listen(Profiles(self))
+        self.profiles, self.nested = Profiles(self), NestedCalls()
+        Ledger.of(self).listen(self.profiles)
+        Ledger.of(self).listen(self.nested)
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()
@@ -103,6 +106,10 @@ class PoolScheduler(
     def at_graph(self, code: str) -> None:
         """Load modules in the versions of the client whose graph is unpickled next."""
         self.code.use(code)
+
+    def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
+        """Record which call has made these calls."""
+        self.nested.made(parent, keys)
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Return the worker for a call that is ready, or None if no worker can take the call."""

@@ -56,6 +56,10 @@ class Profiles(Listener):
         state = "succeeded" if end.succeeded else "failed"
         self._rows[call.key] = (call.name, call.tag, place, state, *times, cpu_s, memory)
 
+    def ready_at(self, key: Any) -> float | None:
+        """Return when a call became ready, in seconds since 1970; None for a call that is not."""
+        return self._ready_at.get(key)
+
     def forgotten(self, call: Call) -> None:
         """Drop the profile of a call."""
         self._ready_at.pop(call.key, None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from distributed import Scheduler
 
+from scalable.explaining.managers import NOBODY, NOT_YET, words_of_lost
 from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.counts import PoolCounts, Running
@@ -86,6 +87,13 @@ class Status:
             },
         }
 
+    @property
+    def awaits_managers(self) -> bool:
+        """Whether the managers that the cluster starts with have not attached yet."""
+        return (
+            bool(self._expected) and not self._was_ready and not any(True for _ in self._managers)
+        )
+
     def _state(  # noqa: PLR0911 - a list of cases, the first that holds
         self,
         pools: Mapping[str, PoolStatus],
@@ -96,19 +104,19 @@ class Status:
             return "deleting", ending
         lost = [m["id"] for m in managers if m["state"] == "lost"]
         if lost and len(lost) == len(managers):
-            return "unmanaged", f"manager {', '.join(map(repr, lost))} no longer reports"
-        if not managers and (self._was_ready or not self._expected):
-            wanted = any(pool.wanted for pool in pools.values())
-            return ("unmanaged", "no manager is attached") if wanted else ("running", None)
+            return "unmanaged", words_of_lost(lost)
+        if self.awaits_managers:
+            return "starting", NOT_YET
         if not managers:
-            return "starting", "its managers are not attached yet"
+            wanted = any(pool.wanted for pool in pools.values())
+            return ("unmanaged", NOBODY) if wanted else ("running", None)
         for tag, pool in pools.items():
             if pool.reason:
                 return "degraded", f"pool {tag!r}: {pool.reason}"
         if self._demand.ceiling.empties:
             return "degraded", self._demand.held
         if lost:
-            return "degraded", f"manager {', '.join(map(repr, lost))} no longer reports"
+            return "degraded", words_of_lost(lost)
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
         self._was_ready = self._was_ready or not short
         if short and not self._was_ready:

@@ -9,14 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Scheduler
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import TaskState
 
 from scalable.errors import ClusterError, NoWorkersError
+from scalable.explaining import impossible
+from scalable.explaining.explanation import Reason
+from scalable.explaining.pools import without_workers
 from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
 from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
-from scalable.protocol.pools import UNTAGGED, known_tags, shown
+from scalable.protocol.pools import shown
+from scalable.scheduler.call_facts import ask_of, asked_tag
+from scalable.scheduler.pool_facts import PoolReader
 from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
@@ -47,15 +52,16 @@ class WaitingCalls:
     ----------
     scheduler
         Scheduler of the calls.
+    pools
+        Reader of the facts about pools.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
+        self.scheduler, self._pools = scheduler, pools
         self._silent: set[str] = set()
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
-        self._held: str | None = None
         self._fails = False
 
     def event(self, event: Event) -> None:
@@ -65,24 +71,21 @@ class WaitingCalls:
             told = {"clients": [], "words": event["message"]}
             self.scheduler.log_event(WAITING_TOPIC, told)
 
-    def look(
-        self, pools: Mapping[str, PoolStatus], *, held: str | None = None, fail: bool = False
-    ) -> None:
+    def look(self, pools: Mapping[str, PoolStatus], *, fail: bool = False) -> None:
         """Log why calls wait, and fail the calls that no pool can ever run.
 
         Parameters
         ----------
         pools
             Tag -> status of the existing pools.
-        held
-            Reason why the budget does not allow that pools grow, or None.
         fail
-            Whether calls fail for that reason instead of waiting.
+            Whether calls fail, instead of waiting, because the budget does not allow workers.
         """
-        self._held, self._fails = held, fail
+        self._fails = fail
+        self._pools.look(pools)
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
-            waiting.setdefault(self._tag_of(task, pools), []).append(task)
+            waiting.setdefault(asked_tag(task, pools), []).append(task)
         now = time.monotonic()
         self._name_silent_workers()
         for tag in waiting.keys() - self._waiting_since.keys():
@@ -100,34 +103,18 @@ class WaitingCalls:
         """Fail the calls whose restrictions no worker can ever meet; return the others."""
         others = []
         for task in tasks:
-            asked = task.resource_restrictions or {}
-            able = [ws for ws in self.scheduler.workers.values() if _offers(ws, asked)]
-            tags = [tag for tag in asked if tag in pools]
-            named = set() if task.loose_restrictions else task.worker_restrictions or set()
-            missing = named - self.scheduler.workers.keys()
-            if len(tags) > 1 and not able:
-                words = " and ".join(map(shown, tags))
-                words = f"it needs slots of {words}, which no worker offers together"
-                self._fail([task], ClusterError(words))
-            elif named and not missing and not any(ws.address in named for ws in able):
-                words = (
-                    f"it is restricted to {', '.join(sorted(named))}, without enough of what it "
-                    f"needs: {asked}"
-                )
+            ask = ask_of(task, self.scheduler, pools)
+            if ask.apart:
+                self._fail([task], ClusterError(impossible.apart(ask.apart)))
+            elif ask.unable:
+                words = impossible.unable(ask.restricted_to, ask.unable)
                 self._fail([task], ClusterError(words))
             else:
                 others.append(task)
-                for address in sorted(missing):
-                    words = f"calls wait for worker {address}, which has left"
+                for address in ask.gone:
+                    words = f"calls wait for {impossible.worker_gone(address)}"
                     self._say(address, words, [task], now)
         return others
-
-    @staticmethod
-    def _tag_of(task: TaskState, pools: Mapping[str, Any]) -> str:
-        """Return the tag of the pool that a call waits for, else the first resource it asks for."""
-        asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
-        asked += [str(resource) for resource in task.resource_restrictions or ()]
-        return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
     def _name_silent_workers(self) -> None:
         """Warn once about each worker that has sent no heartbeat for ``SILENT_S`` seconds."""
@@ -146,38 +133,30 @@ class WaitingCalls:
     def _explain(
         self, tag: str, tasks: list[TaskState], pools: Mapping[str, PoolStatus], now: float
     ) -> None:
-        pool = pools.get(tag)
-        for resource in sorted(self._not_offered(tasks, pools)):
-            words = f"calls wait for resource {resource!r}, which no worker offers"
+        asks = (ask_of(task, self.scheduler, pools) for task in tasks)
+        for resource in sorted({name for ask in asks for name in ask.not_offered}):
+            words = f"calls wait for {impossible.not_offered(resource)}"
             self._say(resource, words, tasks, now)
-        if pool is None:
+        pool = self._pools.facts(tag, pools)
+        cause = without_workers(pool)
+        if tag not in pools:
             asked = [t for t in tasks if TAG_ANNOTATION in (t.annotations or {})]
-            nobody = "" if pools else "; no manager is attached to start workers"
-            words = f"no pool {tag!r}; known tags: {known_tags(pools)}{nobody}"
+            words = impossible.no_pool(tag, pools, managed=bool(pools))
             self._fail(asked, NoWorkersError(words))
             return
+        slots = pools[tag].slots
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
-        large = [t for t in asked if not fits(t.resource_restrictions, tag, pool.slots)]
-        words = f"it needs more slots than a worker of pool {tag!r} has: {pool.slots}"
-        self._fail(large, ClusterError(words))
-        if self._held is not None and self._fails:
-            self._fail(tasks, NoWorkersError(f"{shown(tag)} has no workers: {self._held}"))
-            return
-        alive = pool.running + pool.launching
-        if pool.reason is not None and not alive:
-            self._fail(tasks, NoWorkersError(f"{shown(tag)} is degraded: {pool.reason}"))
-        elif not pool.running:
-            why = self._why(tag, pool)
+        large = [t for t in asked if not fits(t.resource_restrictions, tag, slots)]
+        self._fail(large, ClusterError(impossible.too_many_slots(tag, slots)))
+        if pool.held is not None and self._fails:
+            self._fail(tasks, NoWorkersError(impossible.has_no_workers(tag, pool.held)))
+        elif cause is not None and cause.reason is Reason.MANAGER_FAILS:
+            self._fail(tasks, NoWorkersError(impossible.degraded(tag, cause.words)))
+        elif cause is not None:
             waiting = "1 call waits" if len(tasks) == 1 else f"{len(tasks)} calls wait"
-            self._say(tag, f"{waiting} for {shown(tag)}: {why}", tasks, now, why=why)
-
-    def _not_offered(self, tasks: Iterable[TaskState], pools: Mapping[str, Any]) -> set[str]:
-        return {
-            str(resource)
-            for task in tasks
-            for resource in task.resource_restrictions or ()
-            if resource not in pools and not self.scheduler.resources.get(resource)
-        }
+            # Without the times in the words, which would make each message a new one.
+            why = f"{cause.reason} {pools[tag].waiting or ''}"
+            self._say(tag, f"{waiting} for {shown(tag)}: {cause}", tasks, now, why=why)
 
     def _say(
         self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""
@@ -210,29 +189,11 @@ class WaitingCalls:
             event = {"clients": [] if everybody else sorted(new), "words": words}
             self.scheduler.log_event(WAITING_TOPIC, event)
 
-    def _why(self, tag: str, pool: PoolStatus) -> str:
-        if self._held is not None and not pool.launching:
-            return self._held
-        place = f" ({pool.waiting})" if pool.waiting else ""
-        if pool.launching:
-            return f"{pool.launching} of its workers are starting{place}"
-        if pool.wanted:
-            return f"none of its {pool.wanted} workers has connected yet{place}"
-        name = getattr(self.scheduler, "cluster_name", "")
-        if name and tag != UNTAGGED:
-            return f"it has no workers; start some with `scalable scale {name} {tag}=1`"
-        example = f"scale({tag!r}, 1)" if tag != UNTAGGED else "scale(1)"
-        return f"it has no workers; start some, for example with {example}"
-
     def _fail(self, tasks: Iterable[TaskState], error: ClusterError) -> None:
         failing = list(tasks)
         for task in failing:
             logger.error("call %s fails: %s", task.key, error)
         fail_tasks(self.scheduler, failing, error)
-
-
-def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
-    return all(worker.resources.get(name, 0) >= amount for name, amount in resources.items())
 
 
 def _clients_of(tasks: Iterable[TaskState]) -> set[str]:

@@ -59,6 +59,8 @@ class Traits:
         Kubernetes and Google Cloud.
     image_extras
         Extras of this package that programs in the provider's images need.
+    programs
+        Programs of other packages that the provider calls on the user's machine.
     """
 
     on_this_machine: bool = False
@@ -71,3 +73,4 @@ class Traits:
     job_variable: str | None = None
     longest_tag: int = 63
     image_extras: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()

@@ -35,6 +35,7 @@ ARGUMENTS = {
     Handler.END: (("its end was requested",), {}),
     Handler.CREATOR_LIVES: ((), {}),
     Handler.PROFILE: (("key",), {}),
+    Handler.EXPLAIN: ((), {"tag": "a"}),
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.RUN_FILES: (({"tasks.jsonl": 0},), {}),

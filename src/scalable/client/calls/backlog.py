@@ -93,6 +93,10 @@ class SingleCalls:
         """Add a call at the end of the waiting calls."""
         self._waiting.append(future)
 
+    def position(self, future: CallFuture) -> int | None:
+        """Return the number of waiting calls before a call; None if the call does not wait."""
+        return next((i for i, each in enumerate(list(self._waiting)) if each is future), None)
+
     def take(self, count: int) -> list[CallFuture]:
         """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []

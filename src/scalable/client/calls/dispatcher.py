@@ -13,14 +13,16 @@ from collections import deque
 from concurrent.futures import CancelledError
 from typing import Any
 
-from scalable.client.calls.backlog import PendingCalls
+from scalable.client.calls.backlog import PendingCalls, SingleCalls
 from scalable.client.calls.bundle_size import AHEAD, LARGEST_BUNDLE, BundleSizing
+from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.held_calls import HeldCalls
 from scalable.client.calls.in_flight import BundlesInFlight
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.packing import PackedCalls, pack
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.client.calls.unfinished_calls import working
+from scalable.client.calls.whereabouts import Whereabouts
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.protocol.bundles import PROCESS
@@ -121,6 +123,20 @@ class Dispatcher:
             The :class:`PendingCalls` with the call, and the number of the call within it.
         """
         self._in_flight.cancel(pending, number)
+
+    def find(self, future: CallFuture) -> Whereabouts | None:
+        """Return the place of a call with a future of its own; None for another call."""
+        bundle = self._in_flight.bundle_of(future)
+        if bundle is not None or self._held.holds(future):
+            return Whereabouts(self.tag, bundle, held=bundle is None)
+        before = 0
+        for pending in list(self.backlog):
+            if isinstance(pending, SingleCalls):
+                position = pending.position(future)
+                if position is not None:
+                    return Whereabouts(self.tag, before=before + position)
+            before += len(pending)
+        return None
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
         """Take back the bundles of cancelled calls that no worker has begun."""

@@ -79,6 +79,10 @@ class HeldCalls:
         """Number of calls for which somebody waits; may be read in any thread."""
         return sum(len(held.left()) for held in list(self._held))
 
+    def holds(self, number: Any) -> bool:
+        """Return whether a call waits for an argument."""
+        return any(each is number for held in self._held for each in held.numbers)
+
     def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
         """Return whether calls have to wait for an argument; put them back once it is there."""
         for key, each in packed.references.items():

@@ -92,6 +92,11 @@ class BundlesInFlight:
         """Add a bundle that is about to be sent."""
         self._bundles[bundle.key] = bundle
 
+    def bundle_of(self, number: Any) -> str | None:
+        """Return the key of the bundle with which a call was sent; None if it was not sent."""
+        sent = list(self._bundles.values())
+        return next((b.key for b in sent if any(each is number for each in b.numbers)), None)
+
     # Withdrawals --------------------------------------------------------------------------------
 
     def withdraw(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dask._task_spec import GraphNode
@@ -130,7 +130,8 @@ class CarryingScheduler(Scheduler):
     """A scheduler whose workers unpickle calls when they run them.
 
     Relies on ``SchedulerState._task_to_msg``, which makes the message about a task, and on
-    ``Scheduler.update_graph``, which unpickles a graph before it first awaits.
+    ``Scheduler.update_graph``, which unpickles a graph before it first awaits. Its argument
+    ``submitting_task`` is the key of the call that sends the graph, or None.
     """
 
     async def before_graph(self, code: str) -> None:
@@ -139,10 +140,15 @@ class CarryingScheduler(Scheduler):
     def at_graph(self, code: str) -> None:
         """Load modules in the versions of this code id, at once before a graph is unpickled."""
 
+    def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
+        """Record that a running call (``parent``) has made the calls with these keys."""
+
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         """Take a graph from a client, after its modules are at hand."""
+        if (parent := kwargs.get("submitting_task")) is not None:
+            self.made_in_call(parent, kwargs.get("keys") or ())
         code = str((annotations or {}).get(CODE_ANNOTATION, ""))
         await self.before_graph(code)
         self.at_graph(code)

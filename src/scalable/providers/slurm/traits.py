@@ -10,4 +10,5 @@ TRAITS = Traits(
     job_variable="SLURM_JOB_ID",
     # A tag is twice in the comment of a job, beside a directory: Slurm takes 1,024 characters.
     longest_tag=100,
+    programs=("sbatch", "squeue", "scancel", "scontrol"),
 )

@@ -1,0 +1,52 @@
+"""``scalable explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from scalable.cli.clusters import complete_cluster
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+
+if TYPE_CHECKING:
+    from scalable.explaining.explanation import Explanations
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=complete_cluster)
+@click.argument("about", required=False, metavar="[TAG|CALL]")
+@output_options
+def command(name: str | None, about: str | None, *, output: Output) -> int:
+    """Say why calls and pools wait, or why a call failed.
+
+    NAME is a running cluster; the default is the only one. TAG explains one pool and the calls that
+    wait for it. CALL is the key of a call, its beginning, or the name of a task. Without both, all
+    pools and all calls that wait are explained. Calls of a session that runs in another process are
+    explained there, by client.explain().
+    """
+    from scalable.lifecycle.explaining import explain, only_cluster
+
+    cluster = name or only_cluster()
+    found = explain(cluster, about)
+    data = {"version": VERSION, "cluster": cluster, **found.to_dict()}
+    output.show(Result(_render(found), data))
+    return 0
+
+
+def _render(found: Explanations) -> str:
+    """Return explanations as text: a paragraph for each."""
+    lines: list[str] = []
+    for each in (*found.pools, *found.calls):
+        sentence = each.sentence[:1].upper() + each.sentence[1:]
+        lines.append(_on_one_line(f"{sentence}."))
+        if each.advice:
+            lines.append(_on_one_line(f"  -> {each.advice}"))
+    if not found.calls:
+        lines.append("No call waits.")
+    return "\n".join(lines) + "\n"
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\r", " ").replace("\n", " ")

@@ -1,0 +1,75 @@
+"""The facts about a call of an executor that its client knows."""
+
+from __future__ import annotations
+
+import itertools
+import traceback
+from typing import Any, NamedTuple
+
+from dask.utils import funcname
+
+from scalable.client.calls.futures import CallFuture
+from scalable.explaining.facts import CallFacts, Failure, NeededCall
+from scalable.explaining.frames import users_frame
+
+
+class Whereabouts(NamedTuple):
+    """The place of a call that has not ended.
+
+    ``bundle`` is the key of the bundle with which it was sent, or None. ``held`` says whether it
+    waits for an argument, and ``before`` is the number of calls of its executor that go first.
+    """
+
+    tag: str
+    bundle: str | None = None
+    held: bool = False
+    before: int = 0
+
+
+def name_of_call(future: CallFuture) -> str:
+    """Return the name of a call's function; ``call`` after its end."""
+    return str(funcname(future.call[0])) if future.call is not None else "call"
+
+
+def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
+    """Return the facts about a call that was not sent.
+
+    Parameters
+    ----------
+    future
+        Future of the call.
+    place
+        Its place in an executor; None if the executor waits for other calls before it takes it.
+    """
+    name = name_of_call(future)
+    if place is not None:
+        state = "held" if place.held else "backlog"
+        return CallFacts(name, name, place.tag, state, before=place.before)
+    _, args, kwargs = future.call or (None, (), {})
+    needed = [
+        other
+        for other in itertools.chain(args, kwargs.values())
+        if isinstance(other, CallFuture) and not other.done()
+    ]
+    needs = tuple(_needed(other) for other in needed)
+    return CallFacts(name, name, "", "needs", needs=needs, needed=len(needs))
+
+
+def _needed(future: CallFuture) -> NeededCall:
+    name = name_of_call(future)
+    return NeededCall(name, name, "assigned" if future.running() else "ready")
+
+
+def ended_facts(future: CallFuture) -> CallFacts:
+    """Return the facts about a call that has ended."""
+    measures: Any = future.measures
+    name = measures[0] if measures is not None else "call"
+    worker = measures[2] if measures is not None else ""
+    if future.cancelled():
+        return CallFacts(name, name, "", "cancelled")
+    error = future.exception()
+    if error is None:
+        return CallFacts(name, name, "", "done", worker=worker)
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    failure = Failure(type(error).__name__, str(error)[:500], users_frame(trace), worker)
+    return CallFacts(name, name, "", "failed", worker=worker, failure=failure)

@@ -1,0 +1,15 @@
+"""Sentences about the managers of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: No manager is attached to the cluster.
+NOBODY = "no manager is attached"
+#: The managers that the cluster starts with have not attached yet.
+NOT_YET = "its managers are not attached yet"
+
+
+def words_of_lost(managers: Iterable[str]) -> str:
+    """Return that managers send no heartbeats any more."""
+    return f"manager {', '.join(map(repr, managers))} no longer reports"

@@ -1,0 +1,55 @@
+"""Explanations of running clusters, for other processes of their owner."""
+
+from __future__ import annotations
+
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.explaining.explanation import Explanations
+from scalable.lifecycle.control import ask
+from scalable.records import find
+
+
+def explain(name: str, about: str | None = None) -> Explanations:
+    """Return why pools and calls of a cluster wait, or why a call has failed.
+
+    Parameters
+    ----------
+    name
+        Name or id of the cluster.
+    about
+        Tag, key of a call or its beginning, or name of a task; None for all that waits.
+
+    Raises
+    ------
+    ClusterError
+        When no cluster matches, or its scheduler does not answer.
+    """
+    answer = ask(find(name), lambda scheduler: scheduler.explain(name=about))
+    return Explanations.from_dict(answer)
+
+
+def only_cluster() -> str:
+    """Return the name of the only cluster that runs.
+
+    Raises
+    ------
+    UnknownClusterError
+        When no cluster runs.
+    ClusterError
+        When several run; the hint lists them.
+    """
+    from scalable.lifecycle.discovery import ANSWERING, list_clusters
+
+    living = [status for status in list_clusters() if status.state in ANSWERING]
+    detached = [status.name for status in living if not status.embedded]
+    if len(detached) == 1:
+        return detached[0]
+    if not detached:
+        inside = ", ".join(status.name for status in living)
+        hint = "start one with `scalable up`"
+        if inside:
+            hint = f"{inside} is explained in its own process, by client.explain()"
+        raise UnknownClusterError("no cluster runs that other processes can ask", hint=hint)
+    raise ClusterError(
+        f"{len(detached)} clusters run: {', '.join(sorted(detached))}",
+        hint="name one: scalable explain NAME",
+    )

@@ -1,0 +1,236 @@
+"""Answers why calls and pools of a cluster wait, or why calls have failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from distributed.scheduler import TaskState
+
+from scalable.explaining.calls import explain_call
+from scalable.explaining.explanation import Explanation, Explanations
+from scalable.explaining.facts import CallFacts, PoolFacts
+from scalable.explaining.pools import explain_pool
+from scalable.protocol.dask_seams.explained_tasks import (
+    ask_about_tasks,
+    counts_of_waiting,
+    queued_tasks,
+    seams,
+)
+from scalable.protocol.dask_seams.scheduler import tasks_no_worker_takes
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.pools import UNTAGGED
+from scalable.scheduler.call_facts import CallReader, asked_tag
+from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
+from scalable.spec import PoolStatus
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds that a worker has to say what its calls do; its last heartbeat counts otherwise.
+ASK_TIMEOUT_S = 2.0
+#: Maximum number of workers that are asked for one explanation.
+ASKED_WORKERS = 4
+#: Maximum number of waiting calls that are looked at, and of groups in an answer.
+LOOKED_CALLS, SHOWN_GROUPS = 20_000, 50
+#: State of a task on its worker -> state of the call.
+_ON_WORKER = {
+    "executing": "running",
+    "long-running": "running",
+    "waiting": "fetching",
+    "ready": "assigned",
+    "constrained": "assigned",
+}
+
+
+class Explainer:
+    """Explains the pools and calls of one cluster.
+
+    Parameters
+    ----------
+    cluster
+        The cluster.
+    follower
+        Function that returns the object that scales adaptive pools, or None.
+    """
+
+    def __init__(self, cluster: Explained, follower: Callable[[], Any] = lambda: None) -> None:
+        seams.check()
+        self._cluster, self._scheduler = cluster, cluster.scheduler
+        self.pools = PoolReader(cluster, follower)
+        self._calls = CallReader(cluster.scheduler, self.pools)
+        offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
+
+    async def explain(
+        self,
+        tag: str | None = None,
+        key: Any = None,
+        name: str | None = None,
+        in_client: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return explanations, as :meth:`Explanations.to_dict` writes them.
+
+        Parameters
+        ----------
+        tag
+            Tag of the pool to explain with the calls that wait for it; "" for the workers without
+            a tag.
+        key
+            Key of the call to explain.
+        name
+            A tag, a key, the beginning of a single key, or the name of a task. Without any of the
+            three, all pools and all calls that wait are explained.
+        in_client
+            ``key``, ``tag`` and ``before`` of a call to explain that waits in its client.
+        """
+        statuses = self._cluster.counts.pools()
+        if in_client is not None:
+            of, before = str(in_client["tag"]), int(in_client["before"])
+            called, pool = str(in_client["key"]), self.pools.facts(of, statuses)
+            facts = CallFacts(called, called, of, "backlog", before=before, pool=pool)
+            return Explanations(calls=(explain_call(facts),)).to_dict()
+        if name is not None:
+            tag, key = self._meant(name, statuses)
+        if key is not None:
+            return Explanations(calls=(await self._call(key, statuses),)).to_dict()
+        tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
+        pools = tuple(explain_pool(self.pools.facts(t, statuses)) for t in tags)
+        return Explanations(pools, self._groups(statuses, tag)).to_dict()
+
+    def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
+        """Return the tag or the key that a name means; one of both is None."""
+        if name in statuses:
+            return name, None
+        if name in self._scheduler.tasks:
+            return None, name
+        found = [k for k in self._scheduler.tasks if str(k).startswith(name)]
+        exact = [k for k in found if str(k) == name]
+        if exact or len(found) == 1:
+            return None, (exact or found)[0]
+        tasks = [self._scheduler.tasks[k] for k in found]
+        unended = [task for task in tasks if task.state not in ("memory", "erred")]
+        failed = [task for task in tasks if task.state == "erred"]
+        return None, next((task.key for task in unended or failed or tasks), name)
+
+    # One call -----------------------------------------------------------------------------------
+
+    async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> Explanation:
+        task = self._scheduler.tasks.get(key)
+        if task is None:
+            return explain_call(self._calls.unknown(str(key)))
+        facts = self._calls.facts(task, statuses)
+        if task.state == "processing":
+            facts = await self._asked(task, facts, statuses)
+        return explain_call(facts)
+
+    async def _asked(
+        self, task: TaskState, facts: CallFacts, statuses: Mapping[str, PoolStatus]
+    ) -> CallFacts:
+        """Return the facts about an assigned call, made exact by what its worker says."""
+        on = await self._states([task])
+        if task.state != "processing":  # it has ended meanwhile
+            return self._calls.facts(task, statuses)
+        state, lends = on.get(task.key, ("", False))
+        exact = _ON_WORKER.get(state, facts.state)
+        if exact == "running" != facts.state:
+            children = self._calls.children_of(task.key)
+            child = str(children[0].key) if children else ""
+            return replace(
+                facts, state=exact, since_s=None, children=len(children), child=child, lends=lends
+            )
+        facts = replace(facts, state=exact, lends=lends)
+        if exact == "assigned" and facts.pool is not None:
+            return replace(facts, pool=await self._with_holders(facts.pool))
+        return facts
+
+    async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
+        """Return the facts about a pool with the calls that keep their slots while they wait."""
+        parents = [
+            task
+            for call in pool.running
+            if (task := self._task(call.key)) is not None and self._calls.children_of(task.key)
+        ]
+        on = await self._states(parents)
+        holding = {str(key) for key, (_, lends) in on.items() if not lends}
+        running = tuple(replace(call, holds=call.key in holding) for call in pool.running)
+        return replace(pool, running=running)
+
+    def _task(self, key: str) -> TaskState | None:
+        return self._scheduler.tasks.get(key)
+
+    async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
+        """Return key -> state of a task on its worker, and whether its slot is lent."""
+        workers: dict[Any, list[Any]] = {}
+        for task in tasks:
+            if task.processing_on is not None:
+                workers.setdefault(task.processing_on, []).append(task.key)
+        answers = await asyncio.gather(
+            *(self._ask(ws, keys) for ws, keys in islice(workers.items(), ASKED_WORKERS))
+        )
+        return {key: each for answer in answers for key, each in answer.items()}
+
+    async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
+        try:
+            asked = ask_about_tasks(self._scheduler, worker, keys)
+            return await asyncio.wait_for(asked, ASK_TIMEOUT_S) or {}
+        except (OSError, TimeoutError) as error:
+            logger.debug("worker %s does not say what its calls do: %r", worker.name, error)
+            return {}
+
+    # Many calls ---------------------------------------------------------------------------------
+
+    def _groups(
+        self, statuses: Mapping[str, PoolStatus], tag: str | None
+    ) -> tuple[Explanation, ...]:
+        """Return explanations of the waiting calls (of one pool), grouped by reason."""
+        groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
+        for task in self._waiting():
+            of = asked_tag(task, statuses)
+            if tag is not None and of != tag:
+                continue
+            alike = tuple(sorted(task.resource_restrictions or ())), task.worker_restrictions
+            same = (task.state, of, name_of(task), *map(str, alike))
+            first, count = groups.get(same, (task, 0))
+            groups[same] = first, count + 1
+        explained = []
+        for first, count in islice(groups.values(), SHOWN_GROUPS):
+            facts = replace(self._calls.facts(first, statuses), count=count)
+            if count > 1:  # those before the first are no news about the others
+                facts = replace(facts, before=0, first=())
+            explained.append(explain_call(facts))
+        return (*explained, *self._needing(statuses, tag))
+
+    def _waiting(self) -> Iterable[TaskState]:
+        """Yield the calls that wait for a worker or on a worker, at most ``LOOKED_CALLS``."""
+        left = LOOKED_CALLS
+        for some in (tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)):
+            for task in islice(some, left):
+                left -= 1
+                yield task
+        for worker in list(self._scheduler.workers.values()):
+            if left <= 0 or not worker.processing:
+                continue
+            running = {task for task, _ in running_on(worker)}
+            for task in islice(worker.processing, left):
+                left -= 1
+                if task not in running:
+                    yield task
+
+    def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[Explanation]:
+        """Return explanations of the calls that wait for other calls, by task name."""
+        counts = counts_of_waiting(self._scheduler)
+        found: dict[str, TaskState] = {}
+        for task in islice(self._scheduler.tasks.values(), LOOKED_CALLS) if counts else ():
+            if task.state == "waiting" and task.prefix.name in counts:
+                found.setdefault(task.prefix.name, task)
+                if len(found) == min(len(counts), SHOWN_GROUPS):
+                    break
+        explained = []
+        for prefix, task in found.items():
+            facts = self._calls.facts(task, statuses)
+            if tag is None or facts.tag == tag:
+                explained.append(explain_call(replace(facts, count=counts[prefix])))
+        return explained

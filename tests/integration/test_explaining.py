@@ -1,0 +1,497 @@
+"""Each state in which a call can wait is built on a real scheduler, and its sentence is read."""
+
+import asyncio
+import dataclasses
+import re
+import threading
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from distributed import Worker, get_client
+from distributed.core import Status
+
+from scalable import ScalableClient, ScalableSession
+from scalable.client.calls.futures import CallFuture
+from scalable.scaling.pool_policy import PoolDecision
+from scalable.scheduler.adaptation import Adaptation
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.managers import LEASE_S
+from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.spec import PoolStatus
+from scalable.worker.pool_worker import PoolWorker
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+POOL = {"cpus": 1, "memory": 2**30, "slots": 1}
+ENDS = {}
+
+
+def nap(name, seconds=60):
+    ENDS.setdefault(name, threading.Event()).wait(seconds)
+    return name
+
+
+def fail(x):
+    raise ValueError(f"no {x}")
+
+
+def same(x, *_):
+    return x
+
+
+class Bed:
+    """A scheduler with one fake manager, and a client."""
+
+    def __init__(self, scheduler, controller, client):
+        self.scheduler, self.controller, self.client = scheduler, controller, client
+
+    def attach(self, manager="m", **pools):
+        known = {tag: {**POOL, "slots": slots} for tag, slots in (pools or {"a": 1}).items()}
+        attached = {"manager": manager, "nonce": "x", "target": "t", "pools": known}
+        assert self.controller.attach(**attached)["accepted"]
+
+    def report(self, tag="a", manager="m", **counts):
+        pool = PoolStatus(**counts).to_dict()
+        answer = self.controller.heartbeat(manager, "x", {tag: pool}, [])
+        assert answer["known"]
+
+    def worker(self, name="a-1", cls=Worker, **options):
+        given = {"nthreads": 1, "dashboard": False, "resources": {"a": 1}} | options
+        return cls(self.scheduler.address, name=name, **given)
+
+    async def until(self, key, *states):
+        while key not in self.scheduler.tasks or self.scheduler.tasks[key].state not in states:
+            await asyncio.sleep(0.01)
+
+    async def says(self, about, reason, words, advice=""):
+        """Ask until the sentence is the one expected; workers report what runs by heartbeats."""
+        deadline = time.monotonic() + 30
+        words = words.replace("KEY", re.escape(getattr(about, "key", str(about))))
+        while True:
+            found = await self.client.explain(about)
+            if re.fullmatch(words, found.sentence) or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
+        assert re.fullmatch(words, found.sentence), found.sentence
+        assert found.reason == reason, found
+        assert re.fullmatch(advice, found.advice), found.advice
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _calls_that_cannot_run_stay(monkeypatch):
+    """Calls that no worker can ever run fail after two seconds; they are to be explained first."""
+    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 1e9)
+
+
+@asynccontextmanager
+async def bed(**options):
+    async with PoolScheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
+        controller = Controller(scheduler, follow_with=Adaptation, **options)
+        scheduler.add_plugin(controller)
+        async with ScalableClient(scheduler.address, asynchronous=True) as client:
+            yield Bed(scheduler, controller, client)
+
+
+def on_bed(test):
+    """Run a test on a bed of its own."""
+
+    def run():
+        async def inside():
+            async with bed() as made:
+                await test(made)
+
+        try:
+            asyncio.run(asyncio.wait_for(inside(), 120))
+        finally:
+            for event in ENDS.values():
+                event.set()
+            ENDS.clear()
+
+    run.__name__ = test.__name__
+    return run
+
+
+# Calls for which there is no worker -----------------------------------------------------------
+
+
+@on_bed
+async def test_a_pool_that_does_not_exist(on):
+    on.attach()
+    future = on.client.submit(same, 1, tag="x")
+    await on.says(
+        future,
+        "no-pool",
+        "call KEY waits in vain: no pool 'x'; known tags: 'a'",
+        "give a known tag",
+    )
+
+
+@on_bed
+async def test_no_manager_is_attached(on):
+    future = on.client.submit(same, 1, tag="a")
+    words = "call KEY waits in vain: no pool 'a'; known tags: none; no manager is attached to start"
+    await on.says(future, "no-manager", f"{words} workers", "attach a manager with .*")
+
+
+def test_managers_that_are_expected_have_not_attached_yet():
+    async def run():
+        async with bed(expected=1) as on:
+            future = on.client.submit(same, 1, tag="a")
+            words = "call KEY waits for pool 'a': its managers are not attached yet"
+            await on.says(future, "manager-starts", words)
+
+    asyncio.run(asyncio.wait_for(run(), 120))
+
+
+@on_bed
+async def test_an_empty_pool_that_nothing_scales(on):
+    on.attach()
+    future = on.client.submit(same, 1, tag="a")
+    way = r"start some, for example with scale\('a', 1\)"
+    await on.says(future, "empty", "call KEY waits for pool 'a': it has no workers", way)
+    on.scheduler.cluster_name = "c"
+    way = "start some with `scalable scale c a=1`"
+    await on.says(future, "empty", "call KEY waits for pool 'a': it has no workers", way)
+
+
+class Miser:
+    """A policy that wants no worker."""
+
+    def decide(self, view, model):
+        return PoolDecision(0, "no call is worth a worker")
+
+
+@on_bed
+async def test_an_empty_pool_that_is_adaptive(on):
+    on.attach()
+    future = on.client.submit(same, 1, tag="a")
+    on.controller.adapt("a", policy=Miser())
+    words = "call KEY waits for pool 'a': it is adaptive, and its policy wants 0 workers: no call "
+    found = await on.says(future, "adaptive", f"{words}is worth a worker")
+    assert found.details["state"] == "no-worker"
+    on.controller.adapt("a", maximum=0, policy=Miser())
+    words = "call KEY waits for pool 'a': its policy may start no worker: its maximum is 0"
+    await on.says(future, "empty", words, "start some.*")
+
+
+@on_bed
+async def test_a_manager_that_fails(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    on.report(wanted=2, failed=2, reason="sbatch: invalid account 'x'")
+    future = on.client.submit(same, 1, tag="a")
+    words = "call KEY waits for pool 'a': sbatch: invalid account 'x'"
+    way = r"remove the cause, then scale\('a', 2\) tries again"
+    await on.says(future, "manager-fails", words, way)
+
+
+@on_bed
+async def test_a_manager_that_is_lost(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    future = on.client.submit(same, 1, tag="a")
+    next(iter(on.controller.managers)).last_seen -= LEASE_S + 5
+    words = "call KEY waits for pool 'a': manager 'm' no longer reports, for 3[0-9].[0-9] s"
+    await on.says(future, "manager-lost", words)
+
+
+@on_bed
+async def test_a_manager_that_leaves(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    on.controller.leave("m", "x", gone=False)
+    future = on.client.submit(same, 1, tag="a")
+    words = "call KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
+    await on.says(future, "no-manager", words, "attach another with .*")
+
+
+@on_bed
+async def test_the_reason_of_the_place(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    on.report(wanted=2, waiting="job 7 waits: the partition is down")
+    future = on.client.submit(same, 1, tag="a")
+    words = "none of its 2 workers has connected yet (job 7 waits: the partition is down)"
+    await on.says(future, "place", f"call KEY waits for pool 'a': {re.escape(words)}")
+
+
+@on_bed
+async def test_workers_that_are_starting(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    on.report(wanted=2, launching=2)
+    on.controller._tick()
+    future = on.client.submit(same, 1, tag="a")
+    words = r"2 of its workers are starting, for [0-9.]+ m?s now \(usual: 1 m 00 s\)"
+    await on.says(future, "launching", f"call KEY waits for pool 'a': {words}")
+
+
+@on_bed
+async def test_the_budget(on):
+    on.attach()
+    on.controller.scale({"a": 2})
+    held, way = "3.00 of 3 USD are spent: no pool grows", "raise the budget"
+    on.controller.demand.limit(on.controller.demand.ceiling, held, way)
+    future = on.client.submit(same, 1, tag="a")
+    await on.says(future, "budget", f"call KEY waits for pool 'a': {held}", way)
+
+
+@on_bed
+async def test_a_cluster_that_ends(on):
+    on.attach()
+    future = on.client.submit(same, 1, tag="a")
+    on.controller.ending = "it was idle"
+    words = "call KEY waits for pool 'a': the cluster ends: it was idle"
+    await on.says(future, "ending", words, "start a cluster, .*")
+
+
+@on_bed
+async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
+    on.attach()
+    async with on.worker(resources={"a": 1}) as worker:
+        on.controller.scale({"a": 1})
+        running = on.client.submit(nap, "leaving", tag="a")
+        await on.until(running.key, "processing")
+        on.controller.departures.drain(["a-1"])
+        future = on.client.submit(same, 1, tag="a")
+        words = "call KEY waits for pool 'a': its only worker is leaving"
+        await on.says(future, "leaving", words)
+        on.controller.departures._reasons[worker.address] = "its walltime is nearly over"
+        words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
+        await on.says(future, "walltime", f"{words}short for another call", "raise the walltime.*")
+        ENDS["leaving"].set()
+
+
+@on_bed
+async def test_workers_that_are_paused(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker(memory_limit=0) as worker:
+        worker.status = Status.paused
+        while on.scheduler.running:
+            await asyncio.sleep(0.01)
+        future = on.client.submit(same, 1, tag="a")
+        words = r"all of its workers \(a-1\) are paused: their memory is nearly full"
+        await on.says(future, "paused", f"call KEY waits for pool 'a': {words}", "give .*")
+
+
+# Calls that ask for what nobody has -----------------------------------------------------------
+
+
+@on_bed
+async def test_a_resource_that_nobody_offers(on):
+    on.attach()
+    async with on.worker():
+        future = on.client.submit(same, 1, resources={"GPU": 1})
+        words = "call KEY waits for resource 'GPU', which no worker offers"
+        await on.says(future, "resources", words, "start a worker with resources={'GPU': 1}")
+
+
+@on_bed
+async def test_slots_of_two_pools_together(on):
+    on.attach(a=1, b=1)
+    future = on.client.submit(same, 1, resources={"a": 1, "b": 1})
+    words = "it needs slots of pool 'a' and pool 'b', which no worker offers together"
+    await on.says(future, "resources", f"call KEY waits in vain: {words}", "give one tag .*")
+
+
+@on_bed
+async def test_more_slots_than_a_worker_has(on):
+    on.attach(a=2)
+    future = on.client.submit(same, 1, tag="a", n=3)
+    words = "call KEY waits in vain: it needs more slots than a worker of pool 'a' has: 2"
+    await on.says(future, "slots", words, "take fewer slots .*")
+
+
+@on_bed
+async def test_a_worker_that_has_left_and_one_that_lacks_what_the_call_needs(on):
+    on.attach()
+    gone = on.client.submit(same, 1, workers=["tcp://127.0.0.1:1"])
+    words = "call KEY waits for worker tcp://127.0.0.1:1, which has left"
+    await on.says(gone, "restriction", words, "make the call again without workers=")
+    async with on.worker(resources={"a": 1}) as worker:
+        options = {"workers": [worker.address], "resources": {"a": 2}}
+        unable = on.client.submit(same, 2, **options)
+        words = f"it is restricted to {worker.address}, without enough of what it needs: .*"
+        await on.says(unable, "restriction", f"call KEY waits in vain: {words}", "drop .*")
+
+
+# Calls that wait on a worker, or for other calls ----------------------------------------------
+
+
+@on_bed
+async def test_a_full_pool_and_the_priority(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker():
+        await on.client.submit(same, "measured", tag="a", key="nap-0")
+        running = on.client.submit(nap, "full", tag="a", key="nap-1")
+        await on.says(
+            running,
+            "running",
+            "call KEY runs on worker a-1 for [0-9.]+ m?s(; it is expected to end in [0-9.]+ m?s)?",
+        )
+        second = on.client.submit(same, 2, tag="a", priority=5)
+        full = "call KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by calls "
+        full += "of 'nap', the oldest for [0-9.]+ m?s on worker a-1"
+        full += "(; one is expected to be free in [0-9.]+ m?s)?"  # not if it runs far too long
+        way = r"wait, or add workers, for example with scale\('a', 2\)"
+        await on.says(second, "full", full, way)
+        third = on.client.submit(same, 3, tag="a")
+        before = "; 1 call with a higher priority or made earlier goes before it, first "
+        await on.says(third, "priority", full + before + re.escape(second.key), way)
+        found = await on.client.explain("a")
+        assert found.pools[0].reason == "full"
+        assert [c.details["count"] for c in found.calls] == [2]
+        assert found.calls[0].sentence.startswith("2 calls of 'same' wait for a slot of pool 'a'")
+        ENDS["full"].set()
+
+
+@on_bed
+async def test_calls_whose_results_are_needed(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker():
+        one = on.client.submit(nap, "needed", tag="a")
+        while (await on.client.explain(one)).reason != "running":
+            await asyncio.sleep(0.05)
+        two = on.client.submit(same, one, tag="a")
+        words = f"call KEY waits for the result of call {one.key}, which runs on worker a-1"
+        await on.says(two, "dependencies", words)
+        three = on.client.submit(same, 1, one, two, tag="a")
+        words = "call KEY waits for the results of 2 calls: 1 runs, 1 waits for other calls itself"
+        words += f"; the first is {two.key}, which waits for other calls"
+        await on.says(three, "dependencies", words, f"ask for an explanation of {two.key}")
+        ENDS["needed"].set()
+
+
+def ask_and_wait(pool):
+    return get_client().submit(nap, "child", tag=pool, pure=False).result()
+
+
+@on_bed
+async def test_a_call_that_waits_for_its_children_and_lends_its_slot(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker(cls=PoolWorker):
+        parent = on.client.submit(ask_and_wait, "a", tag="a")
+        words = "call KEY runs on worker a-1 for [0-9.]+ m?s; it has made 1 call that has not ended"
+        words += ", and its slot is lent to other calls"
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = await on.client.explain(parent)
+            if found.details["lends"]:
+                break
+            await asyncio.sleep(0.05)
+        await on.says(parent, "nested", words, "ask for an explanation of nap-.*")
+        ENDS.setdefault("child", threading.Event()).set()
+        assert await parent == "child"
+
+
+@on_bed
+async def test_a_call_that_holds_the_slot_that_its_child_needs(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker(resources={"a": 1}):  # Dask's own worker lends no slots
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("distributed.worker.secede", lambda *_, **__: None)
+            patched.setattr("distributed.client.secede", lambda *_, **__: None, raising=False)
+            parent = on.client.submit(ask_and_wait, "a", tag="a")
+            while not on.scheduler.nested.children(parent.key):
+                await asyncio.sleep(0.05)
+            child = on.scheduler.nested.children(parent.key)[0]
+            words = f"call {re.escape(child)} waits for a slot of pool 'a' that call {parent.key} "
+            words += "holds, which has made it and waits for it: neither can go on"
+            await on.says(child, "held-slot", words, "add a worker to pool 'a', or end .*")
+            async with on.worker(name="a-2"):
+                ENDS.setdefault("child", threading.Event()).set()
+                assert await parent == "child"
+
+
+# Calls that do not wait -----------------------------------------------------------------------
+
+
+@on_bed
+async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker():
+        done = on.client.submit(same, 1, tag="a")
+        await done
+        words = "call KEY has ended [0-9.]+ m?s ago on worker a-1, and its result is there"
+        await on.says(done, "done", words)
+        failed = on.client.submit(fail, 7, tag="a")
+        await on.until(failed.key, "erred")
+        frame = r"\(.*test_explaining.py, line [0-9]+, in fail\)"
+        words = f"has failed on worker a-1: ValueError: no 7 {frame}"
+        found = await on.says(failed, "failed", f"call KEY {words}")
+        assert found.state == "failed"
+        after = on.client.submit(same, failed, tag="a")
+        await on.until(after.key, "erred")
+        words = f"call KEY has failed because it needs call {failed.key}, which {words}"
+        await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
+        await done.cancel()
+        await on.says(done, "cancelled", "call KEY was cancelled", "make the call again")
+        words = "the cluster knows no call zz: it never was made here, or it was cancelled, or .*"
+        found = await on.says("zz", "unknown", words)
+        assert found.state == "unknown"
+
+
+@on_bed
+async def test_names_of_tasks_and_beginnings_of_keys_stand_for_calls(on):
+    on.attach()
+    future = on.client.submit(same, 1, tag="a")
+    await on.until(future.key, "no-worker")
+    assert (await on.client.explain("same")).about == future.key
+    assert (await on.client.explain(future.key[:9])).about == future.key
+    everything = await on.client.explain()
+    assert [pool.about for pool in everything.pools] == ["a"]
+    assert "has no worker that takes calls" in everything.pools[0].sentence
+    assert [call.about for call in everything.calls] == [future.key]
+
+
+# Executors ------------------------------------------------------------------------------------
+
+
+def test_calls_of_an_executor_wait_in_the_client_run_and_end():
+    with ScalableSession.local({"a": 1, "b": 0}) as client:
+        pool = client.pool("a")
+        futures = [pool.submit(nap, "executor") for _ in range(30)]
+        while client.explain(futures[0]).reason != "running":
+            time.sleep(0.05)
+        last = client.explain(futures[-1])
+        assert last.reason == "backlog"
+        assert re.match(
+            r"call nap waits in its client until a slot is free; \d+ calls are before",
+            last.sentence,
+        )
+        needing = pool.submit(same, futures[0])
+        found = client.explain(needing)
+        assert found.reason == "dependencies"
+        assert found.sentence == "call same waits for the result of call nap, which waits"
+        empty = client.pool("b").submit(same, 1)
+        words = "for pool 'b': it has no workers"
+        deadline = time.monotonic() + 30
+        while words not in (found := client.explain(empty)).sentence:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        ENDS["executor"].set()
+        assert futures[-1].result(60) == "executor"
+        assert client.explain(futures[-1]).reason == "done"
+        failed = pool.submit(fail, 3)
+        assert isinstance(failed.exception(60), ValueError)
+        assert "ValueError: no 3 (" in client.explain(failed).sentence
+        assert isinstance(empty, CallFuture)
+        assert empty.cancel()
+        assert client.explain(empty).reason == "cancelled"
+
+
+def test_a_sentence_and_its_advice_are_printed_together():
+    from scalable.explaining.explanation import Explanation, Reason, State
+
+    made = Explanation("x", State.WAITING, Reason.FULL, "call x waits", "wait", {"count": 1})
+    assert str(made) == "call x waits; wait"
+    assert Explanation.from_dict(made.to_dict()) == made
+    assert dataclasses.replace(made, advice="").__str__() == "call x waits"
