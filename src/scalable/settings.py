@@ -12,6 +12,8 @@ TARGET = "SCALABLE_TARGET"
 MANIFEST = "SCALABLE_MANIFEST"
 TELEMETRY = "SCALABLE_TELEMETRY"
 RUNS_DIR = "SCALABLE_RUNS_DIR"
+#: Whether the records of failed calls contain the arguments of the calls.
+RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
 #: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
@@ -38,6 +40,14 @@ _OFF = frozenset({"0", "false", "no", "off"})
 def telemetry_enabled() -> bool:
     """Return False if SCALABLE_TELEMETRY is 0, false, no or off: then runs are not recorded."""
     return os.environ.get(TELEMETRY, "").strip().lower() not in _OFF
+
+
+def records_arguments() -> bool:
+    """Return False if SCALABLE_RECORD_ARGUMENTS is 0, false, no or off.
+
+    Then the records of failed calls do not contain the arguments of the calls.
+    """
+    return os.environ.get(RECORD_ARGUMENTS, "").strip().lower() not in _OFF
 
 
 def runs_dir() -> Path:

@@ -19,7 +19,9 @@ RUNS_CODE_OF_USERS = {
     "client/calls/outcomes.py",
     "client/calls/packing.py",
     "client/unsendable.py",
+    "protocol/described_failures.py",
     "protocol/messages.py",
+    "protocol/shown_values.py",
     "worker/bundle_counts.py",
     "worker/outcomes.py",
 }

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
+    from scalable.report.failure_list import failed_json, render_failed
     from scalable.report.human import render_human
     from scalable.report.run_report import RunReport, report_on
     from scalable.telemetry import Summary
 
-__all__ = ["RunReport", "build", "render_human", "render_json", "report_on"]
+__all__ = [
+    "RunReport",
+    "build",
+    "failed_json",
+    "render_failed",
+    "render_human",
+    "render_json",
+    "report_on",
+]
 
 #: Version of the JSON report. It increases when a key is removed or gets another meaning.
 _VERSION = 1
@@ -50,6 +59,7 @@ def render_json(summary: Summary) -> dict[str, Any]:
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
+        "scalable.report.failure_list": ("failed_json", "render_failed"),
         "scalable.report.human": ("render_human",),
         "scalable.report.run_report": ("RunReport", "report_on"),
     },

@@ -165,6 +165,8 @@ def _events(summary: Summary) -> Iterator[str]:
         shown = ", ".join(on_one_line(task_id) for task_id in summary.reruns[:_SHOWN_RERUNS])
         shown += f" and {more} more" if more > 0 else ""
         yield shorten(f"Tasks run more than once: {len(summary.reruns)} ({shown})", WIDTH)
+        for reason, count in summary.rerun_reasons.items():
+            yield shorten(f"  {count} x {on_one_line(reason)}", WIDTH)
 
 
 def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -215,6 +217,9 @@ def _failures(summary: Summary) -> Iterator[str]:
         yield shorten(f"  {on_one_line(name)} ({failure.count}): {message}", WIDTH)
         if failure.frame:
             yield shorten(f"    at {on_one_line(failure.frame)}", WIDTH)
+        if failure.arguments:
+            yield shorten(f"    with {on_one_line(failure.arguments)}", WIDTH)
+    yield "  (scalable report --failed lists them)"
 
 
 def _places(summary: Summary) -> Iterator[str]:

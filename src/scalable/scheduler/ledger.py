@@ -15,10 +15,13 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams import reruns
+from scalable.protocol.dask_seams.reruns import begun_on, failed_try
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
 from scalable.scheduler.failed_calls import failed_calls, runs_again
 from scalable.spec import FailedCall, FailureDetails
+from scalable.telemetry.reruns import Reason
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -50,10 +53,13 @@ class Call:
     state
         State that Dask gave the call when it last became ready.
     tries
-        Number of times that the call was begun and ended without a result, so far.
+        Number of times that the call was begun before.
+    again
+        Reason for which the call has to run again, and the name of the worker that was lost if
+        one was; None for a call that runs for the first time.
     """
 
-    __slots__ = ("_name", "_slots", "bundle", "key", "state", "task", "tries")
+    __slots__ = ("_name", "_slots", "again", "bundle", "key", "state", "task", "tries")
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
@@ -68,6 +74,12 @@ class Call:
             self._name = annotations.get(TASK_ANNOTATION)
         self.state = ""
         self.tries = 0
+        self.again: tuple[Reason, str | None] | None = None
+
+    def begin_again(self, reason: Reason, worker: str | None = None) -> None:
+        """Note that the call has to run again, and why."""
+        self.tries += 1
+        self.again = reason, worker
 
     @property
     def name(self) -> str:
@@ -246,12 +258,13 @@ class Ledger(SchedulerPlugin):
     name = "scalable-ledger"
 
     def __init__(self, scheduler: Scheduler) -> None:
+        reruns.seams.check()
         self.scheduler = scheduler
         self._calls: dict[Any, Call] = {}
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
-        # Address of a connected worker -> its name.
-        self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
+        # Address -> worker, of the workers that are connected, or are being removed.
+        self._workers = {ws.address: ws for ws in scheduler.workers.values()}
         self._subscribe()
 
     @classmethod
@@ -293,13 +306,17 @@ class Ledger(SchedulerPlugin):
         for key in tasks:
             task = scheduler.tasks.get(key)
             if task is not None:
+                known = self._calls.get(key)
                 call = self._calls[key] = Call(task)
+                if known is not None:
+                    call.tries, call.again = known.tries, known.again
                 submitted.append(call)
         _tell(self._told["submitted"], submitted)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
         """Send the event, if any, that a task's change from one state to another means."""
         if finish == "released" and start in ENDED:
+            self._released(key, start)
             return
         if finish == "forgotten":
             call = self._calls.pop(key, None) or Call(self.scheduler.tasks[key])
@@ -321,11 +338,35 @@ class Ledger(SchedulerPlugin):
             if self._waiting:
                 _tell(self._waiting, call)
         else:
+            if failed_try(details):
+                call.begin_again(Reason.RETRIES)
             _tell(self._told["left"], call)
 
     def _worker(self, details: Mapping[str, Any]) -> str | None:
         """Return the name of the worker on which a call ended, which may have left since."""
-        return self._names.get(details.get("worker", ""))
+        worker = self._workers.get(details.get("worker", ""))
+        return None if worker is None else str(worker.name)
+
+    def _released(self, key: Any, ended: str) -> None:
+        """Note why a call that has ended would run again, unless its worker was lost."""
+        call = self._calls.get(key)
+        if call is not None and call.again is None:
+            call.begin_again(Reason.RETRIED if ended == "erred" else Reason.NEEDED)
+
+    def _note_lost(self, lost: LostWorker) -> None:
+        """Note which calls run again because of a lost worker, and which did not begin there."""
+        worker = self._workers.get(lost.address)
+        if worker is None:
+            return
+        tasks = [self.scheduler.tasks[key] for key in lost.running if key in self.scheduler.tasks]
+        running = [task for task in tasks if task.state == "processing"]
+        why = Reason.TAKEN_BACK if lost.expected else Reason.WORKER_LOST
+        keys = [(task.key, why) for task in begun_on(worker, running)]
+        keys += [(key, Reason.RESULT_LOST) for key in lost.computed]
+        for key, reason in keys:
+            call = self._calls.get(key)
+            if call is not None:
+                call.begin_again(reason, str(worker.name))
 
     def call(self, key: Any) -> Call:
         """Return the call of a task that the scheduler knows."""
@@ -349,18 +390,19 @@ class Ledger(SchedulerPlugin):
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Send ``worker_added``."""
         state = scheduler.workers[worker]
-        self._names[worker] = str(state.name)
+        self._workers[worker] = state
         _tell(self._told["worker_added"], state)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         """Send ``worker_removed``."""
         _tell(self._told["worker_removed"], worker)
-        self._names.pop(worker, None)
+        self._workers.pop(worker, None)
 
     def log_event(self, topic: Any, msg: Any) -> None:
         """Send ``worker_lost``, if the event is Dask's event of a removed worker."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
+            self._note_lost(lost)
             _tell(self._told["worker_lost"], lost)
 
     async def close(self) -> None:

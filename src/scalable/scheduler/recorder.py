@@ -23,6 +23,7 @@ from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.failed_calls import runs_again
 from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Listener
+from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -46,7 +47,7 @@ class RunWriter(Protocol):
 class _Pending:
     """A task that was submitted and has not ended."""
 
-    __slots__ = ("after", "began", "bundled", "head", "ready_at", "running", "silent")
+    __slots__ = ("after", "again", "began", "bundled", "head", "ready_at", "running", "silent")
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
@@ -54,6 +55,7 @@ class _Pending:
         self.after = ""
         self.bundled = bundle is not None
         self.began = False
+        self.again: tuple[str, str | None] | None = None
         # A bundle (a batch of calls) has no row if its calls have rows of their own.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
@@ -151,11 +153,31 @@ class Recorder(Listener):
         else:
             entry.ready_at = now
             entry.running = entry.silent
+        if call.again is not None:
+            self._note_again(call)
 
     def dequeued(self, call: Call) -> None:
         """Record a call that runs again, when it leaves the scheduler's queue."""
         if call.key not in self._pending:
             self._pending[call.key] = self._entry(call, time.time())
+        if call.again is not None:
+            self._note_again(call)
+
+    def _note_again(self, call: Call) -> None:
+        """Note why a call runs again; it is recorded when the call has begun again."""
+        entry = self._pending[call.key]
+        if entry.again is not None:  # it began again, and was lost again
+            self._rerun(entry)
+        entry.again, call.again = call.again, None
+
+    def _rerun(self, entry: _Pending) -> None:
+        """Record why a call has begun again."""
+        assert entry.again is not None
+        (reason, worker), entry.again = entry.again, None
+        self._lines.append(
+            f'{entry.head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
+            f'"reason":"{reason}","lost":{_encode(worker)}}}'
+        )
 
     def ended(self, end: EndedCall) -> None:
         """Record the end of a task, and the failure if it failed."""
@@ -188,6 +210,8 @@ class Recorder(Listener):
                 f'"queued_s":{queued:.6f},"duration_s":{ended - began:.6f},'
                 f'"transfer_s":{transfer:.6f}'
             )
+            if entry.again is not None:
+                self._rerun(entry)
             if not entry.running:
                 self._lines.append(
                     f'{entry.head}"worker":{worker},"state":"running","timestamp":{began}}}'
@@ -222,6 +246,8 @@ class Recorder(Listener):
                 if entry is None or task.processing_on is not ws:
                     continue
                 entry.began = True
+                if entry.again is not None:
+                    self._rerun(entry)
                 if not entry.running:
                     entry.running = True
                     self._lines.append(
@@ -275,7 +301,7 @@ class Recorder(Listener):
         logger.debug("worker %s was lost with %d tasks", name, len(keys))
         row = {
             "failure_class": "WorkerLost",
-            "message": f"worker {name} was lost; {len(keys)} tasks run again elsewhere",
+            "message": f"worker {name} was lost; {len(keys)} {'task runs' if len(keys) == 1 else 'tasks run'} again elsewhere",
             "timestamp": time.time(),
             "details": {
                 "phase": "run",

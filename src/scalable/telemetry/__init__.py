@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         amend_status,
         require_writable,
     )
+    from scalable.telemetry.failed import Cause, FailedRow, causes
     from scalable.telemetry.finding import find_run, list_runs
     from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
     from scalable.telemetry.overview import (
@@ -52,10 +53,12 @@ __all__ = [
     "REASON_LOST",
     "STREAMS",
     "CallRecord",
+    "Cause",
     "CostSummary",
     "Durations",
     "EarlierRun",
     "EndStatus",
+    "FailedRow",
     "FailureClass",
     "FailureSummary",
     "Kept",
@@ -70,6 +73,7 @@ __all__ = [
     "Summary",
     "TaskNameSummary",
     "amend_status",
+    "causes",
     "chosen_runs",
     "each_call",
     "find_run",
@@ -94,6 +98,11 @@ __getattr__, __dir__ = exported_lazily(
         ),
         "scalable.telemetry.bundled": ("each_call",),
         "scalable.telemetry.costs": ("CostSummary",),
+        "scalable.telemetry.failed": (
+            "Cause",
+            "FailedRow",
+            "causes",
+        ),
         "scalable.telemetry.directory": (
             "EndStatus",
             "RunDirectory",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +11,9 @@ from typing import Any
 from scalable.quantiles import Durations, Quantiles
 from scalable.telemetry.bundled import Bundled, bundled
 from scalable.telemetry.costs import BILLED, cost_of
+from scalable.telemetry.failed import FailedRow, failed_rows
 from scalable.telemetry.reading import RunRecord
+from scalable.telemetry.reruns import RERUN
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
     FailureClass,
@@ -32,7 +33,6 @@ NO_TAG = "(no tag)"
 
 _FINAL_STATES = ("succeeded", "failed", "cancelled")
 _STATES = (*_FINAL_STATES, "running", "submitted")
-_FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 # Larger numbers cannot be measurements, and their sums would overflow.
 _LARGEST = 1e300
 
@@ -44,6 +44,7 @@ class _Call:
     name: str = ""
     tags: set[str] = field(default_factory=set)
     starts: int = 0
+    reruns: list[str] = field(default_factory=list)
     last: str = ""
     final: Mapping[str, Any] | None = None
 
@@ -91,7 +92,8 @@ def summarize(record: RunRecord) -> Summary:
         failures=_failures(record.failures),
         cost=cost_of(record.workers, record.plan),
         artifacts=tuple(record.artifacts),
-        reruns=tuple(task_id for task_id, call in calls.items() if call.starts > 1),
+        reruns=tuple(task_id for task_id, call in calls.items() if _reruns(call)),
+        rerun_reasons=_rerun_reasons(calls.values()),
         exit_code=exit_code if isinstance(exit_code, int) else None,
         error=_text(run.get("error")),
         path=str(record.path),
@@ -113,11 +115,23 @@ def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
             call.name = name
         if isinstance(tag, str):
             call.tags.add(tag)
+        if state == RERUN:
+            call.reruns.append(_text(row.get("reason")) or "reason not known")
+            continue
         call.last = state
         call.starts += state == "running"
         if state in _FINAL_STATES:
             call.final = row
     return calls
+
+
+def _reruns(call: _Call) -> list[str]:
+    """Return the reason of each rerun of a call; runs before this version recorded only starts."""
+    return call.reruns or ["reason not known"] * max(0, call.starts - 1)
+
+
+def _rerun_reasons(calls: Iterable[_Call]) -> dict[str, int]:
+    return dict(Counter(reason for call in calls for reason in _reruns(call)).most_common())
 
 
 def _states(calls: Iterable[_Call]) -> Counter[str]:
@@ -193,35 +207,25 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
 
 
 def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
-    # The end of the script is the run's error, and often one of these failures again.
-    rows = [row for row in rows if not _is_of_script(row)]
-    names = [_text(row.get("failure_class")) or "unknown" for row in rows]
-    examples = dict(zip(reversed(names), reversed(rows), strict=True))
-    classes: dict[str, FailureClass] = {}
-    for name, count in Counter(names).most_common():
-        row = examples[name]
-        details = row.get("details")
-        details = details if isinstance(details, dict) else {}
-        classes[name] = FailureClass(
-            count=count,
-            message=_text(row.get("message")) or "",
-            frame=_innermost_frame(_text(details.get("traceback")) or ""),
-            task_id=_text(details.get("task_id")),
-        )
-    return FailureSummary(len(rows), classes)
-
-
-def _is_of_script(row: Mapping[str, Any]) -> bool:
-    details = row.get("details")
-    return isinstance(details, Mapping) and details.get("phase") == "workflow"
-
-
-def _innermost_frame(traceback: str) -> str | None:
-    frames = list(_FRAME.finditer(traceback))
-    own = [f for f in frames if "-packages" not in f["file"]]
-    for frame in (own or frames)[-1:]:
-        return f"{frame['file']}:{frame['line']} in {frame['name'].strip()}"
-    return None
+    classes: dict[str, list[FailedRow]] = {}
+    for failed in failed_rows(rows):
+        classes.setdefault(failed.failure_class, []).append(failed)
+    counts = {name: sum(failed.count for failed in found) for name, found in classes.items()}
+    return FailureSummary(
+        sum(counts.values()),
+        {
+            name: FailureClass(
+                count=counts[name],
+                message=classes[name][0].message,
+                frame=classes[name][0].details.frame,
+                task_id=classes[name][0].task_id,
+                arguments=classes[name][0].details.arguments,
+                worker=classes[name][0].details.worker,
+                tries=classes[name][0].details.tries,
+            )
+            for name in sorted(classes, key=lambda name: -counts[name])
+        },
+    )
 
 
 def _duration(started: str | None, ended: str | None, record: RunRecord) -> float | None:

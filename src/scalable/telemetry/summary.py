@@ -91,12 +91,18 @@ class FailureClass:
         an installed package. None without a traceback.
     task_id
         Id of the call that failed in the example, or None.
+    arguments, worker, tries
+        Arguments of the example as text, its worker, and how often it was begun; see
+        :class:`.FailureDetails`.
     """
 
     count: int
     message: str
     frame: str | None
     task_id: str | None
+    arguments: str | None = None
+    worker: str | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,8 @@ class Summary:
         Rows of artifacts.jsonl.
     reruns
         Ids of calls that were started more than once.
+    rerun_reasons
+        Reason -> number of times that a call ran again for it, the most frequent first.
     exit_code, error
         Exit code and error of the workflow, if known.
     path
@@ -169,6 +177,7 @@ class Summary:
     cost: CostSummary | None = None
     artifacts: tuple[Mapping[str, Any], ...] = ()
     reruns: tuple[str, ...] = ()
+    rerun_reasons: Mapping[str, int] = field(default_factory=dict)
     exit_code: int | None = None
     error: str | None = None
     path: str = ""

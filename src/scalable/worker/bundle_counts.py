@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from typing import Any
 
+from scalable.protocol.described_failures import described, own_frame
 from scalable.protocol.measured import BUNDLE_ACTION, SHARES
 from scalable.quantiles import quantile
 
-#: Largest number of failed calls of a bundle that are described; the others are only counted.
-DESCRIBED = 3
+#: Largest number of failed calls of a bundle that are described one by one, and of those of one
+#: cause (class and place) that are described in full. Of the others only the number is known.
+DESCRIBED = 500
+IN_FULL = 3
+#: Largest number of causes that are told apart, and largest number of characters of a message and
+#: of a traceback.
+_CAUSES = 50
+_MESSAGE = 2000
+_TRACEBACK = 20_000
 
 
 class BundleCounts:
@@ -27,19 +36,55 @@ class BundleCounts:
         self.durations: list[float] = []
         self.rows: list[tuple[bool, tuple[float, float, float, int | None]]] = []
         self._failed = 0
-        self._failures: list[dict[str, str]] = []
+        self._failures: list[dict[str, Any]] = []
+        #: Class and place -> number of failed calls.
+        self._causes: Counter[tuple[str, str | None]] = Counter()
+        #: Numbers of the failed calls that are not described, by class.
+        self._more: list[dict[str, Any]] = []
 
-    def failed(self, error: BaseException) -> None:
-        """Count a failed call; describe the error of the first ``DESCRIBED`` failed calls."""
+    def failed(self, error: BaseException, position: int | None = None, given: Any = None) -> None:
+        """Count a failed call, and describe its error, the first of each cause in full.
+
+        Parameters
+        ----------
+        error
+            Error of the call.
+        position
+            Position of the call in its bundle.
+        given
+            Positional and keyword arguments of the call; None if they could not be unpickled.
+        """
         self._failed += 1
-        if len(self._failures) < DESCRIBED:
-            self._failures.append(
-                {
-                    "failure_class": type(error).__name__,
-                    "message": _message_of(error),
-                    "traceback": "".join(traceback.format_tb(error.__traceback__)),
-                }
-            )
+        name = type(error).__name__
+        if len(self._failures) >= DESCRIBED:
+            self._count_only(name)
+            return
+        cause = name, own_frame(error)
+        in_full = self._causes[cause] < IN_FULL and len(self._causes) < _CAUSES
+        self._causes[cause] += 1
+        trace = "".join(traceback.format_tb(error.__traceback__)) if in_full else None
+        self._failures.append(
+            {
+                "failure_class": name,
+                "message": _message_of(error)[:_MESSAGE],
+                "traceback": trace and trace[-_TRACEBACK:],
+                "position": position,
+                **described(error, lambda: given, output=in_full),
+            }
+        )
+
+    def _count_only(self, name: str) -> None:
+        rest = next((row for row in self._more if row["failure_class"] == name), None)
+        if rest is None and len(self._more) < _CAUSES:
+            rest = {
+                "failure_class": name,
+                "message": "not described",
+                "traceback": None,
+                "count": 0,
+            }
+            self._more.append(rest)
+        rest = rest or self._more[-1]
+        rest["count"] += 1
 
     def entry(self) -> dict[str, Any]:
         """Return the statistics as an entry for the Dask task's timings; times are in seconds."""
@@ -52,7 +97,7 @@ class BundleCounts:
             "failed": self._failed,
             "total_s": sum(ordered),
             "quantiles_s": [quantile(ordered, q) for q in SHARES] if ordered else [],
-            "failures": self._failures,
+            "failures": self._failures + self._more,
             "rows": self.rows,
         }
 

@@ -126,12 +126,13 @@ class BundleRun:
         cpu, stamp = (time.thread_time(), time.time()) if measures else (0.0, 0.0)
         self._began = began = time.perf_counter()
         value: Any = None
+        given: Any = None
         error: BaseException | None = None
         try:
             self._current = number
             if number not in self._skipped:  # it may have been cancelled since the first look
                 try:
-                    args, kwargs = arguments(self._rows[number], self._references)
+                    given = args, kwargs = arguments(self._rows[number], self._references)
                     value = function(*args, **kwargs)
                 except CallInterrupted:
                     raise
@@ -146,7 +147,7 @@ class BundleRun:
             error = interrupted
             self._current = _NOBODY
         if number in self._skipped:
-            self._end_skipped(number, error, time.perf_counter() - began)
+            self._end_skipped(number, error, time.perf_counter() - began, given)
             if error is not None:
                 release_frames(error)
             value = error = None
@@ -154,7 +155,7 @@ class BundleRun:
             return
         with self._adding:
             if error is not None:
-                self._fail(number, error)
+                self._fail(number, error, given)
                 release_frames(error)
                 error = None  # no reference cycle through the traceback
             else:
@@ -167,20 +168,23 @@ class BundleRun:
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]
 
-    def _end_skipped(self, number: int, error: BaseException | None, seconds: float) -> None:
+    def _end_skipped(
+        self, number: int, error: BaseException | None, seconds: float, given: Any
+    ) -> None:
         """Record an interrupted call as failed if the call exceeded its time limit."""
         self._interrupting = _NOBODY
         logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
             late = too_long(self._function(number), self._timeout_s or 0.0)
-            self._counts.failed(late.with_traceback(error.__traceback__ if error else None))
+            late = late.with_traceback(error.__traceback__ if error else None)
+            self._counts.failed(late, number, given)
             self._counts.durations.append(seconds)
 
-    def _fail(self, number: int, error: BaseException) -> None:
+    def _fail(self, number: int, error: BaseException, given: Any = None) -> None:
         if isinstance(error, ModuleNotFoundError):
             name = getattr(self._function(number), "__qualname__", self.key)
             error = with_place(error, f"call {name!r}")
-        self._counts.failed(error)
+        self._counts.failed(error, number, given)
         self._unsent.add_error(number, error)
 
     def _keep_or_add(self, number: int, value: Any) -> None:

@@ -17,7 +17,7 @@ from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_c
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
-from scalable.protocol.measured import USAGE_ACTION
+from scalable.protocol.measured import FAILURE_ACTION, USAGE_ACTION
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
@@ -72,7 +72,15 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             now = time.time()
             entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
             task.startstops.append(entry)
+            if isinstance(event, ExecuteFailureEvent):
+                task.startstops.append(self._failure_entry(task, now))
         return event
+
+    def _failure_entry(self, task: Any, now: float) -> Any:
+        """Return the facts about a call that failed, as an entry for the timings of its task."""
+        known = getattr(task.run_spec, "failure", None) or {}
+        entry = {"action": FAILURE_ACTION, "start": now, "stop": now}
+        return entry | known | {"worker": str(self.name)}
 
     def _explained(self, task: Any, error: BaseException) -> BaseException | None:
         """Return the error of a call that lacks a module, with the name of this worker."""

@@ -33,6 +33,7 @@ from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
+from scalable.worker.recent_output import remember_output
 from scalable.worker.serving import Ending, serve
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
@@ -160,6 +161,7 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
+    remember_output()
     # Our scratch directory contains Dask's and is removed first: Dask's warnings would mislead.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:

@@ -103,11 +103,13 @@ Scaling events: 3 scale-up, 1 scale-down
 Lost workers: 1 of demeter
   demeter: 1 x reason not known
 Tasks run more than once: 1 (simulate-3)
+  1 x reason not known
 
 Failures: 3
   ValueError (2): bad draw 0
     at workflow.py:12 in simulate
   WorkerLost (1): demeter-1 is gone
+  (scalable report --failed lists them)
 
 Results:
   plume: /data/out/plume.png (33.76 kiB)

@@ -58,7 +58,10 @@ class FakeScheduler:
         Ledger.of(self).update_graph(self, tasks=keys)
 
     def connect(self, address, name, **resources):
-        worker = SimpleNamespace(address=address, name=name, resources=resources)
+        worker = SimpleNamespace(
+            address=address, name=name, resources=resources, nthreads=1, executing={},
+            long_running=set(),
+        )  # fmt: skip
         self.workers[address] = worker
         Ledger.of(self).add_worker(self, address)
 

@@ -154,6 +154,9 @@ def test_failures_by_class_with_the_first_as_the_example():
         "message": "first",
         "frame": "workflow.py:12 in simulate",
         "task_id": "a",
+        "arguments": None,
+        "worker": None,
+        "tries": 1,
     }
     assert failures["classes"]["OSError"]["frame"] is None
 

@@ -31,6 +31,8 @@ _SUFFIXES = frozenset({".html", ".htm"})
     metavar="DIRECTORY",
     help="Directory of the runs; by default SCALABLE_RUNS_DIR, then .scalable/runs.",
 )
+@click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")
+@click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
 @output_options_with(HTML, "one HTML page (also by the suffix .html of the file)")
 def command(
     *,
@@ -38,6 +40,8 @@ def command(
     run_id: str | None,
     compare: tuple[str, str] | None,
     runs_dir: Path | None,
+    failed: bool,
+    every: bool,
     output: Output,
     form: str | None,
     destination: Path | None,
@@ -52,8 +56,10 @@ def command(
 
     if latest and run_id is not None:
         raise click.UsageError("--latest and --run-id exclude each other; give one of them")
-    if compare is not None and (latest or run_id is not None):
-        raise click.UsageError("--compare names its runs itself: leave out --latest and --run-id")
+    if compare is not None and (latest or failed or run_id is not None):
+        raise click.UsageError(
+            "--compare names its runs itself: leave out --latest, --run-id and --failed"
+        )
     where = (runs_dir or settings.runs_dir()).absolute()
     suffix = "" if destination is None else destination.suffix.lower()
     as_page = form == HTML or (form is None and suffix in _SUFFIXES)
@@ -62,8 +68,14 @@ def command(
         if as_page:
             raise click.UsageError("a comparison has no HTML form: leave out --format html")
         return _compare(where, compare, output)
+    if every and not failed:
+        raise click.UsageError("--all is an option of --failed; give both")
     record = read_run(find_run(where, run_id))
-    if as_page:
+    if failed:
+        if as_page:
+            raise click.UsageError("a list of failures has no HTML form: leave out --format html")
+        output.show(Result(report.render_failed(record, every=every), report.failed_json(record)))
+    elif as_page:
         output.show(Result(report.report_on(record).to_html(), {}))
     elif as_json:
         output.show(Result("", report.report_on(record).to_dict()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dask._task_spec import GraphNode
+from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef
 from dask.utils import funcname, key_split
 from distributed import Scheduler
 from distributed.protocol.pickle import dumps, loads
@@ -14,6 +14,7 @@ from distributed.scheduler import TaskState
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.protocol.described_failures import described
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CODE_ANNOTATION
@@ -46,7 +47,7 @@ class CarriedNode(GraphNode):
         Code id of the client that sent the graph, or "".
     """
 
-    __slots__ = ("_buffers", "_carries_coroutine", "_data", "_node", "code", "shown")
+    __slots__ = ("_buffers", "_carries_coroutine", "_data", "_node", "code", "failure", "shown")
 
     def __init__(self, node: Any, code: str) -> None:
         self.key = node.key
@@ -56,6 +57,8 @@ class CarriedNode(GraphNode):
         self._buffers: tuple[Any, ...] = ()
         self._carries_coroutine = bool(node.is_coro)
         self.code = code
+        #: Fields of :class:`.FailureDetails`, after the call has failed in this process.
+        self.failure: dict[str, str | None] | None = None
         self.shown = str(funcname(node.func)) if hasattr(node, "func") else key_split(node.key)
 
     @property
@@ -67,8 +70,10 @@ class CarriedNode(GraphNode):
         """Run the node."""
         node = self._loaded()
         try:
-            return node(values)
+            result = node(values)
+            return self._awaited(result, node, values) if self._carries_coroutine else result
         except BaseException as error:
+            self.failure = described(error, lambda: arguments_of(node, values))
             release_frames(error)
             if not isinstance(error, ModuleNotFoundError):
                 raise
@@ -76,6 +81,13 @@ class CarriedNode(GraphNode):
             if told is error:
                 raise
             raise told from error.__cause__
+
+    async def _awaited(self, coroutine: Any, node: Any, values: Any) -> Any:
+        try:
+            return await coroutine
+        except BaseException as error:
+            self.failure = described(error, lambda: arguments_of(node, values))
+            raise
 
     def _loaded(self) -> Any:
         if self._node is not None:  # the worker is in the scheduler's process
@@ -110,8 +122,60 @@ class CarriedNode(GraphNode):
 def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> CarriedNode:
     node: CarriedNode = object.__new__(CarriedNode)
     node._node, node._data, node._buffers = None, data, tuple(buffers)  # noqa: SLF001
+    node.failure = None
     node.key, node._dependencies, node._carries_coroutine, node.code, node.shown = state  # noqa: SLF001
     return node
+
+
+#: Largest number of entries of a list among the arguments for which their results are filled in.
+_MOST_ENTRIES = 20
+
+
+@seams.relies_on(
+    has("dask._task_spec:Task", "func", "args", "kwargs"),
+    has("dask._task_spec:TaskRef", "key"),
+    has("dask._task_spec:Alias", "target"),
+    has("dask._task_spec:DataNode", "value"),
+    has("dask._task_spec:NestedContainer", "args", "constructor"),
+    accepts("dask._task_spec:_execute_subgraph", 3),
+)
+def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the positional and keyword arguments of a node's function; None if there are none.
+
+    Nothing is computed. Of several calls that Dask has fused to one task, the results of other
+    tasks that they take are returned.
+
+    Relies on the classes of ``dask._task_spec``, and on the first three arguments of the function
+    of fused tasks.
+
+    Parameters
+    ----------
+    node
+        A node of a graph.
+    values
+        Key -> result of each task that the node depends on.
+    """
+    if type(node) is not Task:
+        return None
+    is_fused = getattr(node.func, "__name__", "") == "_execute_subgraph"
+    args = node.args[3:] if is_fused else node.args
+    names = {} if is_fused else node.kwargs
+    return (
+        [_filled(arg, values) for arg in args],
+        {str(name): _filled(arg, values) for name, arg in names.items()},
+    )
+
+
+def _filled(argument: Any, values: Any) -> Any:
+    """Return an argument with the results of other tasks in their places."""
+    if isinstance(argument, TaskRef | Alias):
+        key = argument.key if isinstance(argument, TaskRef) else argument.target
+        return values.get(key, argument)
+    if isinstance(argument, DataNode):
+        return argument.value
+    if isinstance(argument, NestedContainer) and len(argument.args) <= _MOST_ENTRIES:
+        return type(argument).constructor([_filled(entry, values) for entry in argument.args])
+    return argument
 
 
 @seams.relies_on(

@@ -1,0 +1,78 @@
+"""The last lines that the process of a worker has printed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
+
+_STDOUT, _STDERR = 1, 2
+
+
+class _Remembering:
+    """Stream that remembers the texts which Python writes to it last.
+
+    Parameters
+    ----------
+    stream
+        Standard output or standard error of the process.
+    recent
+        Texts that were written last, of all streams.
+    """
+
+    def __init__(self, stream: Any, recent: deque[str]) -> None:
+        self._stream, self._recent = stream, recent
+
+    def write(self, text: str) -> Any:
+        if text:
+            self._recent.append(text[-LAST_CHARACTERS:])
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def remember_output() -> None:
+    """Have failures of calls in this process tell what the process printed last.
+
+    Output that goes to a file is read from there, with the output of child processes and of
+    libraries in other languages. Elsewhere only what Python prints is remembered.
+    """
+    if _is_file(_STDERR):
+        read_output_with(_end_of_file)
+        return
+    recent: deque[str] = deque(maxlen=200)
+    sys.stdout, sys.stderr = _Remembering(sys.stdout, recent), _Remembering(sys.stderr, recent)
+    read_output_with(lambda: last_lines("".join(list(recent))) or None)
+
+
+def _is_file(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def _end_of_file() -> str | None:
+    """Return the last lines of the file to which standard error goes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    try:
+        # The descriptor itself may be open for writing only.
+        file = os.open(f"/proc/self/fd/{_STDERR}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        size = os.fstat(file).st_size
+        data = os.pread(file, LAST_CHARACTERS, max(0, size - LAST_CHARACTERS))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return last_lines(data.decode(errors="replace")) or None
