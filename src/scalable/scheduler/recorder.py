@@ -299,9 +299,10 @@ class Recorder(Listener):
             return
         name, _ = self._workers.get(lost.address, (lost.address, None))
         logger.debug("worker %s was lost with %d tasks", name, len(keys))
+        again = "1 task runs" if len(keys) == 1 else f"{len(keys)} tasks run"
         row = {
             "failure_class": "WorkerLost",
-            "message": f"worker {name} was lost; {len(keys)} {'task runs' if len(keys) == 1 else 'tasks run'} again elsewhere",
+            "message": f"worker {name} was lost; {again} again elsewhere",
             "timestamp": time.time(),
             "details": {
                 "phase": "run",
