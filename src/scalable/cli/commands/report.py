@@ -34,7 +34,7 @@ _SUFFIXES = frozenset({".html", ".htm"})
 @click.option("--failed", is_flag=True, help="List the failures, one example of each cause.")
 @click.option("--all", "every", is_flag=True, help="With --failed: show every failure.")
 @output_options_with(HTML, "one HTML page (also by the suffix .html of the file)")
-def command(
+def command(  # noqa: PLR0913 - what a user may say
     *,
     latest: bool,
     run_id: str | None,
