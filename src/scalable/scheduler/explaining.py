@@ -195,9 +195,12 @@ class Explainer:
             same = (task.state, of, name_of(task), *map(str, alike))
             first, count = groups.get(same, (task, 0))
             groups[same] = first, count + 1
-        explained = []
+        explained, pools = [], dict[str, PoolFacts]()
         for first, count in islice(groups.values(), SHOWN_GROUPS):
-            facts = replace(self._calls.facts(first, statuses), count=count)
+            facts = replace(self._calls.facts(first, statuses, pool=False), count=count)
+            if facts.tag not in pools:  # they take as long to read as the pool has workers
+                pools[facts.tag] = self.pools.facts(facts.tag, statuses)
+            facts = replace(facts, pool=pools[facts.tag])
             if count > 1:  # those before the first are no news about the others
                 facts = replace(facts, before=0, first=())
             explained.append(explain_call(facts))
