@@ -103,7 +103,7 @@ def test_each_error_has_its_code_and_its_exit_code(error, code, exit_code, invok
     def fail(**_):
         raise error
 
-    monkeypatch.setattr("scalable.report.build", lambda *_: fail())
+    monkeypatch.setattr("scalable.telemetry.find_run", lambda *_: fail())
     human = invoke("report")
     assert (human.code, human.out) == (exit_code, "")
     assert "error: " in human.err
@@ -122,7 +122,7 @@ def test_an_unexpected_error_shows_its_class_and_a_traceback_only_when_asked(inv
     def fail(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("scalable.report.build", fail)
+    monkeypatch.setattr("scalable.telemetry.find_run", fail)
     hint = "  hint: this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback\n"
     assert invoke("report").err == f"error: ZeroDivisionError: of all things\n{hint}"
     asked = invoke("report", "--debug").err

@@ -64,7 +64,9 @@ def command(
     runs_dir: Path | None,
     output: Output,
 ) -> int:
-    """List the recorded runs, the last one first; with --keep or --older-than, remove some.
+    """List the recorded runs, or remove old ones.
+
+    The last run comes first. With --keep or --older-than, runs are removed after a question.
 
     A run that crashed is shown as interrupted. Runs that are alive or were written in the last two
     minutes are never removed, nor is anything else than the directory of a run.
