@@ -34,6 +34,10 @@ from scalable.scheduler.profiles import Profiles
 
 logger = logging.getLogger("scalable.scheduler")
 
+#: Module with the pages that are mounted beside Dask's in the scheduler's HTTP server.
+LIVE_PAGE = "scalable.dashboard.routes"
+_ROUTES = "distributed.scheduler.http.routes"
+
 
 class PoolScheduler(
     GuardedHttp,
@@ -66,7 +70,11 @@ class PoolScheduler(
         greeting_seams.check()
         connecting_seams.check()
         read_frames_without_collection()
-        with dask.config.set({"distributed.scheduler.worker-ttl": None}):
+        routes = list(dask.config.get(_ROUTES))
+        # The routes are read at the start, also by schedulers that open no HTTP port.
+        if kwargs.get("dashboard_address") and LIVE_PAGE not in routes:
+            routes.append(LIVE_PAGE)
+        with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
         self.image_versions = ImageVersions.of_this_process()

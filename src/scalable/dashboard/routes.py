@@ -1,0 +1,75 @@
+"""Pages and data of the live page. Dask's HTTP server mounts them, behind the cluster's token."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from distributed.http.utils import RequestHandler
+from tornado import web
+
+from scalable.palette import css_variables, numbers_of
+from scalable.protocol.handlers import Handler
+
+#: The page takes its parts from its own server only, and runs no script that stands in its data.
+SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+
+
+class _Guarded(RequestHandler):
+    """Sets the headers that all answers have."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", SECURITY_POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+
+
+class File(_Guarded):
+    """One file of the page."""
+
+    def get(self, name: str = "page.html") -> None:
+        """Send the file."""
+        text = (files("scalable.dashboard") / "static" / name).read_text(encoding="utf-8")
+        if name == "page.css":
+            text = css_variables() + text
+        kind = _TYPES[name.rpartition(".")[2]]
+        self.set_header("Content-Type", f"{kind}; charset=utf-8")
+        self.finish(text)
+
+
+class Directory(_Guarded):
+    """The address of the page without its last slash."""
+
+    def get(self) -> None:
+        """Send the browser to the page; relative, so that it works behind a proxy."""
+        self.redirect("scalable/")
+
+
+class Overview(_Guarded):
+    """The overview of the cluster and its events, as JSON."""
+
+    def get(self) -> None:
+        """Send the overview, and the events after the number ``since``."""
+        made = self.server.handlers.get(Handler.OVERVIEW.value)
+        if made is None:
+            raise web.HTTPError(404, "this scheduler makes no overviews")
+        since = self.get_query_argument("since", "0")
+        if not since.isdecimal() or len(since) > 15:
+            raise web.HTTPError(400, "since is not a number")
+        answer: dict[str, Any] = made(since=int(since))
+        names = {task["name"] for task in answer["overview"]["tasks"]}
+        names |= {span[1] for span in answer["events"]["spans"]}
+        self.finish({**answer, "colours": numbers_of(names)})
+
+
+routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
+    (r"scalable", Directory, {}),
+    (r"scalable/", File, {}),
+    (r"scalable/(page\.css|page\.js)", File, {}),
+    (r"scalable/overview\.json", Overview, {}),
+]
