@@ -52,11 +52,11 @@ format: $(VENV)/.dev
 docs-options: $(VENV)/.dev
 	$(BIN)/python docs/reference.py
 
-# What the tests on a real Slurm need, where it may be installed: root on Debian or Ubuntu. Elsewhere
+# What the tests on a real Slurm and in a real browser need, where it may be installed: root on Debian or Ubuntu. Elsewhere
 # those tests skip and say so. While policy-rc.d says 101, no package starts its daemon.
-SYSTEM_PROGRAMS := sbatch slurmctld slurmd munged slurmdbd mariadbd podman runc newuidmap
+SYSTEM_PROGRAMS := chromium sbatch slurmctld slurmd munged slurmdbd mariadbd podman runc newuidmap
 SYSTEM_PACKAGES := slurm-wlm slurmctld slurmd slurm-client munge slurmdbd mariadb-server-core \
-    podman runc uidmap catatonit
+    podman runc uidmap catatonit chromium fonts-dejavu-core
 POLICY := /usr/sbin/policy-rc.d
 APT := DEBIAN_FRONTEND=noninteractive timeout 900 apt-get -qq -o DPkg::Lock::Timeout=300
 

@@ -205,6 +205,9 @@ def test_the_page_of_a_detached_cluster_is_found_by_its_owner_alone(place):
             assert client.dashboard_link == link
         shown = run_scalable("status", "one")
         assert f"Live page: {link}" in shown
+        page = run_scalable("dashboard", "one").strip()
+        assert page == link.replace("/status?", "/scalable/?")
+        assert "overview.json" in get(page.replace("/?", "/page.js?"), browser())[1]
         status = json.loads(run_scalable("status", "one", "--format", "json"))
         connected = json.loads(run_scalable("connect", "one", "--format", "json"))
         assert status["dashboard"] == connected["dashboard"] == link

@@ -32,6 +32,7 @@ VERBS = (
     "list",
     "status",
     "explain",
+    "dashboard",
     "scale",
     "logs",
     "connect",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @output_options
 def command(name: str, *, yes: bool, output: Output) -> int:
-    """End a cluster: its workers, managers, scheduler, and its record.
+    """End a cluster: its workers, managers, scheduler and record.
 
     A cluster that is already gone is not an error. Results that were not fetched are lost.
     """
