@@ -24,13 +24,13 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.files import private_directory, write_private
+from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.protocol.code import in_image
 from scalable.providers.registry import get_provider
 from scalable.records.packing import key_of
 from scalable.remote.cloud import MACHINE_OF, MANAGING, SCHEDULER, MachineSide
 from scalable.remote.machines import CONFIG, PORT
 from scalable.remote.notices import NoticeWatch
-from scalable.worker.config import HOST_VARIABLE
 from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.programs")

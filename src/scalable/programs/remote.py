@@ -25,6 +25,7 @@ from distributed.comm.addressing import get_address_host_port
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError
 from scalable.programs.once import ended
+from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
@@ -32,7 +33,6 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.creator_reports import CreatorReports
 from scalable.scheduler.stream_relay import StreamRelay
 from scalable.spec import ClusterRecord, names
-from scalable.worker.config import HOST_VARIABLE
 
 logger = logging.getLogger("scalable.programs")
 

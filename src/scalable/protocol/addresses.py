@@ -6,6 +6,8 @@ import ipaddress
 import re
 from typing import Any, NamedTuple
 
+#: Variable with the address to listen on, for places where only a program's surroundings tell it.
+HOST_VARIABLE = "SCALABLE_HOST"
 #: Host on which servers listen unless another host is given.
 LOOPBACK = "127.0.0.1"
 

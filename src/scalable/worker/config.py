@@ -13,7 +13,7 @@ from pathlib import Path
 import dask
 from distributed import Security
 
-from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.addresses import HOST_VARIABLE, LOOPBACK
 from scalable.protocol.private_directory import make_private
 from scalable.worker.notices import NOTICE_FILE
 
@@ -21,8 +21,6 @@ logger = logging.getLogger("scalable.worker")
 
 #: Variable with the path of the scratch directory that was made for a worker before its start.
 SCRATCH = "SCALABLE_SCRATCH"
-#: Variable with the address to listen on, for places where only a program's surroundings tell it.
-HOST_VARIABLE = "SCALABLE_HOST"
 _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
+from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.providers.kubernetes.mounts import parse_mount, volumes
 from scalable.providers.kubernetes.names import (
     MANAGER,
@@ -53,8 +54,6 @@ MARGIN_S = 120
 PROGRAM = ("python3", "-m", "scalable.programs.first_process")
 #: Module of the programs of schedulers and managers.
 SERVICE_PROGRAM = "scalable.programs.remote"
-#: Variable with the address of a pod, which its program listens on.
-HOST_VARIABLE = "SCALABLE_HOST"
 
 Object = dict[str, Any]
 
