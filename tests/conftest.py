@@ -26,6 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 ROOT = Path(__file__).parents[1]
 #: Folders whose tests take long, the longest first.
 LONG = ("integration", "docs", "cli", "providers")
+#: Files that take longest: each is one process's work, and the last of them ends the run.
+LONGEST = (
+    "test_kubernetes_detached.py",
+    "test_clouds_detached.py",
+    "test_clouds.py",
+    "test_documents.py",
+    "test_detached_kills.py",
+    "test_slurm.py",
+    "test_local_processes.py",
+    "test_documents_clouds.py",
+)
 
 set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 SLOW_MACHINES = [hypothesis.HealthCheck.too_slow]
@@ -55,7 +66,8 @@ def pytest_collection_modifyitems(config, items):
         def order(item):
             folder = item.path.relative_to(ROOT / "tests").parts[0]
             rank = LONG.index(folder) if folder in LONG else len(LONG)
-            return rank, -sizes[item.path], str(item.path)
+            others = item.path.name not in LONGEST
+            return others, rank, -sizes[item.path], str(item.path)
 
         items.sort(key=order)
 

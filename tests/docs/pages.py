@@ -1,0 +1,78 @@
+"""The pages of the documentation: their blocks, and a shell in which they are run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+#: What differs from run to run: numbers with a unit, identifiers, instants, digests, paths.
+VARYING = (
+    (re.compile(r"run-\d+T\d+Z-([\w-]+)-[0-9a-f]{8}"), r"run-<id>-\1"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "<instant>"),
+    (re.compile(r"\b\d+(\.\d+)?\s+(ms|s|MiB|GiB|kiB)(?!\w)"), "<n>"),
+    (re.compile(r"(?<=[ :])/\S*/(?=\.scalable|total\.txt)"), ""),
+    (re.compile(r"^(  )?task\s+.*$", re.MULTILINE), "<head>"),
+    (re.compile(r"\b0 s\b"), "<n>"),
+    (re.compile(r"[ \t]+"), " "),
+)
+
+
+def blocks(page):
+    return [match.groups() for match in FENCE.finditer((ROOT / page).read_text())]
+
+
+def normal(text):
+    for pattern, replacement in VARYING:
+        text = pattern.sub(replacement, text)
+    return text.strip()
+
+
+def commands(block):
+    """Pairs of a command and what it is said to print."""
+    pairs = []
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            pairs.append((line[2:], []))
+        else:
+            pairs[-1][1].append(line)
+    return [(command, "\n".join(shown)) for command, shown in pairs]
+
+
+def shell(directory, more=()):
+    """Return a function that runs a command in a directory, with nothing of ours in the environment."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
+    clean |= {"XDG_STATE_HOME": str(directory / "state"), **dict(more)}
+    clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
+
+    def run(command):
+        return subprocess.run(
+            command, shell=isinstance(command, str), cwd=directory, env=clean, text=True,
+            capture_output=True, timeout=150, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def runs_as_it_stands(page, directory, more=()):
+    """Run the blocks of a page, and compare what is printed with what it shows."""
+    run = shell(directory, more)
+    found = blocks(page)
+    assert found, page
+    for language, title, block in found:
+        if title:
+            (directory / title).write_text(block)
+        elif language == "python":
+            (directory / "block.py").write_text(block)
+            done = run([sys.executable, "block.py"])
+            assert done.returncode == 0, f"{block}\n{done.stderr}"
+        elif language == "console":
+            for command, shown in commands(block):
+                done = run(command)
+                printed = normal(done.stdout)
+                if page == "README.md" and command == "scalable run":
+                    printed = printed.splitlines()[0]  # the report is described, not shown
+                assert printed == normal(shown), f"$ {command}\n{done.stdout}\n{done.stderr}"
