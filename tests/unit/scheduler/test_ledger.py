@@ -60,7 +60,7 @@ class FakeScheduler:
     def connect(self, address, name, **resources):
         worker = SimpleNamespace(
             address=address, name=name, resources=resources, nthreads=1, executing={},
-            long_running=set(),
+            long_running=set(), host="a",
         )  # fmt: skip
         self.workers[address] = worker
         Ledger.of(self).add_worker(self, address)
