@@ -147,7 +147,18 @@ def missing_for_kubernetes():
     return unavailable()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def own_modules(tmp_path_factory):
+    """Forget the modules that a file of tests wrote and imported: another file's have their names."""
+    yield
+    written = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(written):
+            del sys.modules[name]
+
+
+# One for each file: what a file leaves running is not found by the next.
+@pytest.fixture(scope="module")
 def aws_bed():
     """Run an AWS account on this machine; see the package `aws_bed`."""
     reason = missing_for_aws()

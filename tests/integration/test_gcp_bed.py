@@ -74,6 +74,7 @@ def instance(name, script="", labels=None, machine_type="e2-small", metadata=(),
 
 @pytest.fixture
 def bed(gcp_bed):
+    gcp_bed.clear()
     yield gcp_bed
     gcp_bed.clear_faults()
     gcp_bed.clear()

@@ -149,5 +149,6 @@ def test_a_number_that_is_none_is_refused(since, link):
     with pytest.raises(urllib.error.HTTPError) as refused:
         opener.open(url, timeout=30)
     assert refused.value.code == 400
+    refused.value.close()
     with opener.open(url.partition("?")[0], timeout=30) as answer:
         assert set(json.load(answer)) == {"overview", "events", "colours"}
