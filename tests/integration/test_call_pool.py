@@ -444,6 +444,8 @@ def test_cancelling_many_calls_begins_no_more_of_them(client, tmp_path):
     path = tmp_path / "runs"
     with client.pool(tag="b") as pool:
         blocker = pool.submit(nap, 1.5)
+        while not blocker.running():  # the worker of an earlier test may still be replaced
+            time.sleep(0.01)
         many = pool.map_async(lambda i: note(path, i), range(3))
         time.sleep(0.3)  # the first one waits at the worker
         assert many.cancel()

@@ -105,9 +105,8 @@ def test_numbers_are_those_of_the_scheduler(session, page, link):
         assert time.monotonic() < deadline, (shown, calls)
         page.wait_for_timeout(300)
     assert page.inner_text("#pools tbody tr td:first-child") == "small"
-    assert page.locator("#failures summary").all_inner_texts() == [
-        "3 x ValueError: <script>alert(1)</script> 2"
-    ]
+    (summary,) = page.locator("#failures summary").all_inner_texts()
+    assert summary.startswith("3 x ValueError: <script>alert(1)</script> ")
     assert page.errors == []
 
 
