@@ -124,6 +124,8 @@ class BundleRelay(SchedulerPlugin, Listener):
     def interrupt(self, key: str, number: int | None, client: str) -> None:
         """Pass a client's request to end a call to the call's worker.
 
+        A bundle that no worker has goes back to its client, which sends the calls that were not
+        cancelled again. Otherwise a cancelled call would begin once a worker takes the bundle.
         Ignored if another client waits for the task too, or if the task is unknown.
         """
         task = self._scheduler.tasks.get(key)
@@ -134,6 +136,10 @@ class BundleRelay(SchedulerPlugin, Listener):
         if task.processing_on is not None:
             message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
             send_to_worker(self._scheduler, task.processing_on.address, message)
+        elif number is not None and task.state in ("no-worker", "queued", "waiting"):
+            logger.debug("bundle %s is given back: no worker has it", key)
+            message = {"op": RETURNED, "key": key, "numbers": EVERY}
+            send_to_client(self._scheduler, client, message)
 
     def follow(self, client: str) -> dict[str, int]:
         """Return tag -> number of slots, and send the client each change from now on."""
