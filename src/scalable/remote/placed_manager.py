@@ -8,8 +8,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from distributed.core import rpc
-
 from scalable.errors import ProviderError
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.remote.session_manager import (
@@ -17,6 +15,7 @@ from scalable.remote.session_manager import (
     LEAVE_TIMEOUT_S,
     POLL_S,
     answer_of,
+    scheduler_comm,
 )
 from scalable.spec import ProgramState
 
@@ -88,11 +87,7 @@ class PlacedManager:
         ProviderError
             When the manager cannot be started, or does not attach in time.
         """
-        self._comm = rpc(  # type: ignore[no-untyped-call]
-            address,
-            timeout=CONNECT_TIMEOUT_S,
-            connection_args=security.get_connection_args("client"),
-        )
+        self._comm = scheduler_comm(address, security)
         calls = SchedulerCalls(self._comm)
         # The first report comes before the manager: from now on the manager's do not count.
         await answer_of(calls.creator_lives, check)

@@ -24,6 +24,12 @@ LEAVE_TIMEOUT_S = 10.0
 POLL_S = 0.2
 
 
+def scheduler_comm(address: str, security: Any) -> Any:
+    """Return Dask's ``rpc`` object of a scheduler, whose credentials are ``security``."""
+    arguments = security.get_connection_args("client")
+    return rpc(address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments)  # type: ignore[no-untyped-call]
+
+
 async def answer_of(
     ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
 ) -> Any:
@@ -96,11 +102,7 @@ class SessionManager:
             When the scheduler does not answer in time, or refuses the manager.
         """
         own = self._attachment
-        self._comm = rpc(  # type: ignore[no-untyped-call]
-            address,
-            timeout=CONNECT_TIMEOUT_S,
-            connection_args=security.get_connection_args("client"),
-        )
+        self._comm = scheduler_comm(address, security)
         calls = SchedulerCalls(self._comm)
         answer = await answer_of(lambda: calls.attach(own), check)
         if not answer["accepted"]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from distributed import Scheduler
 from distributed.protocol.pickle import dumps
-from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, has, mentions
+from scalable.protocol.dask_seams.scheduler import plain_value
 
 seams = Seams("explained tasks")
 
@@ -113,10 +113,7 @@ async def ask_about_tasks(
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
         return None
-    found = answer["result"]
-    if isinstance(found, Serialized):
-        found = deserialize(found.header, found.frames)
-    found = found.data if isinstance(found, Serialize) else found
+    found = plain_value(answer["result"])
     return {key: (state, lends) for key, state, lends in found}
 
 

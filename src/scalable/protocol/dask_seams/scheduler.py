@@ -314,7 +314,7 @@ async def ask_task_states(
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
         return None
-    status, states = _plain(answer["result"])
+    status, states = plain_value(answer["result"])
     return status, states
 
 
@@ -327,7 +327,7 @@ def _asking() -> bytes:
     return bytes(dumps(states))
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return the deserialized object; a scheduler keeps values from workers serialized."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
