@@ -9,6 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scalable.caching.decorator import cached
+    from scalable.caching.file import File
+    from scalable.caching.key import KeyOptions
     from scalable.client.client import ScalableClient
     from scalable.embedded.pool_cluster import PoolCluster
     from scalable.errors import (
@@ -49,6 +52,8 @@ _SOURCES = {
     "CostEstimate": "scalable.spec",
     "DeploymentProvider": "scalable.providers.base",
     "DeploymentSpec": "scalable.spec",
+    "File": "scalable.caching.file",
+    "KeyOptions": "scalable.caching.key",
     "LocalProvider": "scalable.providers.local",
     "Manifest": "scalable.manifest",
     "ManifestError": "scalable.errors",
@@ -67,6 +72,7 @@ _SOURCES = {
     "SlurmProvider": "scalable.providers.slurm",
     "Storage": "scalable.storage",
     "ValidationReport": "scalable.spec",
+    "cached": "scalable.caching.decorator",
     "connect": "scalable.lifecycle.connecting",
     "current_storage": "scalable.worker.storage",
     "get_provider": "scalable.providers.registry",
@@ -81,6 +87,8 @@ __all__ = [
     "CostEstimate",
     "DeploymentProvider",
     "DeploymentSpec",
+    "File",
+    "KeyOptions",
     "LocalProvider",
     "Manifest",
     "ManifestError",
@@ -99,6 +107,7 @@ __all__ = [
     "SlurmProvider",
     "Storage",
     "ValidationReport",
+    "cached",
     "connect",
     "current_storage",
     "get_provider",
@@ -116,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_SOURCES])
+    return sorted([*__all__, "__version__"])

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Quantiles:
-    """Median, 95 % quantile and maximum, in the unit of the values."""
+    """Median, 95 % quantile, maximum and mean, in the unit of the values."""
 
     q50: float
     q95: float
     max: float
+    mean: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Quantiles | None:
@@ -20,7 +21,8 @@ class Quantiles:
         if not values:
             return None
         ordered = sorted(values)
-        return cls(quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1])
+        mean = sum(ordered) / len(ordered)
+        return cls(quantile(ordered, 0.5), quantile(ordered, 0.95), ordered[-1], mean)
 
 
 @dataclass(frozen=True)

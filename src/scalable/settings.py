@@ -18,6 +18,8 @@ RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
+#: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.
+RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
 #: Money that a cluster of a session may spend; overrides the target's budget.
@@ -97,6 +99,25 @@ def state_dir() -> Path:
             hint="let HOME or XDG_STATE_HOME name a directory that only you can change",
         ) from error
     return home / ".local" / "state" / "scalable"
+
+
+def results_dir() -> Path:
+    """Return the directory of this user's remembered results: ``$XDG_CACHE_HOME/scalable/results``.
+
+    Raises
+    ------
+    ClusterError
+        If the user has no home directory.
+    """
+    given = os.environ.get("XDG_CACHE_HOME")
+    try:
+        cache = Path(given) if given else Path.home() / ".cache"
+    except RuntimeError as error:
+        raise ClusterError(
+            f"user {os.geteuid()} has no home directory to remember results in",
+            hint="let HOME or XDG_CACHE_HOME name a directory that only you can change",
+        ) from error
+    return cache / "scalable" / "results"
 
 
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:

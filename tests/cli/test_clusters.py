@@ -36,6 +36,7 @@ ROW = {
     "ends_at": None,
     "idle_ends_at": None,
     "cost": None,
+    "adaptive": {},
 }
 
 

@@ -8,11 +8,12 @@ from fabricated import pool
 
 from scalable.cli.clusters import confirm
 from scalable.cli.output import Failure, LineDisplay, open_output, render_failure
-from scalable.cli.progress import PoolCounts
-from scalable.cli.terminal import harmless
 from scalable.errors import ProviderError
+from scalable.harmless import harmless
 from scalable.lifecycle import services
-from scalable.spec import Diagnostic
+from scalable.session import displays
+from scalable.spec import Diagnostic, PoolStatus
+from scalable.spec.overview import CallCounts, Overview, PoolOverview, TaskOverview
 from scalable.telemetry import RunDirectory
 
 TITLE = "\x1b]0;owned\x07"
@@ -137,7 +138,9 @@ def test_a_report(invoke, tmp_path, monkeypatch):
 
 def test_progress_lines(capsys):
     LineDisplay().tell(1.0, EVIL)
-    LineDisplay().update(1.0, {EVIL: PoolCounts(workers=1, wanted=2)})
+    calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
+    shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
+    displays.LineDisplay().update([shown])
     open_output().note(EVIL)
     open_output("quiet").warn(EVIL)
     out, err = capsys.readouterr()

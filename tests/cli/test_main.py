@@ -54,6 +54,7 @@ def test_version(invoke):
         (["run", "--dry-run", "--workflow", "record.py"], HEAVY),
         (["report", "--runs-dir", "none"], HEAVY),
         (["up", "--no-such-option"], HEAVY),
+        (["cache", "ls"], HEAVY),
         (["list"], ENGINE),
         (["status", "one"], HEAVY),
         (["explain", "one"], HEAVY),

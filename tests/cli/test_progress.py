@@ -1,140 +1,95 @@
-"""How far a run is, and how that is shown."""
-
-import json
+"""How far a run is, and how that is shown in a log."""
 
 import pytest
 
-from scalable.cli.output import LineDisplay, open_output
-from scalable.cli.progress import Followed, PoolCounts, RunProgress, render_pools
+from scalable.cli.output import open_output
+from scalable.cli.progress import Followed
+from scalable.records.overview_file import OverviewFile
+from scalable.session import displays
+from scalable.session.displays import Display, LineDisplay
+from scalable.spec.overview import CallCounts, Overview, TaskOverview
 
 
-def call(task_id, state, tag="climate"):
-    return {"task_id": task_id, "task_name": "f", "tag": tag, "state": state}
+def overview(done=0, name="fit"):
+    return Overview(at=1.0, tasks=(TaskOverview(name, "big", CallCounts(done=done)),))
 
 
-def worker(event, name, tag="climate", reason=None):
-    return {"event": event, "worker": name, "tag": tag, "reason": reason}
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    made = Clock()
+    monkeypatch.setattr(displays, "time", made)
+    return made
 
 
-def scaled(tag, count):
-    return {"tag": tag, "from": 0, "to": count, "action": "scale-up"}
+def test_runs_are_known_from_when_they_are_listed(tmp_path):
+    listing = tmp_path / "listing"
+    followed = Followed(listing, tmp_path / "shown")
+    assert (followed.runs(), followed.overviews()) == ([], [])
+    listing.write_text("/runs/one\n/runs/tw")
+    assert list(map(str, followed.runs())) == ["/runs/one"]
+    listing.write_text("/runs/one\n/runs/two\n/runs/one\n")
+    assert list(map(str, followed.runs())) == ["/runs/one", "/runs/two"]
 
 
-def test_rows_add_up():
-    progress = RunProgress()
-    progress.add(
-        {
-            "scaling": [scaled("climate", 2), scaled("impacts", 1)],
-            "workers": [worker("requested", "c-0"), worker("started", "c-0")],
-            "tasks": [call(n, "submitted") for n in "abcd"] + [call("z", "submitted", None)],
-        }
-    )
-    progress.add(
-        {
-            "workers": [worker("started", "c-1"), worker("removed", "c-1", reason="lost")],
-            "tasks": [
-                *(call(n, "running") for n in "abc"),
-                call("a", "succeeded"),
-                call("b", "failed"),
-            ],
-        }
-    )
-    assert progress.pools() == {
-        "climate": PoolCounts(workers=1, wanted=2, done=1, running=1, waiting=1, failed=1),
-        "impacts": PoolCounts(workers=0, wanted=1),
-        "(no tag)": PoolCounts(waiting=1),
-    }
-    assert not progress.ended
+def test_sessions_are_followed_until_the_last_has_ended(tmp_path):
+    (tmp_path / "shown").touch()
+    file = OverviewFile(tmp_path / "shown")
+    followed = Followed(tmp_path / "listing", tmp_path / "shown")
+    file.show("a", overview(1))
+    file.show("b", overview(2))
+    assert [each.calls.done for each in followed.overviews()] == [1, 2]
+    file.end("a")
+    assert [each.calls.done for each in followed.overviews()] == [2]
+    file.end("b")
+    assert [each.calls.done for each in followed.overviews()] == [2], "the last one stays"
+    (tmp_path / "shown").unlink()
+    assert [each.calls.done for each in followed.overviews()] == [2]
 
 
-def test_a_call_that_runs_again_is_counted_once():
-    progress = RunProgress()
-    states = ["submitted", "running", "succeeded", "submitted", "running"]
-    progress.add({"tasks": [call("a", state) for state in states]})
-    assert progress.pools() == {"climate": PoolCounts(running=1)}
-    progress.add({"tasks": [call("a", "succeeded")]})
-    assert progress.pools() == {"climate": PoolCounts(done=1)}
-
-
-def test_a_session_that_closes_ends_its_run():
-    progress = RunProgress()
-    progress.add({"workers": [worker("started", "a"), worker("removed", "a", reason="scale-down")]})
-    assert not progress.ended
-    progress.add({"workers": [worker("started", "b"), worker("removed", "b", reason="closed")]})
-    assert progress.ended
-
-
-def test_rows_that_lack_something_do_no_harm():
-    progress = RunProgress()
-    progress.add({"scaling": [{}, {"to": None}], "workers": [{}], "tasks": [{}]})
-    assert progress.pools() == {"(no tag)": PoolCounts()}
-
-
-def test_one_line():
-    pools = {
-        "climate": PoolCounts(workers=2, wanted=2, done=14, running=2, waiting=8),
-        "im\x1b[31mpacts": PoolCounts(workers=1, failed=3),
-    }
-    assert render_pools(pools) == (
-        "climate: 2/2 workers, 14 done, 2 running, 8 waiting | im?[31mpacts: 1 workers, 3 failed"
-    )
-
-
-# Following runs ------------------------------------------------------------------------------------
-
-
-def write(run, stream, *rows):
-    run.mkdir(exist_ok=True)
-    with (run / f"{stream}.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def test_runs_are_followed_from_when_they_are_listed(tmp_path):
-    listing, first, second = tmp_path / "listing", tmp_path / "run-1", tmp_path / "run-2"
-    followed = Followed(listing)
-    assert (followed.runs(), followed.poll()) == ([], {})
-    write(first, "workers", worker("started", "a"))
-    listing.write_text(f"{first}\n{second}"[:-1])
-    assert followed.runs() == [first]
-    assert followed.poll() == {"climate": PoolCounts(workers=1)}
-    listing.write_text(f"{first}\n{second}\n{first}\n")
-    write(second, "workers", worker("started", "a"), worker("started", "b"))
-    assert followed.runs() == [first, second]
-    assert followed.poll() == {
-        "run-1/climate": PoolCounts(workers=1),
-        "run-2/climate": PoolCounts(workers=2),
-    }
-    write(first, "workers", worker("removed", "a", reason="closed"))
-    assert followed.poll() == {"climate": PoolCounts(workers=2)}
-
-
-# Showing -------------------------------------------------------------------------------------------
-
-
-def test_a_log_gets_few_lines_and_none_twice(capsys):
-    display = LineDisplay()
-    moments = [(0.4, 0), (3, 1), (9, 2), (12, 3), (15, 3), (100, 3), (101, 4), (105, 5)]
-    with display:
-        for elapsed, done in moments:
-            display.update(elapsed, {"climate": PoolCounts(workers=2, wanted=2, done=done)})
+def test_a_log_gets_a_line_every_ten_seconds_and_the_last_state(clock, capsys):
+    moments = [(0.4, 0), (3, 1), (9, 2), (12, 3), (15, 3), (23, 3), (24, 4)]
+    with LineDisplay() as display:
+        for clock.now, done in moments:
+            display.update([overview(done)])
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "[   0 s] climate: 2/2 workers",
-        "[  12 s] climate: 2/2 workers, 3 done",
-        "[ 101 s] climate: 2/2 workers, 4 done",
+        "[   0 s] fit: no calls",
+        "[  12 s] fit: 3 done",
+        "[  23 s] fit: 3 done",
+        "[  24 s] fit: 4 done",
     ]
+
+
+def test_a_log_of_a_run_without_a_cluster_stays_empty(clock, capsys):
+    with LineDisplay() as display:
+        display.update([])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_log_that_nobody_reads_harms_nothing(clock, tmp_path):
+    stream = (tmp_path / "log").open("w")
+    stream.close()
+    with LineDisplay(stream) as display:
+        display.update([overview(1)])
 
 
 @pytest.mark.parametrize("form", ["json", "quiet"])
 def test_programs_see_no_progress(form, capsys, tmp_path):
     for out in (open_output(form), open_output(form, tmp_path / "file")):
-        with out.display() as display:
-            display.update(1, {"climate": PoolCounts(done=1)})
+        display = out.progress()
+        assert type(display) is Display
+        with display:
+            display.update([overview(1)])
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_terminal_gets_whole_lines_too(monkeypatch):
-    """The workflow prints to the same terminal, and may do so at any time."""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert type(open_output().display()) is LineDisplay
+def test_people_see_lines_where_there_is_no_terminal(tmp_path):
+    assert type(open_output().progress()) is LineDisplay
+    assert type(open_output(None, tmp_path / "file").progress()) is LineDisplay

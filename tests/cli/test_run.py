@@ -172,8 +172,7 @@ def test_every_run_that_it_opened_is_reported(script, finish, project):
     for report, run in zip(reports, ("first", "second"), strict=True):
         assert "Status:   completed\n" in report
         assert f"Record: {recorded(project)[run].path}\n" in report
-    assert result.err.startswith("[   ")
-    assert "model: 1/2 workers" in result.err
+    assert result.err == "", "these runs have no cluster to show"
 
 
 def test_json_is_the_only_thing_on_standard_output(script, finish):

@@ -131,8 +131,6 @@ targets:
   cloud: {provider: aws, worker_cpu: 1024, worker_mem: 2048}
 components:
   model: {mounts: {/data: /data}}
-tasks:
-  run: {component: model, cache: true}
 """
 
 
@@ -144,8 +142,6 @@ tasks:
             [
                 "warning W_NOT_APPLIED: the mounts have no effect: the component has no image",
                 "[components.model.mounts]",
-                "warning W_NOT_APPLIED: cache has no effect: this version keeps no results",
-                "[tasks.run.cache]",
             ],
         ),
         (

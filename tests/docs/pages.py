@@ -45,7 +45,8 @@ def commands(block):
 def shell(directory, more=()):
     """Return a function that runs a command in a directory, with nothing of ours in the environment."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SCALABLE_", "SLURM_"))}
-    clean |= {"XDG_STATE_HOME": str(directory / "state"), **dict(more)}
+    clean |= {f"XDG_{kind}_HOME": str(directory / kind.lower()) for kind in ("STATE", "CACHE")}
+    clean |= dict(more)
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
 
     def run(command):

@@ -299,8 +299,10 @@ def test_the_factory_for_jupyterlab(cluster):
         assert len(made.id.split("-")) == 5
         assert made.scheduler_info["workers"] is not None
         assert made.scheduler_address.startswith("tls://")
-        assert made.dashboard_link == ""
-        await made.adapt(minimum=0, maximum=1)
+        assert made.dashboard_link.startswith("http://127.0.0.1:")
+        adaptive = made.adapt(minimum=0, maximum=1)  # not awaited there
+        assert (adaptive.minimum, adaptive.maximum) == (0, 1)
+        await adaptive
         await made.scale(1)
         assert find(made.id).record().name == "tests-local"
         await made.close()

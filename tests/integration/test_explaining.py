@@ -49,11 +49,11 @@ class Bed:
     def attach(self, manager="m", **pools):
         known = {tag: {**POOL, "slots": slots} for tag, slots in (pools or {"a": 1}).items()}
         attached = {"manager": manager, "nonce": "x", "target": "t", "pools": known}
-        assert self.controller.attach(**attached)["accepted"]
+        assert self.controller.attendance.attach(**attached)["accepted"]
 
     def report(self, tag="a", manager="m", **counts):
         pool = PoolStatus(**counts).to_dict()
-        answer = self.controller.heartbeat(manager, "x", {tag: pool}, [])
+        answer = self.controller.attendance.heartbeat(manager, "x", {tag: pool}, [])
         assert answer["known"]
 
     def worker(self, name="a-1", cls=Worker, **options):
@@ -201,7 +201,7 @@ async def test_a_manager_that_is_lost(on):
 async def test_a_manager_that_leaves(on):
     on.attach()
     on.controller.scale({"a": 2})
-    on.controller.leave("m", "x", gone=False)
+    on.controller.attendance.leave("m", "x", gone=False)
     future = on.client.submit(same, 1, tag="a")
     words = "call KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
     await on.says(future, "no-manager", words, "attach another with .*")
@@ -254,13 +254,17 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         on.controller.scale({"a": 1})
         running = on.client.submit(nap, "leaving", tag="a")
         await on.until(running.key, "processing")
-        on.controller.departures.drain(["a-1"])
+        on.controller.departures.drain({"a-1": "asked for by ada"})
         future = on.client.submit(same, 1, tag="a")
-        words = "call KEY waits for pool 'a': its only worker is leaving"
+        words = "call KEY waits for pool 'a': its only worker is leaving: asked for by ada"
         await on.says(future, "leaving", words)
-        on.controller.departures._reasons[worker.address] = "its walltime is nearly over"
+        on.controller.overviews._made_at = 0.0
+        leaving = on.controller.overviews.present().pools["a"].leaving
+        assert leaving == {"asked for by ada": 1}
+        on.controller.departures._why[worker.address] = "its walltime ends in 3 min"
         words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
-        await on.says(future, "walltime", f"{words}short for another call", "raise the walltime.*")
+        words += r"short for another call \(its walltime ends in 3 min\)"
+        await on.says(future, "walltime", words, "raise the walltime.*")
         ENDS["leaving"].set()
 
 
@@ -424,7 +428,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         await on.says(done, "done", words)
         failed = on.client.submit(fail, 7, tag="a")
         await on.until(failed.key, "erred")
-        frame = r"\(.*test_explaining.py, line [0-9]+, in fail\)"
+        frame = r"\(.*test_explaining.py:[0-9]+ in fail\)"
         words = f"has failed on worker a-1: ValueError: no 7 {frame}"
         found = await on.says(failed, "failed", f"call KEY {words}")
         assert found.state == "failed"

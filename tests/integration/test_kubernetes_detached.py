@@ -6,9 +6,12 @@ import importlib
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import uuid
 
 import pytest
@@ -109,6 +112,40 @@ def up(place, name):
     """Start a cluster, and return when its workers run."""
     manifest = str(place / "scalable.yaml")
     return program("up", manifest, "--target", "k", "--name", name, "--yes", here=name != NAME)
+
+
+def test_the_live_page_is_served_through_the_tunnel_until_it_is_interrupted(elsewhere):
+    """From another machine: nothing is open on it before, and nothing is left afterwards."""
+    command = [sys.executable, "-m", "scalable", "dashboard", NAME]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as it:
+        try:
+            page = it.stdout.readline().strip()
+            assert page.startswith("http://127.0.0.1:"), it.stderr.read()
+            opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            with opener.open(page, timeout=60) as answer:
+                assert "Timeline of workers" in answer.read().decode()
+            base = page.partition("?")[0]
+            with opener.open(f"{base}overview.json?since=0", timeout=60) as answer:
+                told = json.load(answer)
+            assert told["overview"]["cluster"]["name"] == NAME
+            counts = {
+                tag: pool["status"]["wanted"] for tag, pool in told["overview"]["pools"].items()
+            }
+            assert counts == {"crops": 2, "statistics": 1}
+            assert told["pages_of_dask"] is False
+            with opener.open(f"{base}call.json?key=none", timeout=60) as answer:
+                assert json.load(answer)["state"] == "unknown"
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"{base}overview.json", timeout=60)
+            it.send_signal(signal.SIGINT)
+            assert it.wait(60) == 0
+        finally:
+            it.kill()
+        words = it.stderr.read()
+    assert "until Ctrl-C" in words
+    assert "Traceback" not in words
+    with pytest.raises(OSError, match="refused"):
+        opener.open(base, timeout=60)
 
 
 # From another machine -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from distributed import Event, get_worker
 
 from scalable import ScalableSession
 
@@ -39,6 +40,15 @@ def fail(x):
     raise ValueError(f"<script>alert(1)</script> {x}")
 
 
+def broken(x):
+    raise KeyError(x)
+
+
+def held(name, given):
+    get_worker()
+    Event(name).wait(timeout="120s")
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "scalable.yaml"
@@ -49,6 +59,7 @@ def session(tmp_path_factory):
         failed = [client.submit(fail, n, tag="small", pure=False) for n in range(3)]
         with client.pool("small") as pool:
             strange = [pool.submit(hostile, 1)]
+            assert pool.submit(broken, "<b>of an executor</b>").exception() is not None
             client.gather(done)
             [future.exception() for future in failed]
             [future.result() for future in strange]
@@ -71,13 +82,14 @@ def browser():
 
 @pytest.fixture
 def page(browser):
-    page = browser.new_page()
+    context = browser.new_context()
+    page = context.new_page()
     page.errors = []
     page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: page.errors.append(str(error)))
     page.on("dialog", lambda dialog: page.errors.append(f"dialog: {dialog.message}"))
     yield page
-    page.close()
+    context.close()
 
 
 def fact(page, name):
@@ -100,13 +112,117 @@ def test_numbers_are_those_of_the_scheduler(session, page, link):
     while True:
         calls = of_scheduler(session)["calls"]
         shown = {name: int(fact(page, name)) for name in ("Done", "Failed")}
-        if shown == {"Done": calls["done"], "Failed": calls["failed"]} == {"Done": 13, "Failed": 3}:
+        if shown == {"Done": calls["done"], "Failed": calls["failed"]} == {"Done": 13, "Failed": 4}:
             break
         assert time.monotonic() < deadline, (shown, calls)
         page.wait_for_timeout(300)
     assert page.inner_text("#pools tbody tr td:first-child") == "small"
-    (summary,) = page.locator("#failures summary").all_inner_texts()
+    (summary,) = page.locator("#failures summary", has_text="ValueError").all_inner_texts()
     assert summary.startswith("3 x ValueError: <script>alert(1)</script> ")
+    assert page.errors == []
+
+
+def opened(page, link, words):
+    """Open the page, and from there the first call of a group of failures."""
+    page.goto(link)
+    group = page.locator("#failures details", has_text=words)
+    group.locator("summary").click()
+    group.locator(".calls a").first.click()
+    page.wait_for_selector("#call dl", timeout=60_000)
+    return page.inner_text("#call-part")
+
+
+def test_a_failed_call_has_a_page_with_its_own_address(page, link, browser):
+    told = opened(page, link, "ValueError")
+    assert "#call/fail-" in page.url
+    for words in ("ValueError: <script>alert(1)</script>", "raise ValueError", "in fail", "(2)"):
+        assert words in told
+    again = page.context.new_page()  # the address alone leads there
+    again.goto(page.url)
+    again.wait_for_selector("#call dl", timeout=60_000)
+    assert "raise ValueError" in again.inner_text("#call-part")
+    assert not again.is_visible("#pools-part")
+    again.click("text=Back to the overview")
+    assert again.is_visible("#pools-part")
+    assert not again.is_visible("#call-part")
+    again.close()
+    assert page.errors == []
+
+
+def test_a_failed_call_of_an_executor_has_a_page(page, link):
+    told = opened(page, link, "KeyError")
+    assert page.url.endswith("/0")
+    for words in (
+        "('<b>of an executor</b>')",
+        "KeyError",
+        "raise KeyError",
+        "Position in the bundle",
+    ):
+        assert words in told
+    assert page.errors == []
+
+
+def test_a_running_call_is_opened_by_keyboard_and_followed_to_its_end(session, page, link):
+    client = session.client
+    future = client.submit(held, "page", {"region": "<i>north</i>"}, tag="small", pure=False)
+    try:
+        page.goto(link)
+        page.wait_for_selector("#running a", timeout=60_000)
+        page.focus("#running a")
+        page.wait_for_timeout(2500)  # it is drawn anew meanwhile, and keeps the focus
+        assert page.evaluate("() => document.activeElement.matches('#running a')")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#call dl", timeout=60_000)
+        assert page.inner_text("#call-state") == "running"
+        assert "('page', {'region': '<i>north</i>'})" in page.inner_text("#call")
+    finally:
+        Event("page", client=client).set()
+    future.result()
+    page.wait_for_selector("#call-state:has-text('done')", timeout=60_000)
+    assert page.errors == []
+
+
+def test_calls_that_ended_are_reached_from_the_timeline_by_mouse_and_keyboard(page, link):
+    page.goto(link)
+    page.wait_for_selector("#ended a", state="attached", timeout=60_000)
+    page.focus("#timeline")
+    for key in ("ArrowLeft", "ArrowLeft", "ArrowUp", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    chosen = page.inner_text("#timeline-chosen")
+    assert " on small-" in chosen
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#call dl", timeout=60_000)
+    assert "#call/" in page.url
+    page.go_back()
+    page.wait_for_selector("#timeline", timeout=60_000)
+    page.locator("#timeline").scroll_into_view_if_needed()
+    box = page.locator("#timeline").bounding_box()
+    right = box["x"] + box["width"]
+    for x in range(1, 400):
+        page.mouse.move(right - x, box["y"] + 7)
+        if page.get_attribute("#timeline", "title"):
+            break
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_selector("#call dl", timeout=60_000)
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("address", ["#call/", "#call/%", "#call/a/b", "#call/x/99999999999", "#x"])
+def test_an_address_that_names_no_call_shows_the_overview(address, page, link):
+    page.goto(link)
+    page.goto(page.url.partition("#")[0] + address)
+    page.wait_for_selector("#pools tbody tr", timeout=60_000)
+    assert not page.is_visible("#call-part")
+    assert page.errors == []
+
+
+def test_a_call_that_nobody_knows_is_told(page, link):
+    page.goto(link)
+    page.goto(page.url.partition("#")[0] + "#call/" + "%3Cb%3E" + "x" * 5000 + "%ED%A0%80/3")
+    page.goto(page.url.partition("#")[0] + "#call/%3Cb%3Enone/3")
+    page.wait_for_selector("#call-state:has-text('unknown')", timeout=60_000)
+    assert "does not know this call" in page.inner_text("#call")
     assert page.errors == []
 
 
@@ -133,7 +249,7 @@ def test_all_parts_are_reached_by_keyboard(page, link):
     page.goto(link)
     page.wait_for_selector("#failures summary", timeout=60_000)
     reached = set()
-    for _ in range(40):
+    for _ in range(60):
         page.keyboard.press("Tab")
         focused = "() => document.activeElement.id || document.activeElement.tagName"
         reached.add(page.evaluate(focused))
@@ -150,4 +266,4 @@ def test_a_number_that_is_none_is_refused(since, link):
     assert refused.value.code == 400
     refused.value.close()
     with opener.open(url.partition("?")[0], timeout=30) as answer:
-        assert set(json.load(answer)) == {"overview", "events", "colours"}
+        assert set(json.load(answer)) == {"overview", "events", "colours", "pages_of_dask"}

@@ -1,5 +1,7 @@
 """Calls whose workers are lost fail with the reason, and calls without memory after one more try."""
 
+import asyncio
+import dataclasses
 import os
 import re
 import signal
@@ -9,6 +11,8 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.lost_calls import OutOfMemory
+from scalable.telemetry import read_run, summarize
+from scalable.telemetry.failed import failed_rows
 
 MANIFEST = """
 version: 1
@@ -59,7 +63,7 @@ def test_a_call_without_memory_fails_after_one_more_try_and_says_what_to_set(
 
 
 @pytest.mark.parametrize("way", ["submit", "executor"])
-def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, way):
+def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, way, eventually):
     client = session.client
     with client.pool(tag=way) as pool:
         submit = pool.submit if way == "executor" else client.submit
@@ -72,3 +76,30 @@ def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, 
     pool = session.cluster.pools[way]
     assert pool.lost >= 3
     assert "it was killed by SIGKILL" in pool.last_loss
+    check_counted_once(session, way, len((tmp_path / "started").read_text()), eventually)
+
+
+def check_counted_once(session, tag, begun, eventually):
+    """The failed call counts once, in the overview and in the record, and so does each rerun."""
+    overviews = session.cluster.controller.overviews
+
+    async def ask():
+        overviews._made_at = 0.0
+        return overviews.present()
+
+    def row():
+        return next(task for task in session.cluster.sync(ask).tasks if task.tag == tag)
+
+    eventually(lambda: row().counts.failed)
+    row = row()
+    assert (row.counts.failed, row.counts.running, row.counts.waiting) == (1, 0, 0)
+    session.cluster.sync(lambda: asyncio.sleep(1.5))  # the recorder writes twice a second
+    record = read_run(session.run_path)
+    rows = [row for row in failed_rows(record.failures) if row.tag == tag]
+    assert [(row.count, row.details.tries) for row in rows] == [(1, begun)]
+    assert tag == "submit" or "started" in rows[0].details.arguments
+    assert rows[0].details.worker.startswith(tag)
+    own = dataclasses.replace(record, tasks=[r for r in record.tasks if r.get("tag") == tag])
+    summary = summarize(own)
+    assert summary.tasks == {"failed": 1}
+    assert summary.rerun_reasons == {"worker lost": begun - 1}

@@ -11,7 +11,8 @@ import sys
 import pytest
 
 from scalable import ScalableSession
-from scalable.protocol.handlers import Attachment, Handler
+from scalable.protocol.attachments import Attachment
+from scalable.protocol.handlers import Handler
 from scalable.worker.config import WorkerConfig, security_fields
 
 MODEL = """

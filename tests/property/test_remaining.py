@@ -51,6 +51,30 @@ def test_unknown_running_times_and_missing_workers_are_named():
     assert predict_rest([nobody]).reason == "pool 'a' has no workers"
 
 
+def test_a_task_of_which_nothing_is_known_takes_as_long_as_others_with_a_wider_interval():
+    fit, small = RemainingCalls("fit", 40, 2.0, 0.3, 30), RemainingCalls("small", 1, None)
+    alone = predict_rest([RemainingPool("a", 4, [fit])])
+    both = predict_rest([RemainingPool("a", 4, [fit, small])])
+    assert both.low < both.seconds < both.high
+    assert both.seconds >= alone.seconds
+    assert both.high / both.low > alone.high / alone.low
+    assert "no call of 'small' has ended yet: as long as others, assumed" in both.reason
+    # What has ended tells about what has not, also from another pool.
+    ended = RemainingCalls("fit", 0, 2.0, 0.3, 30)
+    pools = [RemainingPool("b", 0, [ended]), RemainingPool("a", 1, [small])]
+    rest = predict_rest(pools)
+    assert 1.0 < rest.seconds < 4.0
+    assert rest.high / rest.low > 10
+
+
+@given(pools, st.integers(1, 100))
+def test_a_small_task_of_which_nothing_is_known_never_hides_the_prediction(pools, count):
+    unknown = RemainingCalls("new", count, None)
+    more = [RemainingPool(p.tag, p.slots, [*p.calls, unknown]) for p in pools]
+    rest = predict_rest(more)
+    assert 0 < rest.low <= rest.seconds <= rest.high
+
+
 def test_four_of_five_drawn_ends_lie_within_the_interval():
     source = random.Random(7)
     inside = 0

@@ -82,6 +82,7 @@ specs = st.builds(
     manager_policy=texts,
     deadline_s=maybe(seconds),
     local_cache=maybe(texts),
+    cache_limit=st.integers(0, 1 << 50),
     default_storage=maybe(texts),
     workflow_dir=maybe(texts),
     log_dir=maybe(texts),
@@ -101,7 +102,7 @@ def test_a_spec_is_read_as_it_was_written(spec):
 
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
-    assert len(fields(DeploymentSpec)) == 23
+    assert len(fields(DeploymentSpec)) == 24
     assert len(fields(ComponentSpec)) == 12
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (8, 4, 2)
 

@@ -9,6 +9,9 @@ import grimp
 import pytest
 
 RUNS_CODE_OF_USERS = {
+    "caching/objects.py",  # the library of a store raises whatever it likes
+    "caching/payloads.py",
+    "caching/store.py",
     "client/calls/backlog.py",
     "client/calls/executor.py",
     "client/calls/held_calls.py",

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from scalable.cli.costs import HEADER, cells, render_cost
-from scalable.cli.terminal import harmless
+from scalable.harmless import harmless
 from scalable.spec import ClusterStatus, PoolStatus, names
 from scalable.units import counted, format_duration, parse_duration
 

@@ -16,8 +16,8 @@ import click
 
 from scalable import __version__, settings
 from scalable.cli.output import Failure, Output, open_output
-from scalable.cli.terminal import make_warnings_harmless
 from scalable.errors import ScalableError
+from scalable.harmless import make_warnings_harmless
 
 #: Verbs in the order of the help; each is a module of ``scalable.cli.commands``.
 VERBS = (
@@ -28,11 +28,13 @@ VERBS = (
     "run",
     "report",
     "runs",
+    "cache",
     "up",
     "list",
     "status",
     "explain",
     "dashboard",
+    "top",
     "scale",
     "logs",
     "connect",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from scalable.cli.terminal import harmless
+from scalable.harmless import harmless
 from scalable.spec import Diagnostic
 
 if TYPE_CHECKING:
-    from scalable.cli.progress import PoolCounts
+    from scalable.session.displays import Display as Progress
 
 FORMS = ("human", "json", "quiet")
 #: Version of the JSON values; it rises when a key is removed or changes its meaning.
@@ -89,21 +90,10 @@ class Failure:
 
 
 class Display:
-    """Display of progress; the base class shows nothing.
+    """Display of progress in words; the base class shows nothing.
 
     As a context manager it removes what it has drawn at its end.
     """
-
-    def update(self, elapsed_s: float, pools: Mapping[str, PoolCounts]) -> None:
-        """Show the progress as counts.
-
-        Parameters
-        ----------
-        elapsed_s
-            Seconds since the start.
-        pools
-            Tag -> counts.
-        """
 
     def tell(self, elapsed_s: float, text: str) -> None:
         """Show the progress as text.
@@ -159,8 +149,14 @@ class Output(ABC):
         self.note(text)
 
     def display(self) -> Display:
-        """Return a display of progress."""
+        """Return a display of progress in words."""
         return Display()
+
+    def progress(self) -> Progress:
+        """Return a display of the progress of calls; by default one that shows nothing."""
+        from scalable.session.displays import Display as Progress
+
+        return Progress()
 
 
 class HumanOutput(Output):
@@ -186,8 +182,15 @@ class HumanOutput(Output):
         _echo(f"{text}\n", err=True)
 
     def display(self) -> Display:
-        """Return a display of few whole lines: the workflow prints to the same terminal."""
+        """Return a display of few whole lines."""
         return LineDisplay()
+
+    def progress(self) -> Progress:
+        """Return a live display on a terminal, and one of lines elsewhere."""
+        from scalable.session.displays import LineDisplay as Lines
+        from scalable.session.displays import LiveDisplay, can_draw
+
+        return LiveDisplay(sys.stderr) if can_draw(sys.stderr) else Lines()
 
 
 class JsonOutput(Output):
@@ -291,6 +294,10 @@ class FileOutput(Output):
     def display(self) -> Display:
         """Return the display of the other output."""
         return self._inner.display()
+
+    def progress(self) -> Progress:
+        """Return the display of the other output."""
+        return self._inner.progress()
 
 
 _OUTPUTS: Mapping[str, type[Output]] = {
@@ -403,12 +410,6 @@ class LineDisplay(Display):
     def __init__(self) -> None:
         self._shown = ""
         self._shown_at = float("-inf")
-
-    def update(self, elapsed_s: float, pools: Mapping[str, PoolCounts]) -> None:
-        """Print a line if enough time has passed and the text has changed."""
-        from scalable.cli.progress import render_pools
-
-        self.tell(elapsed_s, render_pools(pools))
 
     def tell(self, elapsed_s: float, text: str) -> None:
         """Print a line if enough time has passed and the text has changed."""

@@ -33,6 +33,7 @@ def script_environment(
     manifest: Path,
     target: str | None,
     listing: Path,
+    shown: Path | None = None,
     cluster: str | None = None,
 ) -> dict[str, str]:
     """Return the environment of a workflow's script.
@@ -47,6 +48,8 @@ def script_environment(
         Target that overrides the script's; None leaves it to the script and to ``environ``.
     listing
         File in which sessions write the runs they open.
+    shown
+        File in which sessions show the overviews of their clusters; None for none.
     cluster
         Running cluster that sessions attach to instead of starting one.
     """
@@ -55,6 +58,8 @@ def script_environment(
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
     if cluster is not None:
         made[settings.CLUSTER] = cluster
+    if shown is not None:
+        made[settings.RUN_OVERVIEWS] = str(shown)
     return {**environ, **made}
 
 
@@ -63,6 +68,8 @@ def run_script(
     environment: Mapping[str, str],
     *,
     stdout: int | None = None,
+    stderr: int | None = None,
+    started: Callable[[], None] = lambda: None,
     watch: Callable[[], None] = lambda: None,
 ) -> int:
     """Run a script until it ends, and pass signals on so that it can end in order.
@@ -79,8 +86,10 @@ def run_script(
         Program and its arguments.
     environment
         Whole environment of the script.
-    stdout
-        Descriptor for its standard output, or None for ours.
+    stdout, stderr
+        Descriptors for its standard output and standard error, or None for ours.
+    started
+        Function called once the script has been started; only then may threads be started.
     watch
         Function called every :data:`TICK_S` seconds, and once after the end.
 
@@ -96,11 +105,13 @@ def run_script(
             command,
             env=dict(environment),
             stdout=stdout,
+            stderr=stderr,
             process_group=0 if apart else None,
             preexec_fn=_preparation(mask),  # noqa: PLW1509 - there are no threads yet
         )
         script = _Script(child, elsewhere, apart=apart)
         try:
+            started()
             while child.poll() is None:
                 script.attend()
                 watch()

@@ -16,6 +16,8 @@ from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
+from scalable.client.bounds import Bounds
+from scalable.client.shown_cluster import ANSWER_S, NOW_S, ShownCluster
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
 from scalable.protocol.dask_seams.cluster import check_overrides, loop_runs, start_loop
@@ -24,6 +26,7 @@ from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
 from scalable.spec.clusters import PoolStatus, pools_from_dict
+from scalable.spec.overview import Overview
 
 logger = logging.getLogger("scalable.client")
 
@@ -36,7 +39,7 @@ ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
 LOOK_AGAIN_S = 0.2
 
 
-class AttachedCluster(Cluster):
+class AttachedCluster(ShownCluster, Cluster):
     """A connection to a cluster that runs in processes of its own.
 
     Closing the connection leaves the cluster running, unless ``owner`` is true.
@@ -300,6 +303,11 @@ class AttachedCluster(Cluster):
         answer: dict[str, Any] = self.sync(self._calls.status)
         return answer
 
+    async def present(self) -> Overview | None:
+        """Ask the scheduler for the present overview; see :meth:`overview`."""
+        answer = await asyncio.wait_for(self._calls.overview(fresh_s=NOW_S), ANSWER_S)
+        return Overview.from_dict(answer["overview"])
+
     def set_budget(self, amount: float, action: str | None = None) -> Any:
         """Set the cluster's budget; see :meth:`scalable.ScalableSession.set_budget`."""
         return self.sync(self._calls.set_budget, amount, action)
@@ -353,6 +361,7 @@ class AttachedCluster(Cluster):
         if self.scheduler_comm is not None:
             await self.scheduler_comm.close_rpc()
         self.status = Status.closed
+        self.end_updates()
 
     def close(self, timeout: float | None = None) -> Any:
         """Disconnect from the cluster, which keeps running."""
@@ -372,6 +381,16 @@ class DiscoveredCluster(AttachedCluster):
     def from_name(cls, name: str, loop: Any = None, asynchronous: bool = False) -> Self:
         """Connect to a running cluster, as :meth:`AttachedCluster.from_name` does."""
         return cls(find_access(name), asynchronous=asynchronous, loop=loop, owner=True)
+
+    def adapt(  # type: ignore[override]
+        self, tag: str | None = None, minimum: int = 0, maximum: float | None = None, **more: Any
+    ) -> Any:
+        """Adapt a pool as :meth:`AttachedCluster.adapt` does, and return the bounds.
+
+        Tools that use the object with ``await`` read the bounds at once.
+        """
+        order = super().adapt(tag, minimum, maximum, **more)
+        return Bounds(order, minimum, maximum) if self.asynchronous else order
 
     def get_snippet(self) -> str:
         """Return code that connects to the cluster."""

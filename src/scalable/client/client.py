@@ -18,12 +18,14 @@ from dask.core import flatten
 from dask.utils import funcname
 from distributed import Future
 
+from scalable.caching.key import KeyOptions
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
-from scalable.client.explaining import ExplainingClient
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.known_slots import ask_known_slots
+from scalable.client.overviews import overview_of
+from scalable.client.remembering_client import RememberingClient
 from scalable.client.routing import ONE_SLOT, Routing
 from scalable.client.unsendable import (
     explained,
@@ -33,15 +35,15 @@ from scalable.client.unsendable import (
     parts_of_map,
 )
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.client import retry_soon
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, TASKS
+from scalable.spec.remembering import Remembering
 
 logger = logging.getLogger("scalable.client")
 
 
-class ScalableClient(ExplainingClient):
+class ScalableClient(RememberingClient):
     """A ``distributed.Client`` that runs each call on a worker of the pool with the call's tag.
 
     Parameters
@@ -58,6 +60,9 @@ class ScalableClient(ExplainingClient):
         label as its tag, the error message lists these tags.
     tags
         Tags that are accepted while the cluster reports neither pools nor tagged workers.
+    remembering
+        Where results are remembered, and of which tasks; by default what the scheduler knows from
+        its cluster's manifest, or else the user's own directory.
     **kwargs
         Further arguments of ``distributed.Client``.
 
@@ -75,6 +80,7 @@ class ScalableClient(ExplainingClient):
         tasks: Mapping[str, str] | None = None,
         labels: Mapping[str, Iterable[str]] | None = None,
         tags: Iterable[str] = (),
+        remembering: Remembering | None = None,
         **kwargs: Any,
     ) -> None:
         routing = Routing(
@@ -84,7 +90,7 @@ class ScalableClient(ExplainingClient):
             labels or {},
             tags,
         )
-        super().__init__(routing, address, *args, **kwargs)
+        super().__init__(routing, address, *args, remembering=remembering, **kwargs)
 
     def submit(
         self,
@@ -95,6 +101,7 @@ class ScalableClient(ExplainingClient):
         task: str | None = None,
         key: Any = None,
         pure: bool | None = None,
+        cache: bool | KeyOptions | None = None,
         **kwargs: Any,
     ) -> Future[Any]:
         """Run a function on a worker of a pool.
@@ -115,6 +122,10 @@ class ScalableClient(ExplainingClient):
             Whether calls of the same function with the same arguments run only once. The default is
             True only for calls without a tag on a cluster without pools, so that a function that
             draws random numbers runs each time. Actors are never shared.
+        cache
+            Whether the result is remembered, so that an equal call of any later run is answered
+            without running; see ``docs/resuming.md``. None leaves it to ``cache:`` of the task in
+            the manifest, and to :func:`scalable.cached`.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
             the keyword arguments of the function.
@@ -133,6 +144,12 @@ class ScalableClient(ExplainingClient):
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = self._is_pure(pure, tag, kwargs)
+        call = self._remembered_call(func, args, kwargs, (tag, task, cache))
+        if call is not None:
+            key = key or call.key
+            if call.found is not None:
+                return self._known(key, call.found)
+            func = call.function
         if key is None:
             name = task or funcname(func)
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
@@ -150,6 +167,7 @@ class ScalableClient(ExplainingClient):
         task: str | None = None,
         key: Any = None,
         pure: bool | None = None,
+        cache: bool | KeyOptions | None = None,
         **kwargs: Any,
     ) -> list[Future[Any]]:
         """Run a function on the workers of a pool, once for each element of the iterables.
@@ -159,7 +177,7 @@ class ScalableClient(ExplainingClient):
         func, *iterables
             Function, and one iterable for each of its arguments. The shortest iterable sets the
             number of calls.
-        tag, n, task, pure, key, **kwargs
+        tag, n, task, pure, cache, key, **kwargs
             As in :meth:`submit`; ``key`` may also be a list with one key for each call.
 
         Returns
@@ -169,12 +187,22 @@ class ScalableClient(ExplainingClient):
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         pure = self._is_pure(pure, tag, kwargs)
-        key = task if key is None else key
         self._line.made_calls()
         name = name_of(func)
         parts = partial(parts_of_map, func, iterables, kwargs)
-        with notes(key or name), explained(name, parts):
-            futures = super().map(func, *iterables, key=key, pure=pure, **route, **kwargs)
+
+        def send(function: Callable[..., Any], *columns: Any, key: Any) -> Any:
+            with notes(key if isinstance(key, str) else task or name), explained(name, parts):
+                return super(ScalableClient, self).map(
+                    function, *columns, key=key, pure=pure, **route, **kwargs
+                )
+
+        asked = tag, task, cache
+        futures = (
+            self._map_remembered(func, iterables, kwargs, asked, send) if key is None else None
+        )
+        if futures is None:
+            futures = send(func, *iterables, key=task if key is None else key)
         failed = [f for f in futures if f.status == "error"]
         if failed:
             self._retry_now(failed)
@@ -219,6 +247,7 @@ class ScalableClient(ExplainingClient):
         n: int = ONE_SLOT,
         task: str | None = None,
         tags: Mapping[Any, str | None] | None = None,
+        cache: bool | KeyOptions | None = None,
         **options: Any,
     ) -> Any:
         """Run the nodes of a graph that ``keys`` needs, and return the results of ``keys``.
@@ -234,6 +263,8 @@ class ScalableClient(ExplainingClient):
             As in :meth:`submit`, for all nodes. Without a tag, any worker may run them.
         tags
             Node name -> tag, for nodes with another tag than ``tag``. Only for a plain dict.
+        cache
+            As in :meth:`submit`, for all nodes; the workers make the keys. Only for a plain dict.
         sync
             True to wait for the results; False to return futures.
         **options
@@ -255,10 +286,13 @@ class ScalableClient(ExplainingClient):
         if not is_raw(dsk):
             if tags:
                 raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
+            if cache:
+                raise ClusterError("cache= remembers nodes of a plain dict, not of a Dask graph")
             with self._routed(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)
         whole = self._routing.annotations(tag, resources, n, task)
+        dsk = self._remembered_nodes(dsk, tags or {}, (tag, task, cache))
         graph = prepare(dsk, keys, tag, tags)
         routes = {
             t: whole if t == tag else self._routing.annotations(t, resources)
@@ -349,6 +383,7 @@ class ScalableClient(ExplainingClient):
         timeout: float | None = None,
         stream_output: bool = False,
         record_calls: bool = False,
+        cache: bool | KeyOptions | None = None,
     ) -> PoolExecutor:
         """Return an executor that also has the methods of ``multiprocessing.Pool``.
 
@@ -364,6 +399,8 @@ class ScalableClient(ExplainingClient):
         record_calls
             True for one row in the run's records for each call; False for one row for each *bundle*
             (a batch of calls that is sent as one Dask task).
+        cache
+            As in :meth:`submit`; the workers make the keys, and look for the results.
 
         Raises
         ------
@@ -386,28 +423,12 @@ class ScalableClient(ExplainingClient):
             record_calls=record_calls,
         )
         logger.debug("executor made: %s", options)
-        return PoolExecutor(self._line, Dispatcher(self._line, options))
-
-    # Failed calls -------------------------------------------------------------------------------
-
-    def _run_failed_again(self, keys: Iterable[Any]) -> None:
-        """Retry the calls among these keys that have failed.
-
-        Without the retry, Dask would answer an equal call with the earlier, failed future.
-        """
-        failed: list[Future[Any]] = [
-            Future(key, self)
-            for key in keys
-            if (state := self.futures.get(key)) is not None and state.status == "error"
-        ]
-        if failed:
-            self._retry_now(failed)
-
-    def _retry_now(self, futures: list[Future[Any]]) -> None:
-        if self.asynchronous:
-            retry_soon(self, futures)
-        else:
-            self.retry(futures)
+        return PoolExecutor(
+            self._line,
+            Dispatcher(self._line, options),
+            partial(overview_of, self),
+            partial(self._remembered_function, tag=tag, task=task, cache=cache),
+        )
 
 
 def client_of(cluster: Any) -> Any:

@@ -99,7 +99,7 @@ class Routing:
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
-            _refuse_hidden(func, [name for name in ROUTING if given[name]])
+            refuse_hidden(func, [name for name in ROUTING if given[name]])
         tag, n, task = self.asked(tag, n, task)
         return self._route(tag, n, task, kwargs)
 
@@ -245,8 +245,8 @@ def _unknown_task(task: str, tasks: Mapping[str, str]) -> ClusterError:
     )
 
 
-def _refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:
-    """Raise TypeError for routing keywords that are also parameters of the function."""
+def refuse_hidden(func: Callable[..., Any], given: list[str]) -> None:
+    """Raise TypeError for keywords of the client that are also parameters of the function."""
     hidden = [name for name in given if name in _parameters_of(func)]
     if hidden:
         name = hidden[0]

@@ -27,6 +27,7 @@ from scalable.protocol.messages import Reference
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
+    GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
     PRINTED,
@@ -305,6 +306,14 @@ class SchedulerLine:
         self, errors: Mapping[int, KilledWorker], key: Any, then: Callable[..., None]
     ) -> None:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
+
+    def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
+        """Tell the scheduler which calls of a lost bundle have failed, and run no more.
+
+        Each call is given as its position, the class and the message of its error, and its
+        arguments as text or None.
+        """
+        self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any) -> Future[Any]:
         """Upload an object to the cluster, and return a future to pass to calls in its place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.resources import files
 from typing import Any
 
@@ -46,14 +47,16 @@ class Directory(_Guarded):
     """The address of the page without its last slash."""
 
     def get(self) -> None:
-        """Send the browser to the page; relative, so that it works behind a proxy."""
-        self.redirect("scalable/")
+        """Send the browser to the page."""
+        # Not by `redirect`, which names the whole path: before a proxy it is another one.
+        self.set_status(302)
+        self.set_header("Location", "scalable/")
 
 
 class Overview(_Guarded):
     """The overview of the cluster and its events, as JSON."""
 
-    def get(self) -> None:
+    async def get(self) -> None:
         """Send the overview, and the events after the number ``since``."""
         made = self.server.handlers.get(Handler.OVERVIEW.value)
         if made is None:
@@ -61,15 +64,33 @@ class Overview(_Guarded):
         since = self.get_query_argument("since", "0")
         if not since.isdecimal() or len(since) > 15:
             raise web.HTTPError(400, "since is not a number")
-        answer: dict[str, Any] = made(since=int(since))
+        answer: Any = made(since=int(since))
+        if inspect.isawaitable(answer):
+            answer = await answer
         names = {task["name"] for task in answer["overview"]["tasks"]}
         names |= {span[1] for span in answer["events"]["spans"]}
-        self.finish({**answer, "colours": numbers_of(names)})
+        beside = bool(getattr(self.server, "pages_of_dask", True))
+        self.finish({**answer, "colours": numbers_of(names), "pages_of_dask": beside})
+
+
+class Call(_Guarded):
+    """All that is known of one call, as JSON."""
+
+    async def get(self) -> None:
+        """Send the view of the call with the ``key``, and the ``position`` in its bundle."""
+        asked = self.server.handlers.get(Handler.CALL.value)
+        if asked is None:
+            raise web.HTTPError(404, "this scheduler makes no views of calls")
+        key, position = self.get_query_argument("key", ""), self.get_query_argument("position", "")
+        if position and (not position.isdecimal() or len(position) > 9):
+            raise web.HTTPError(400, "position is not a number")
+        self.finish(await asked(key=key, position=int(position) if position else None))
 
 
 routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
     (r"scalable", Directory, {}),
     (r"scalable/", File, {}),
-    (r"scalable/(page\.css|page\.js)", File, {}),
+    (r"scalable/(page\.css|(?:page|shown|timeline|call)\.js)", File, {}),
     (r"scalable/overview\.json", Overview, {}),
+    (r"scalable/call\.json", Call, {}),
 ]

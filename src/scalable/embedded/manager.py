@@ -20,8 +20,8 @@ from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
+from scalable.protocol.attachments import Attachment
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import Attachment
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller

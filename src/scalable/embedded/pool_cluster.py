@@ -15,6 +15,7 @@ from distributed import Security
 from distributed.core import Status
 from distributed.utils import NoOpAwaitable
 
+from scalable.client.shown_cluster import NOW_S, ShownCluster
 from scalable.embedded.adapting import read_bounds
 from scalable.embedded.manager import EmbeddedManager, controller_of
 from scalable.embedded.scheduler_entry import secured_entry
@@ -34,13 +35,14 @@ from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
 from scalable.spec import PoolStatus, Starting
+from scalable.spec.overview import Overview
 from scalable.units import parse_bytes
 
 if TYPE_CHECKING:
     from scalable.client.attached import AttachedCluster
 
 
-class PoolCluster(ManagedSpecCluster):
+class PoolCluster(ShownCluster, ManagedSpecCluster):
     """Pools of tagged workers on one scheduler.
 
     The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
@@ -81,6 +83,8 @@ class PoolCluster(ManagedSpecCluster):
     provider_name = ""
     #: Time and price of starting a worker.
     starting = Starting(startup_s=1.0, billed_least_s=0.0)
+    #: Source and reason of the counts that ``scale`` sets, for the record.
+    origin = ("manual", "scale")
 
     def __init__(
         self,
@@ -204,7 +208,7 @@ class PoolCluster(ManagedSpecCluster):
             return NoOpAwaitable() if self.asynchronous else None
         if isinstance(n, int):
             n = self._at_least(n, memory, cores)
-        self.want(wanted_counts(n, count, self._only_pool))
+        self.want(wanted_counts(n, count, self._only_pool), *self.origin)
         return NoOpAwaitable() if self.asynchronous else None
 
     scale_up = scale  # type: ignore[assignment]
@@ -287,6 +291,10 @@ class PoolCluster(ManagedSpecCluster):
     def controller(self) -> Controller | None:
         """The scheduler plugin that controls the pools; None before the cluster is started."""
         return controller_of(self.scheduler)
+
+    async def present(self) -> Overview | None:
+        """Return the present overview; see :meth:`overview`."""
+        return None if self.controller is None else self.controller.overviews.present(NOW_S)
 
     def _only_pool(self) -> str:
         untagged = self.inventory.pools[UNTAGGED]
@@ -415,6 +423,7 @@ class PoolCluster(ManagedSpecCluster):
         if self.status in (Status.running, Status.failed):
             await self.manager.reconciler.close()
         await super()._close()
+        self.end_updates()
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
         """Register a function to call, in the event loop, with each event of a unit or pool."""

@@ -10,6 +10,7 @@ from scalable.explaining import impossible
 from scalable.explaining.explanation import Explanation, Reason, State
 from scalable.explaining.facts import CallFacts, NeededCall
 from scalable.explaining.pools import full, more_workers, without_workers
+from scalable.harmless import short_name
 from scalable.protocol.matching import fits
 from scalable.protocol.pools import shown
 from scalable.units import counted, format_duration
@@ -45,7 +46,7 @@ def _subject(call: CallFacts) -> str:
     if call.count > 1:
         return f"{call.count} calls of {call.name!r}"
     calls = f" ({counted(call.bundle, 'call')} in a bundle)" if call.bundle else ""
-    return f"call {call.key}{calls}"
+    return f"call {short_name(call.key)}{calls}"
 
 
 def _verb(call: CallFacts, one: str, several: str) -> str:
@@ -81,7 +82,7 @@ def _needs(call: CallFacts) -> Explanation:
         beyond = f" (of the first {len(call.needs)})" if len(call.needs) < call.needed else ""
         words += f"{beyond}: {', '.join(parts)}; the first is {_needed(call.needs[0])}"
     held = [need for need in call.needs if need.state != "running"]
-    advice = f"ask for an explanation of {held[0].key}" if held else ""
+    advice = f"ask for an explanation of {short_name(held[0].key)}" if held else ""
     return _waits(call, Reason.DEPENDENCIES, words, advice)
 
 
@@ -95,7 +96,7 @@ def _needed(need: NeededCall) -> str:
         "failed": "has failed",
         "lost": "is computed again",
     }
-    return f"{need.key}, which {words[need.state]}"
+    return f"{short_name(need.key)}, which {words[need.state]}"
 
 
 def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
@@ -140,7 +141,7 @@ def _assigned(call: CallFacts) -> Explanation:
     holders = [] if pool is None else [r for r in pool.running if r.holds]
     for holder in holders:
         if holder.key == call.parent:
-            words = f"for a slot of {shown(call.tag)} that call {holder.key} holds"
+            words = f"for a slot of {shown(call.tag)} that call {short_name(holder.key)} holds"
             words += ", which has made it and waits for it: neither can go on"
             return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     cause = None if pool is None else without_workers(pool)
@@ -152,11 +153,13 @@ def _assigned(call: CallFacts) -> Explanation:
     if pool is not None and (pool.running or pool.busy_slots):
         words += f": {full(pool)}"
     if holders and len(holders) == len(pool.running if pool else ()):
-        words += f"; call {holders[0].key} holds its slot while it waits for other calls"
+        words += (
+            f"; call {short_name(holders[0].key)} holds its slot while it waits for other calls"
+        )
         return _waits(call, Reason.HELD_SLOT, words, _way_out_of_held(call))
     advice = "" if pool is None or pool.status is None else more_workers(pool)
     if call.before:
-        first = f", first {call.first[0]}" if call.first else ""
+        first = f", first {short_name(call.first[0])}" if call.first else ""
         words += f"; {counted(call.before, 'call')} with a higher priority or made earlier"
         words += f" {'goes' if call.before == 1 else 'go'} before it{first}"
         return _waits(call, Reason.PRIORITY, words, advice)
@@ -196,7 +199,11 @@ def _running(call: CallFacts) -> Explanation:
         if call.children == 1:
             words = words.replace("that have not ended", "that has not ended")
         return _made(
-            call, State.RUNNING, Reason.NESTED, words, f"ask for an explanation of {call.child}"
+            call,
+            State.RUNNING,
+            Reason.NESTED,
+            words,
+            f"ask for an explanation of {short_name(call.child)}",
         )
     if call.left_s is not None:
         words += f"; it is expected to end in {format_duration(call.left_s)}"
@@ -216,8 +223,8 @@ def _over(call: CallFacts) -> Explanation:
             words = f"{_subject(call)} was cancelled"
             return _made(call, State.CANCELLED, Reason.CANCELLED, words, "make the call again")
     words = (
-        f"the cluster knows no call {call.key}: it never was made here, or it was cancelled, or "
-        "nobody holds its future any more"
+        f"the cluster knows no call {short_name(call.key)}: it never was made here, or it was "
+        "cancelled, or nobody holds its future any more"
     )
     return _made(call, State.UNKNOWN, Reason.UNKNOWN, words)
 
@@ -230,7 +237,8 @@ def _failed(call: CallFacts) -> Explanation:
     what = f"{failure.error}: {failure.message}" if failure.message else failure.error
     words = f"{_subject(call)} has failed{where}: {what}"
     if failure.blamed:
-        words = f"{_subject(call)} has failed because it needs call {failure.blamed}, which has "
+        words = f"{_subject(call)} has failed because it needs call {short_name(failure.blamed)}, "
+        words += "which has "
         words += f"failed{where}: {what}"
     if failure.frame:
         words += f" ({failure.frame})"
@@ -238,7 +246,7 @@ def _failed(call: CallFacts) -> Explanation:
         words += f"; {counted(failure.lost, 'worker')} were lost while they ran it"
         if failure.lost == 1:
             words = words.replace("1 worker were lost while they", "1 worker was lost while it")
-    advice = f"ask for an explanation of {failure.blamed}" if failure.blamed else ""
+    advice = f"ask for an explanation of {short_name(failure.blamed)}" if failure.blamed else ""
     return _made(call, State.FAILED, Reason.FAILED, words, advice)
 
 

@@ -62,7 +62,7 @@ def _away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
     words = f"{'its only worker is' if one else 'all of its workers are'} leaving{why}"
     if nearly:
         words = f"the walltime that {'its only worker has' if one else 'its workers have'} left "
-        words += "is too short for another call"
+        words += f"is too short for another call ({'; '.join(reasons)})"
     coming = f"; {counted(status.launching, 'successor')} starting" if status.launching else ""
     advice = "raise the walltime of the target" if nearly else ""
     if not status.wanted:

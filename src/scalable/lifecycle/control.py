@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from scalable.errors import ClusterError
@@ -47,20 +48,10 @@ def ask(
     """
     from scalable.protocol.credentials import certificate_fault
 
-    known = directory.scheduler()
     name = directory.record().name
-    refuse_gone(directory)
-    if known is None or not known.get("address"):
-        raise ClusterError(
-            f"the scheduler of cluster {name!r} does not listen yet",
-            hint=f"`scalable status {name}` shows its state",
-        )
     if directory.record().embedded:
-        raise ClusterError(
-            f"cluster {name!r} lives in process {known.get('pid')}, which alone can use it",
-            hint="start it with `scalable up` or detach=True to reach it from elsewhere",
-        )
-    pem = directory.pem()
+        return _ask_session(directory, question, timeout_s)
+    known, pem = reached(directory)
     # Less than the whole time, so that the reason why there is no connection is known.
     connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
     # A remote scheduler is reached at the end of a tunnel, and no process is known of it.
@@ -79,6 +70,64 @@ def ask(
             f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
             f"{certificate_fault(error) or error or 'no answer in time'}",
             hint=hint,
+        ) from error
+
+
+def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return where the scheduler of a cluster is, with its ``address``, and the credentials for it.
+
+    Raises
+    ------
+    ClusterError
+        When the cluster has ended, its scheduler does not listen yet, or lives in another process.
+    """
+    name = directory.record().name
+    refuse_gone(directory)
+    known = directory.scheduler()
+    if known is None or not known.get("address"):
+        raise ClusterError(
+            f"the scheduler of cluster {name!r} does not listen yet",
+            hint=f"`scalable status {name}` shows its state",
+        )
+    if directory.record().embedded:
+        raise ClusterError(
+            f"cluster {name!r} lives in process {known.get('pid')}, which alone can use it",
+            hint="start it with `scalable up` or detach=True to reach it from elsewhere",
+        )
+    return known, directory.pem()
+
+
+def _ask_session(
+    directory: ClusterDirectory,
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    timeout_s: float,
+) -> _Answer:
+    """Send a request to the scheduler in the process of a session; errors are those of ask()."""
+    import asyncio
+
+    from scalable.protocol.private_socket import SocketComm
+
+    name, known = directory.record().name, directory.scheduler() or {}
+    refuse_gone(directory)
+    pid, path = known.get("pid"), known.get("socket")
+    if not path:
+        raise ClusterError(
+            f"session {name!r} in process {pid} cannot be asked from other processes",
+            hint="start it with `scalable up` or detach=True to reach it from elsewhere",
+        )
+    logger.debug("asking session %s in process %s", name, pid)
+
+    async def call() -> _Answer:
+        return await asyncio.wait_for(question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
+
+    try:
+        return _run(lambda: asyncio.run(call()))
+    except (OSError, TimeoutError, ValueError) as error:
+        here = is_alive(known) is not None
+        hint = f"`scalable status {name}` shows its state"
+        raise ClusterError(
+            f"session {name!r} in process {pid} does not answer: {error or 'no answer in time'}",
+            hint=hint if here else f"it can be asked only on the machine of {place_of(known)}",
         ) from error
 
 
@@ -176,3 +225,20 @@ def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[st
 def set_budget(name: str, amount: float) -> dict[str, Any]:
     """Set the budget of a running cluster; return its costs, empty if nothing has a price."""
     return ask(find(name), lambda scheduler: scheduler.set_budget(amount))
+
+
+def drain(name: str, workers: Iterable[str]) -> None:
+    """Empty workers of a running cluster and end them; their manager starts others in their place.
+
+    Running calls end first, and results move to other workers. Unknown names are ignored.
+
+    Parameters
+    ----------
+    name
+        Name or id of the cluster.
+    workers
+        Names of the workers.
+    """
+    directory = find(name)
+    reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")
+    ask(directory, lambda scheduler: scheduler.drain(reasons))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError
@@ -13,9 +14,11 @@ from scalable.lifecycle.recording import cluster_record, put_on_record
 from scalable.lifecycle.run_copy import RepeatedPull, StreamCopy
 from scalable.lifecycle.wiring import Wiring
 from scalable.planning import adaptive_bounds
+from scalable.protocol.private_socket import PrivateSocket
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, ScalePlan
+from scalable.spec.remembering import Remembering
 from scalable.telemetry import RunDirectory
 from scalable.telemetry.streams import read_rows, stream_path
 
@@ -58,6 +61,7 @@ class Deployment:
         self._spec = spec
         self._run = run
         self._records = False
+        self._socket: PrivateSocket | None = None
         self.counts: dict[str, int] = {}
         self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
@@ -118,6 +122,7 @@ class Deployment:
         scheduler: Any = getattr(cluster, "scheduler", None)
         if scheduler is not None:
             self._wiring.describe(scheduler)
+            scheduler.remembering = Remembering.of(self._spec).to_message()
         if run is None:
             return
         if hasattr(cluster, "run_files"):
@@ -159,9 +164,21 @@ class Deployment:
             return
         self._wiring.show_overviews(controller)
         self._wiring.announce(
-            self.cluster.scheduler_address, dashboard=self.cluster.dashboard_link or None
+            self.cluster.scheduler_address,
+            dashboard=self.cluster.dashboard_link or None,
+            socket=self._listen(),
         )
         self._wiring.show_status(controller)
+
+    def _listen(self) -> Path | None:
+        """Let other processes of the user ask the scheduler; return the path of the socket."""
+        self._socket = PrivateSocket(self.cluster.scheduler.handlers)
+        try:
+            path: Path = self.cluster.sync(self._socket.start)
+        except (OSError, ClusterError) as error:
+            logger.info("other processes cannot ask this session: %s", error)
+            return None
+        return path
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         # A provider does not know who asked for the change.
@@ -189,10 +206,15 @@ class Deployment:
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
         """Let the provider set pools to the plan's counts, and record source and reason."""
         self._source = source, reason
+        usual = getattr(self.cluster, "origin", None)
+        if usual is not None:
+            self.cluster.origin = source, reason
         try:
             self._provider.scale(self.cluster, plan)
         finally:
             self._source = None
+            if usual is not None:
+                self.cluster.origin = usual
         if not hasattr(self.cluster, "on_scaling") and self._copy is None:
             for tag, count in plan.workers_by_tag.items():
                 before = self.counts.get(tag, 0)
@@ -258,6 +280,8 @@ class Deployment:
 
         copier, self._copier = self._copier, None
         try:
+            if self._socket is not None:
+                self._socket.close()
             if self._records:
                 cluster.sync(stop)
             if copier is not None:

@@ -14,7 +14,7 @@ def explain(name: str, about: str | None = None) -> Explanations:
     Parameters
     ----------
     name
-        Name or id of the cluster.
+        Name or id of the cluster, or name of its run.
     about
         Tag, key of a call or its beginning, or name of a task; None for all that waits.
 
@@ -40,16 +40,12 @@ def only_cluster() -> str:
     from scalable.lifecycle.discovery import ANSWERING, list_clusters
 
     living = [status for status in list_clusters() if status.state in ANSWERING]
-    detached = [status.name for status in living if not status.embedded]
-    if len(detached) == 1:
-        return detached[0]
-    if not detached:
-        inside = ", ".join(status.name for status in living)
-        hint = "start one with `scalable up`"
-        if inside:
-            hint = f"{inside} is explained in its own process, by client.explain()"
-        raise UnknownClusterError("no cluster runs that other processes can ask", hint=hint)
+    names = [status.name for status in living if ":" not in status.id and not status.orphan]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UnknownClusterError("no cluster runs", hint="start one with `scalable up`")
     raise ClusterError(
-        f"{len(detached)} clusters run: {', '.join(sorted(detached))}",
+        f"{len(names)} clusters run: {', '.join(sorted(names))}",
         hint="name one: scalable explain NAME",
     )

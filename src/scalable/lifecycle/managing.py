@@ -24,6 +24,7 @@ from distributed.core import rpc
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
+from scalable.harmless import log_to_stderr
 from scalable.lifecycle.rates import worker_prices
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.liveness import identify_process, is_alive
@@ -31,8 +32,9 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
 from scalable.protocol.addresses import is_loopback
+from scalable.protocol.attachments import Attachment
 from scalable.protocol.credentials import certificate_fault, security_of
-from scalable.protocol.handlers import Attachment, SchedulerCalls
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
 from scalable.records.directory import MANAGER
@@ -48,7 +50,6 @@ ATTACH_TIMEOUT_S = 60.0
 #: Seconds without an answer after which the scheduler counts as ended: it would not come back.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @dataclass(frozen=True)
@@ -335,12 +336,6 @@ def _way_out(holder: Mapping[str, Any] | None) -> str | None:
         f"that manager is process {its.get('pid')} on {its.get('host')} and reported "
         f"{holder['silent_s']:.0f} s ago; choose another --id, or try again when it is gone"
     )
-
-
-def log_to_stderr() -> None:
-    """Write the manager's log and Dask's warnings to standard error."""
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
-    logging.getLogger("distributed").setLevel(logging.WARNING)
 
 
 def run_manager(config: ManagerConfig) -> int:

@@ -6,6 +6,7 @@ Schedulers of detached and of embedded clusters have the same parts.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
+from scalable.telemetry.tracing import RunTrace, Work, present_context
 
 if TYPE_CHECKING:
     from scalable.lifecycle.snapshots import Snapshots
     from scalable.scheduler.controller import Controller
+    from scalable.scheduler.ledger import Ledger
     from scalable.scheduler.recorder import Recorder
 
 
@@ -43,7 +46,11 @@ class Wiring:
         self._directory = directory
         self._run = run
         self._recorder: Recorder | None = None
+        self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
+        # Here, because the thread that records the run does not work in the caller's context.
+        self._submitted_in = present_context()
+        self._trace: RunTrace | None = None
 
     @property
     def deadline_at(self) -> float | None:
@@ -62,10 +69,24 @@ class Wiring:
         from scalable.scheduler.run_files import RunFiles
 
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
+        self._recorder.reruns = self._reruns
         RunFiles(scheduler, self._run.path, self._recorder.flush)
         Ledger.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
+        self._begin_trace(Ledger.of(scheduler), self._run.path.name)
         return self._recorder
+
+    def _begin_trace(self, ledger: Ledger, run: str) -> None:
+        """Begin a trace of the run, if a provider of OpenTelemetry is set in this process."""
+        record = self._record
+        texts = {name: str(getattr(record, name)) for name in ("project", "target", "provider")}
+        attributes = {"run": run, "cluster": record.name, **texts}
+        named = {f"scalable.{name}": text for name, text in attributes.items()}
+        self._trace = RunTrace.begin(f"run {record.project}", named, self._submitted_in)
+        if self._trace is not None:
+            from scalable.scheduler.traced_calls import TracedCalls
+
+            ledger.listen(TracedCalls(self._trace))
 
     def describe(self, scheduler: Any) -> None:
         """Tell a scheduler the name and the tasks of its cluster, for messages and clients."""
@@ -78,6 +99,7 @@ class Wiring:
         record, overviews = self._record, controller.overviews
         shown = ("id", "name", "project", "target", "provider", "embedded")
         overviews.facts |= {name: getattr(record, name) for name in shown}
+        overviews.reruns = self._reruns
         overviews.facts["run"] = None if self._run is None else str(self._run.path)
         overviews.expected_s = {
             task: seconds
@@ -90,16 +112,27 @@ class Wiring:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
+        if self._trace is not None:
+            self._trace.end()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
         """Record a change of a wanted worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
+        if self._trace is not None:
+            at = row["timestamp"]
+            told = {f"scalable.{k}": v for k, v in row.items() if k not in ("timestamp", "action")}
+            self._trace.add(Work(f"{row['action']} {tag}", at, at), told)
         return row
 
     def announce(
-        self, address: str, *, dashboard: str | None = None, log_dir: Path | None = None
+        self,
+        address: str,
+        *,
+        dashboard: str | None = None,
+        log_dir: Path | None = None,
+        socket: Path | None = None,
     ) -> None:
         """Write the scheduler's address and process to the cluster's directory.
 
@@ -109,6 +142,8 @@ class Wiring:
             Address of the scheduler, and link to its live page with the token, or None.
         log_dir
             Directory for the output of workers; None for that of the run.
+        socket
+            Socket of a scheduler in the user's process; None for others.
         """
         if self._directory is None:
             return
@@ -121,6 +156,7 @@ class Wiring:
                 "run": None if self._run is None else str(self._run.path),
                 "log_dir": None if logs is None else str(logs.absolute()),
                 "started_at": time.time(),
+                **({} if socket is None else {"socket": str(socket)}),
             }
         )
 

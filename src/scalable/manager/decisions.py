@@ -23,6 +23,8 @@ LOST_WORKER_GRACE_S = 5.0
 #: ended.
 OUTDATED_LIMIT_S = 60.0
 MAX_BACKOFF_S = 15.0
+#: Reason for which a unit leaves whose walltime leaves no room for another call.
+WALLTIME = "its walltime is nearly over"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Decision:
     renew, leave
         Units that will not last: units whose successor must be requested now, and units that must
         take no more calls, with the reason.
+    left_s
+        Seconds until the walltime ends of units to empty, where it is known.
     taken_back
         Those units of ``leave`` whose machine is taken back by its place.
     """
@@ -86,6 +90,7 @@ class Decision:
     stop: list[UnitName] = field(default_factory=list)
     renew: list[UnitName] = field(default_factory=list)
     leave: dict[UnitName, str] = field(default_factory=dict)
+    left_s: dict[UnitName, float] = field(default_factory=dict)
     taken_back: list[UnitName] = field(default_factory=list)
 
 
@@ -135,6 +140,8 @@ def decide(
                 decision.taken_back += [name] if announced else []
         elif _here(unit, workers):
             decision.drain.append(name)
+            if seen.left_s is not None:
+                decision.left_s[name] = seen.left_s
         else:
             decision.stop.append(name)
     return decision
@@ -178,7 +185,7 @@ def _walltime(decision: Decision, unit: Unit, seen: Observation, margin: Margin 
     if margin is None or seen.left_s is None or seen.state is not UnitState.RUNNING:
         return
     if seen.left_s < margin.stop_s:
-        decision.leave[unit.name] = "its walltime is nearly over"
+        decision.leave[unit.name] = WALLTIME
     elif seen.left_s < margin.renew_s and not unit.renewed:
         decision.renew.append(unit.name)
 

@@ -22,11 +22,12 @@ from scalable.manager.decisions import (
     in_crash_loop,
 )
 from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import LimitReachedError, Observation, UnitName
+from scalable.manager.launcher import Observation, UnitName
 from scalable.manager.launches import Batch, Launches
 from scalable.manager.losses import Losses, note_reason
 from scalable.manager.pools import Pool
-from scalable.manager.renewals import margins_of, renew
+from scalable.manager.refusals import refused
+from scalable.manager.renewals import drain_reasons, margins_of, renew
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
 from scalable.manager.silent_starts import SilentStarts
 from scalable.manager.stops import Stops
@@ -39,8 +40,6 @@ INTERVAL_S = 0.5
 CLOSE_TIMEOUT_S = 5.0
 #: Seconds that unfinished requests for units may take while the reconciler closes.
 LAUNCH_CLOSE_TIMEOUT_S = 10.0
-#: Seconds of refusals with temporary errors after which a pool is degraded.
-REFUSED_LIMIT_S = 600.0
 
 
 class Reconciler:
@@ -190,6 +189,7 @@ class Reconciler:
                     self._excused += workers if loss.from_outside else ()
                     self._out_of_memory += workers if loss.out_of_memory else ()
                 renew(self.inventory, decision)
+                reasons = drain_reasons(self.inventory.units, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
             await self._stop_unconnected(decision.stop)
             if self._excused:
@@ -199,7 +199,7 @@ class Reconciler:
                 await self.link.ended_for_memory(self._out_of_memory)
                 self._out_of_memory = []
             if draining:
-                await self.link.drain(draining)
+                await self.link.drain({name: reasons[name] for name in draining})
             await self._resume(decision.resume)
             await self._launch(now)
 
@@ -364,19 +364,9 @@ class Reconciler:
         for unit in units:
             unit.leaving = f"refused: {words}"
             self._failed[unit.name] = self.inventory.units.pop(unit.name)  # part of it may run
-        if isinstance(error, LimitReachedError):
-            if pool.limited(now, len(units), error.message):
-                logger.warning("pool %r: %s; it is asked for more later", pool.tag, error)
-        elif not isinstance(error, ProviderError):
-            logger.critical("the launcher of pool %r failed", pool.tag, exc_info=error)
-            self._degrade(pool, f"its launcher failed: {error!r}")
-        elif not error.transient:
-            self._degrade(pool, str(error))
-        elif pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
-            self._degrade(pool, f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}")
-        else:
-            pool.pause(now)
-            logger.warning("pool %r: %s; it is tried again", pool.tag, error)
+        reason = refused(pool, error, len(units), now)
+        if reason is not None:
+            self._degrade(pool, reason)
 
     # Ends ---------------------------------------------------------------------------------------
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from scalable.manager.decisions import Decision, Margin
+from scalable.manager.decisions import WALLTIME, Decision, Margin
 from scalable.manager.inventory import Inventory
+from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
+from scalable.manager.units import Unit
+from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")
 
@@ -52,6 +55,18 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
         for tag, pool in pools.items()
         if pool.walltime_s is not None
     }
+
+
+def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[str, str]:
+    """Return name of the worker -> reason, for the units that are emptied now."""
+    reasons: dict[str, str] = {}
+    for name in decision.drain:
+        if name in units:
+            reason, left_s = units[name].leaving, decision.left_s.get(name)
+            if reason == WALLTIME and left_s is not None:
+                reason = f"its walltime ends in {format_duration(left_s)}"
+            reasons |= dict.fromkeys(units[name].worker_names, reason)
+    return reasons
 
 
 def renew(inventory: Inventory, decision: Decision) -> None:

@@ -74,8 +74,8 @@ class SchedulerLink(Protocol):
     async def heartbeat(self, report: Report) -> SchedulerView:
         """Send a report; return the manager's workers and orders."""
 
-    async def drain(self, workers: Iterable[str]) -> None:
-        """Empty the workers with these names, and assign no more work to them."""
+    async def drain(self, workers: Mapping[str, str]) -> None:
+        """Empty workers, given with the reasons, and assign no more work to them."""
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
         """Give no work to the workers of these units, unless a worker of the unit is connected.

@@ -50,6 +50,7 @@ __all__ = [
     "ProjectName",
     "ProviderOptions",
     "Record",
+    "ResultsUrl",
     "StorageUrl",
     "Text",
     "TextMap",
@@ -103,12 +104,17 @@ def _image(text: str) -> str:
     return text
 
 
-def _storage(text: str) -> str:
-    fault = url_fault(text)
-    if fault is not None:
-        context = {"fault": f"default_storage {fault.problem}", "hint": fault.hint}
-        raise PydanticCustomError("secret" if fault.secret else "name", "{fault}", context)
-    return text
+def _storage(key: str) -> Callable[[str], str]:
+    """Return a validator of URLs of storages, whose faults name a key of the manifest."""
+
+    def check(text: str) -> str:
+        fault = url_fault(text)
+        if fault is not None:
+            context = {"fault": f"{key} {fault.problem}", "hint": fault.hint}
+            raise PydanticCustomError("secret" if fault.secret else "name", "{fault}", context)
+        return text
+
+    return check
 
 
 def _without_nul(text: str) -> str:
@@ -186,7 +192,8 @@ Argument: TypeAlias = Annotated[Text, AfterValidator(allowed(names.ARGUMENT))]
 ProjectName: TypeAlias = Annotated[Text, AfterValidator(allowed(names.PROJECT))]
 Label: TypeAlias = Annotated[Text, AfterValidator(allowed(names.LABEL))]
 Image: TypeAlias = Annotated[Text, AfterValidator(_image)]
-StorageUrl: TypeAlias = Annotated[Text, AfterValidator(_storage)]
+StorageUrl: TypeAlias = Annotated[Text, AfterValidator(_storage("default_storage"))]
+ResultsUrl: TypeAlias = Annotated[Text, AfterValidator(_storage("local_cache"))]
 """URL of a storage without credentials, or path of a directory."""
 
 Interface: TypeAlias = Annotated[Text, AfterValidator(allowed(names.INTERFACE))]

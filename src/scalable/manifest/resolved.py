@@ -19,7 +19,7 @@ from scalable.spec import (
     TaskSpec,
     WorkerRange,
 )
-from scalable.units import parse_duration
+from scalable.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget
@@ -200,6 +200,7 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         manager_policy=checked.managers.policy,
         deadline_s=_seconds(checked.managers.deadline),
         local_cache=project.local_cache,
+        cache_limit=parse_bytes(project.cache_limit),
         default_storage=project.default_storage,
         workflow_dir=str(directory),
     )

@@ -21,6 +21,7 @@ from scalable.manifest.fields import (
     PositiveInt,
     ProjectName,
     Record,
+    ResultsUrl,
     StorageUrl,
     Text,
     TextMap,
@@ -98,7 +99,15 @@ class Project(Record):
         default=None,
         description="Place of results: a directory, or a URL file:, s3://, gs:// or memory://.",
     )
-    local_cache: Text | None = Field(default=None, description="No effect in this version.")
+    local_cache: ResultsUrl | None = Field(
+        default=None,
+        description="Directory or URL of remembered results; by default in default_storage, or "
+        "else in the user's own cache directory.",
+    )
+    cache_limit: Memory = Field(
+        default="20G",
+        description="Size that remembered results may have; workers remove what is of least use.",
+    )
 
 
 class Component(Record):
@@ -133,7 +142,10 @@ class Task(Record):
     """A named kind of call, with estimates of its number, time and memory."""
 
     component: Text = Field(description="Component whose workers run the calls.")
-    cache: bool = Field(default=False, description="No effect in this version.")
+    cache: bool = Field(
+        default=False,
+        description="Remember results: an equal call of a later run is not run again.",
+    )
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."
     )

@@ -11,7 +11,7 @@ WORKER_NEEDS = 90 * 10**6
 
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
     """Return warnings about values that are too small or have no effect, and faults of mounts."""
-    return [*_little_memory(spec), *_mounts(spec), *_not_kept(spec)]
+    return [*_little_memory(spec), *_mounts(spec)]
 
 
 def _little_memory(spec: DeploymentSpec) -> list[Diagnostic]:
@@ -47,17 +47,3 @@ def _mounts(spec: DeploymentSpec) -> list[Diagnostic]:
             for fault in faults
         ]
     return found
-
-
-def _not_kept(spec: DeploymentSpec) -> list[Diagnostic]:
-    return [
-        Diagnostic(
-            "W_NOT_APPLIED",
-            ("tasks", name, "cache"),
-            "cache has no effect: this version keeps no results between runs",
-            hint="remove it, or keep results in files of the workflow",
-            severity="warning",
-        )
-        for name, task in spec.tasks.items()
-        if task.cache
-    ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from distributed import Security
 from distributed.core import rpc
 
+from scalable.harmless import log_to_stderr
 from scalable.protocol.credentials import security_of
 from scalable.records.directory import pem_fields
 from scalable.records.packing import CREDENTIALS, key_of
@@ -100,9 +101,7 @@ async def keep(address: str, security: Security | None) -> str:
 
 def main() -> None:
     """Follow the scheduler at the address until it has ended."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr()
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     files = Path(sys.argv[1])
     texts = (files.joinpath(key_of(name)).read_text(encoding="utf-8") for name in CREDENTIALS)

@@ -24,6 +24,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.files import private_directory, write_private
+from scalable.harmless import log_to_stderr
 from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.protocol.code import in_image
 from scalable.providers.registry import get_provider
@@ -159,10 +160,7 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
 
 def main() -> None:
     """Run the program that the command line names."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("distributed").setLevel(logging.WARNING)
+    log_to_stderr()
     provider, program, *arguments = sys.argv[1:]
     side: Any = get_provider(provider).machine_side()
     files = side.files()

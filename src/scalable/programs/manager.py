@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from scalable.errors import ClusterError
-from scalable.lifecycle.managing import config_of, log_to_stderr, run_manager
+from scalable.harmless import log_to_stderr
+from scalable.lifecycle.managing import config_of, run_manager
 from scalable.records import opened
 
 logger = logging.getLogger("scalable.programs")

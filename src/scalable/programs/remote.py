@@ -24,6 +24,7 @@ from distributed.comm.addressing import get_address_host_port
 
 from scalable import settings
 from scalable.errors import ClusterError, ProviderError
+from scalable.harmless import log_to_stderr
 from scalable.programs.once import ended
 from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.providers.registry import get_provider
@@ -189,10 +190,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--address", required=True, help="address of the scheduler")
     given = parser.parse_args()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("distributed").setLevel(logging.WARNING)
+    log_to_stderr()
     directory, record = unpacked(given.files, given.state)
     logger.debug("state in %s; record of %s", settings.state_dir(), json.dumps(record.name))
     if given.program == "scheduler":

@@ -14,6 +14,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+import dask.config
+
+from scalable.harmless import log_to_stderr
 from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
@@ -35,6 +38,7 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.lifetime import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ClusterRecord, DeploymentSpec
+from scalable.spec.remembering import Remembering
 from scalable.telemetry import RunDirectory
 
 logger = logging.getLogger("scalable.programs")
@@ -42,6 +46,10 @@ logger = logging.getLogger("scalable.programs")
 DEFAULT_SPILL_AFTER_S = 300.0
 #: Number of ports that are tried if the port of the manifest is taken.
 PORTS_TRIED = 200
+#: Number of messages of each connection that Dask keeps for debugging, unless the user's
+#: configuration says otherwise. Dask's 1,000 hold whole graphs: a scheduler grew by 2.3 kB a call
+#: through 24,000 calls, and by 0.1 kB with 10 messages.
+KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
 
 
 #: Coroutine function that runs beside a scheduler: ``beside(controller, close)``.
@@ -70,6 +78,7 @@ async def serve(
     str
         Reason of the end.
     """
+    dask.config.update_defaults(KEPT_MESSAGES)
     record = directory.record()
     security = security_of(directory.pem())
     dashboard = record.dashboard_address
@@ -90,6 +99,7 @@ async def serve(
     controller, close = _controlled(scheduler, record, wiring)
     wiring.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
+    scheduler.remembering = Remembering.of(spec).to_message()
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)
@@ -196,10 +206,7 @@ def _announce(
 
 def main() -> None:
     """Run the scheduler until it ends, then remove the remains of its cluster."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("distributed").setLevel(logging.WARNING)
+    log_to_stderr()
     directory = ClusterDirectory(Path(sys.argv[1]))
     # The scheduler unpickles objects of the workflow's modules too.
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)

@@ -6,16 +6,12 @@ The result is plain and bounded, and travels to the scheduler with the end of th
 from __future__ import annotations
 
 import logging
-import os
 import subprocess
-import sysconfig
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from scalable import settings
+from scalable.frames import causes, own_frame
 from scalable.protocol.shown_values import attributes_of, shown_arguments
 
 logger = logging.getLogger("scalable.worker")
@@ -23,16 +19,7 @@ logger = logging.getLogger("scalable.worker")
 #: Largest number of lines and of characters of an output that are kept, counted from its end.
 LAST_LINES = 20
 LAST_CHARACTERS = 4000
-#: Largest number of errors of a chain of causes, and of frames of one error, that are looked at.
-_MOST_CAUSES = 20
-_MOST_FRAMES = 5000
 _OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
-_OURS = str(Path(__file__).parents[1]) + os.sep
-_STANDARD = tuple(
-    {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
-)
-_INSTALLED = "-packages" + os.sep
-_OF_DASK = tuple(f"{_INSTALLED}{name}{os.sep}" for name in ("dask", "distributed", "cloudpickle"))
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]] | None
 _read_output: list[Callable[[], str | None]] = [lambda: None]
@@ -41,6 +28,11 @@ _read_output: list[Callable[[], str | None]] = [lambda: None]
 def read_output_with(read: Callable[[], str | None]) -> None:
     """Have ``read`` return the last lines that this process printed; for processes of workers."""
     _read_output[0] = read
+
+
+def recent_output() -> str | None:
+    """Return the last lines that this process printed; None if they are not known."""
+    return _read_output[0]()
 
 
 def described(
@@ -68,28 +60,10 @@ def described(
             facts["arguments"] = shown_arguments(*known)
         if output:
             facts["stderr"], facts["stdout"] = _of_child(error)
-            facts["output"] = _read_output[0]()
+            facts["output"] = recent_output()
     except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
         logger.debug("a failed call is not described in full: %r", problem)
     return facts
-
-
-def own_frame(error: BaseException) -> str | None:
-    """Return the innermost frame of the user's own code, as ``file:line in function``.
-
-    Frames of this package, of Dask and of Python's standard library are not the user's. A frame of
-    another installed package is returned if there is no other.
-    """
-    installed = None
-    for each in _causes(error):
-        places = list(_places(each.__traceback__))
-        for file, line, name in reversed(places):
-            owner = _owner(file)
-            if owner == "user":
-                return f"{file}:{line} in {name}"
-            if owner == "package" and installed is None:
-                installed = f"{file}:{line} in {name}"
-    return installed
 
 
 def last_lines(text: str) -> str:
@@ -98,36 +72,9 @@ def last_lines(text: str) -> str:
     return "\n".join(lines[-LAST_LINES:])
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    each: BaseException | None = error
-    seen: set[int] = set()
-    while each is not None and id(each) not in seen and len(seen) < _MOST_CAUSES:
-        seen.add(id(each))
-        yield each
-        each = each.__cause__ or each.__context__
-
-
-def _places(trace: TracebackType | None) -> Iterator[tuple[str, int | None, str]]:
-    count = 0
-    while trace is not None and count < _MOST_FRAMES:
-        code = trace.tb_frame.f_code
-        yield code.co_filename, trace.tb_lineno, code.co_name
-        trace, count = trace.tb_next, count + 1
-
-
-@lru_cache(maxsize=10_000)
-def _owner(file: str) -> str:
-    """Return whose code a file is: the user's, that of another package, or neither."""
-    if file.startswith(("<frozen", _OURS)) or any(p in file for p in _OF_DASK):
-        return "ours"
-    if _INSTALLED in file:
-        return "package"
-    return "ours" if os.path.realpath(file).startswith(_STANDARD) else "user"
-
-
 def _of_child(error: BaseException) -> tuple[str | None, str | None]:
     """Return the last lines of the standard error and output of the child that has failed."""
-    for each in _causes(error):
+    for each in causes(error):
         if isinstance(each, _OF_SUBPROCESS):
             kept = attributes_of(each)
             return _tail(kept.get("stderr")), _tail(kept.get("output"))

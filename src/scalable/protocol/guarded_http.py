@@ -5,19 +5,25 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import logging
 import secrets
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from distributed.http.routing import RoutingApplication
 from distributed.utils import format_dashboard_link
 from tornado import web
 from tornado.httputil import HTTPServerRequest, url_concat
+from tornado.ioloop import IOLoop
 
 from scalable.protocol.addresses import ListenAddress, link_host, listen_address
 from scalable.protocol.dask_seams.scheduler import http_application
 
+logger = logging.getLogger("scalable.http")
+
 PARAMETER = "token"
+#: Seconds from the first request with a wrong token to a line in the log, and between two lines.
+FIRST_LINE_S, APART_S = 1.0, 60.0
 _REFUSAL = """\
 403: this page needs the token of its cluster.
 
@@ -25,6 +31,7 @@ Open the link that carries the token. The owner of the cluster sees it
   in a shell, as "Live page", with: scalable status NAME
   in Python, with: session.cluster.dashboard_link
 The link needs to be opened once in each browser; a cookie remembers the token.
+Programs send the token in the header "Authorization: Bearer TOKEN".
 """
 
 
@@ -49,8 +56,47 @@ class _Admitted(web.RequestHandler):
             if name != PARAMETER
             for value in values
         ]
-        # A browser reads a path that begins with two slashes, of either kind, as another host.
-        self.redirect(url_concat("/" + self.request.path.lstrip("/\\"), rest))
+        # Relative, because a proxy may have removed the beginning of the path. With the dot it is
+        # never read as another host, as a path that begins with two slashes is.
+        page = self.request.path.rpartition("/")[2]
+        self.set_status(302)
+        self.set_header("Location", url_concat(f"./{page}", rest))
+        self.finish()
+
+
+class WrongTokens:
+    """Counts the requests with a wrong token, and logs them: at most one line in a minute.
+
+    Parameters
+    ----------
+    later
+        Function that calls a function after a time in seconds.
+    """
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
+        self._later = later
+        self._count = 0
+        self._source = ""
+        self._waits = False
+
+    def add(self, source: str | None) -> None:
+        """Count a request from an address."""
+        self._count, self._source = self._count + 1, str(source)
+        if not self._waits:
+            self._waits = True
+            self._later(FIRST_LINE_S, self._tell)
+
+    def _tell(self) -> None:
+        if not self._count:
+            self._waits = False
+            return
+        logger.warning(
+            "%d requests to the live page had a wrong token and were refused, the last from %.100s",
+            self._count,
+            self._source,
+        )
+        self._count = 0
+        self._later(APART_S, self._tell)
 
 
 def cookie_name(token: str) -> str:
@@ -71,17 +117,29 @@ def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
     return hmac.compare_digest(given, expected), hmac.compare_digest(kept, expected)
 
 
-def guard(application: RoutingApplication, token: str) -> None:
+def bears(request: HTTPServerRequest, token: str) -> bool:
+    """Return whether a program sent the token in the header ``Authorization: Bearer TOKEN``."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    known = hmac.compare_digest(given.strip().encode(errors="replace"), token.encode())
+    return known and scheme.lower() == "bearer"
+
+
+def guard(application: web.Application, token: str) -> None:
     """Make a Tornado application refuse requests without the token.
 
     This covers pages, JSON, files and WebSockets, because the application routes all of them.
     """
     find = application.find_handler
+    wrong = WrongTokens(lambda seconds, tell: IOLoop.current().call_later(seconds, tell))
 
     def find_admitted(request: HTTPServerRequest, **kwargs: Any) -> Any:
         by_parameter, by_cookie = admits(request, token)
-        if by_cookie and not by_parameter:
+        if (by_cookie and not by_parameter) or bears(request, token):
             return find(request, **kwargs)
+        tried = cookie_name(token) in request.cookies or "Authorization" in request.headers
+        tried = tried or bool(request.query_arguments.get(PARAMETER))
+        if tried and not by_parameter:
+            wrong.add(request.remote_ip)
         handler = _Admitted if by_parameter and request.method == "GET" else _Refused
         return application.get_handler_delegate(request, handler)
 

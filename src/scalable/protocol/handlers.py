@@ -7,10 +7,11 @@ The plug-ins register handlers with :func:`offer`. Other processes call them thr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple, TypedDict
 
+from scalable.protocol.attachments import AttachAnswer, Attachment
 from scalable.protocol.events import Event
 from scalable.protocol.heartbeats import HeartbeatAnswer
 
@@ -53,6 +54,7 @@ class Handler(StrEnum):
     POOLS = "scalable_pools"
     STATUS = "scalable_status"
     OVERVIEW = "scalable_overview"
+    WORKERS = "scalable_workers"
     SCALE = "scalable_scale"
     APPLY = "scalable_apply"
     ADAPT = "scalable_adapt"
@@ -61,6 +63,7 @@ class Handler(StrEnum):
     CREATOR_LIVES = "scalable_creator_lives"
     PROFILE = "scalable_profile"
     EXPLAIN = "scalable_explain"
+    CALL = "scalable_call"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
@@ -78,70 +81,6 @@ class Handler(StrEnum):
     GIVE_UP = "scalable_give_up"
 
 
-@dataclass(frozen=True)
-class Attachment:
-    """The description that a manager gives of itself when it attaches to a scheduler.
-
-    A manager starts and stops workers in one place, such as a Slurm partition.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager: unique in the cluster, and kept when the manager is restarted.
-    nonce
-        Text that identifies the manager's present process.
-    identity
-        The manager's process, as :func:`scalable.liveness.identify_process` describes it.
-    target, provider
-        Name of the place where the manager starts workers, and name of its provider.
-    priority
-        Rank among the managers: managers with lower numbers get workers first.
-    limits
-        Tag -> maximum number of workers that the manager can start.
-    pools
-        Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker.
-    starting
-        Fields of :class:`scalable.spec.Starting`; a missing field has its default.
-    shares_files
-        Whether its workers see the file system of the clients' machine.
-    prices
-        Tag -> ``per_hour``, ``minimum_s`` and ``granularity_s`` of one worker, as
-        :func:`scalable.planning.unit_prices.unit_prices` returns them; tags without a known price
-        are missing.
-    """
-
-    manager: str
-    nonce: str
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    target: str = ""
-    provider: str = ""
-    priority: int = 0
-    limits: Mapping[str, int] = field(default_factory=dict)
-    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    starting: Mapping[str, float] = field(default_factory=dict)
-    shares_files: bool = True
-    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-class AttachAnswer(TypedDict):
-    """The answer to a manager that wants to attach.
-
-    Attributes
-    ----------
-    accepted
-        Whether the manager is attached and may start workers.
-    reason
-        Reason for the refusal, or None.
-    holder
-        ``nonce``, ``identity`` and ``silent_s`` (seconds since its last message) of another
-        process that is attached under the same id, or None.
-    """
-
-    accepted: bool
-    reason: str | None
-    holder: dict[str, Any] | None
-
-
 class Change(TypedDict):
     """The wanted worker counts before and after a change, each as tag -> count."""
 
@@ -149,9 +88,9 @@ class Change(TypedDict):
     after: dict[str, int]
 
 
-def offer(scheduler: Any, handlers: Mapping[Handler, Callable[..., Any]]) -> None:
-    """Register handlers on a scheduler."""
-    scheduler.handlers.update({handler.value: function for handler, function in handlers.items()})
+def offer(server: Any, handlers: Mapping[StrEnum, Callable[..., Any]]) -> None:
+    """Register handlers on a scheduler or a worker."""
+    server.handlers.update({handler.value: function for handler, function in handlers.items()})
 
 
 class SchedulerCalls:
@@ -209,9 +148,15 @@ class SchedulerCalls:
         """Announce that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         await self._call(Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
 
-    async def drain(self, workers: Iterable[str]) -> None:
-        """Empty the workers with these names, so that they can be stopped without loss."""
-        await self._call(Handler.DRAIN, workers=list(workers))
+    async def drain(self, workers: Mapping[str, str]) -> None:
+        """Empty workers, so that they can be stopped without loss.
+
+        Parameters
+        ----------
+        workers
+            Name of each worker -> reason for the user.
+        """
+        await self._call(Handler.DRAIN, workers=dict(workers))
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
         """Let draining workers accept work again, unless they are about to retire.
@@ -264,7 +209,10 @@ class SchedulerCalls:
         return answer
 
     async def overview(
-        self, since: int | None = None, kinds: Iterable[str] | None = None
+        self,
+        since: int | None = None,
+        kinds: Iterable[str] | None = None,
+        fresh_s: float | None = None,
     ) -> dict[str, Any]:
         """Return the overview of the cluster, and its events.
 
@@ -274,9 +222,25 @@ class SchedulerCalls:
             Number of the last event that the caller has, 0 for all; None for no events.
         kinds
             Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``; None for all.
+        fresh_s
+            Seconds that the overview may be old; None for half a second.
         """
-        wanted = {} if kinds is None else {"kinds": list(kinds)}
+        wanted: dict[str, Any] = {} if kinds is None else {"kinds": list(kinds)}
+        wanted |= {} if fresh_s is None else {"fresh_s": fresh_s}
         answer: dict[str, Any] = await self._call(Handler.OVERVIEW, since=since, **wanted)
+        return answer
+
+    async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
+        """Return the number of workers (of a pool), and the overviews of at most 250 of them.
+
+        Parameters
+        ----------
+        tag
+            Tag of the pool, "" for workers without a tag; None for all workers.
+        first
+            Number of workers that are left out at the beginning.
+        """
+        answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
         return answer
 
     async def scale(
@@ -362,6 +326,14 @@ class SchedulerCalls:
         """
         asked = {"tag": tag, "key": key, "name": name, "in_client": in_client}
         answer: dict[str, Any] = await self._call(Handler.EXPLAIN, **asked)
+        return answer
+
+    async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
+        """Return all that is known of one call, as :meth:`.CallView.to_dict` writes it.
+
+        ``key`` is that of the call or of its bundle; ``position`` that of the call in its bundle.
+        """
+        answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:

@@ -1,7 +1,13 @@
-"""Times and memory of a call that has ended, read from Dask's ``startstops``."""
+"""Times and memory of a call that has ended, read from Dask's ``startstops``.
+
+Our workers add entries of their own to these timings. Dask's pages know a few actions only, and
+fail with others. Such an entry therefore has the action and the times of a moment that Dask knows,
+and its kind under a key of ours.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -12,18 +18,21 @@ PROFILE = (
     "task_name", "tag", "worker", "state", "timestamp",
     "queued_s", "transfer_s", "duration_s", "cpu_s", "peak_memory",
 )  # fmt: skip
-#: ``action`` of the ``startstops`` entry in which our workers report a call's CPU time and memory.
-USAGE_ACTION = "scalable-usage"
+#: Key of the kind of an entry that our workers add to ``startstops``.
+KIND = "scalable"
+#: Kind of the entry with a call's CPU time and memory.
+USAGE = "usage"
 #: Annotation of a Dask task that is a bundle (a batch of calls). It gives the number of calls, and
 #: whether each call has its own row in the record.
 BUNDLE_ANNOTATION = "scalable_bundle"
 #: Quantiles that are reported for the durations of a bundle's calls.
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
-#: ``action`` of the ``startstops`` entry that reports the calls of a bundle.
-BUNDLE_ACTION = "scalable-calls"
-#: ``action`` of the ``startstops`` entry with the fields of :class:`.FailureDetails` of a failed
-#: call.
-FAILURE_ACTION = "scalable-failure"
+#: Kind of the entry that reports the calls of a bundle.
+BUNDLE = "calls"
+#: Kind of the entry with the fields of :class:`.FailureDetails` of a failed call.
+FAILURE = "failure"
+#: Action of all these entries: one for which Dask's pages have a colour, and which takes no time.
+_ACTION = "deserialize"
 
 
 class Measured(NamedTuple):
@@ -41,6 +50,20 @@ class Measured(NamedTuple):
     failure: Mapping[str, Any] | None = None
 
 
+def addition(kind: str, values: Mapping[str, Any]) -> Any:
+    """Return an entry that a worker adds to the timings of a call.
+
+    Parameters
+    ----------
+    kind
+        Kind of the entry.
+    values
+        Its values, by names other than those of Dask's entries.
+    """
+    now = time.time()
+    return {**values, "action": _ACTION, "start": now, "stop": now, KIND: kind}
+
+
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     """Return the measurements that came with the end of a call.
 
@@ -52,15 +75,15 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
     for part in startstops or ():
-        action = part["action"]
-        if action == "compute":
+        kind = part.get(KIND) or part["action"]
+        if kind == "compute":
             began, ended = part["start"], part["stop"]
-        elif action == "transfer":
+        elif kind == "transfer":
             transfer_s += part["stop"] - part["start"]
-        elif action == USAGE_ACTION:
+        elif kind == USAGE:
             cpu_s, peak_memory = part["cpu_s"], part["peak_memory"]
-        elif action == BUNDLE_ACTION:
+        elif kind == BUNDLE:
             bundle = part
-        elif action == FAILURE_ACTION:
+        elif kind == FAILURE:
             failure = part
     return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle, failure)

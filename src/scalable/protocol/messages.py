@@ -25,6 +25,7 @@ import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
+from scalable.protocol.dask_seams.known_results import KnownFuture
 from scalable.protocol.restored_errors import restored
 
 PROTOCOL = 5
@@ -90,7 +91,11 @@ def _of_part(key: Any, position: int) -> Any:
     return _open.values[key][position].load(copies=True)  # other calls may take the same result
 
 
-_REDUCERS: dict[Any, Any] = {Future: _by_key, Reference: _by_reference}
+_REDUCERS: dict[Any, Any] = {
+    Future: _by_key,
+    KnownFuture: _by_key,
+    Reference: _by_reference,
+}
 
 
 class _PlainPickler(pickle.Pickler):
@@ -185,7 +190,7 @@ def load(data: bytes) -> Any:
 
 
 #: Types of arguments whose values Dask provides.
-_REFERENCES = frozenset({Future, Reference})
+_REFERENCES = frozenset({Future, KnownFuture, Reference})
 #: Types of arguments that a call cannot change.
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes}) | _REFERENCES
 #: Types of callables that have no state of their own.
@@ -233,7 +238,7 @@ def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
 def _references_in(args: Sequence[Any]) -> Found:
     """Return the references among the arguments themselves."""
     return {
-        (each if type(each) is Future else each.future).key: each
+        (each.future if type(each) is Reference else each).key: each
         for each in args
         if type(each) in _REFERENCES
     }

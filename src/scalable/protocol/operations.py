@@ -9,6 +9,8 @@ OUTCOMES = "scalable-outcomes"
 RETURNED = "scalable-returned"
 TIMED_OUT = "scalable-timed-out"
 PRINTED = "scalable-printed"
+#: Operation in messages from clients: calls of a lost bundle have failed, and run no more.
+GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
 #: Operations in messages between the scheduler and a client: the number of slots of each tag, and
 #: the slots that calls waiting in the client need.
@@ -24,6 +26,8 @@ VERSIONS = "scalable-versions"
 
 #: Entry of a scheduler's identity: task name -> tag, from the manifest of its cluster.
 TASKS = "scalable-tasks"
+#: Entry of a scheduler's identity: where results are remembered, and for which tasks.
+REMEMBERING = "scalable-remembering"
 
 #: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
 #: because a scheduler logs a traceback when a client calls a handler that does not exist.

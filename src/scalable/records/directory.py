@@ -55,6 +55,7 @@ _STATUS_KINDS: _Kinds = {
     "ends_at": (*_NUMBER, type(None)),
     "idle_ends_at": (*_NUMBER, type(None)),
     "cost": (dict, type(None)),
+    "adaptive": dict,
 }
 _ROW_KINDS: _Kinds = {"id": str, "state": str, "silent_s": _NUMBER}
 _PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}

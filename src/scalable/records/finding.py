@@ -72,9 +72,9 @@ def find(name: str) -> ClusterDirectory:
     Parameters
     ----------
     name
-        Name of the cluster, ``provider/name``, its id, or the first four or more letters of
-        its id. A cluster whose record cannot be read is found by its whole id, or by its name if
-        the file still contains it.
+        Name of the cluster, ``provider/name``, its id, the first four or more letters of its id, or
+        the name of its run. A cluster whose record cannot be read is found by its whole id, or by
+        its name if the file still contains it.
 
     Raises
     ------
@@ -110,6 +110,8 @@ def _find(name: str) -> ClusterDirectory:
     if not meant and len(name) >= SHORTEST_ID:
         meant = [d for d, r in records if r.id.startswith(name)]
     if not meant:
+        meant = [d for d, r in records if not r.remote and _run_of(d) == name]
+    if not meant:
         meant = [d for d, _ in unreadable() if d.id == name or d.may_be_named(name)]
     if len(meant) == 1:
         return meant[0]
@@ -122,6 +124,15 @@ def _find(name: str) -> ClusterDirectory:
     shown = {d.id: f"{r.provider}/{r.name} ({r.id[:8]})" for d, r in records}
     candidates = ", ".join(shown.get(d.id, d.id) for d in meant)
     raise ClusterError(f"{name!r} may be any of {candidates}", hint="give provider/name or the id")
+
+
+def _run_of(directory: ClusterDirectory) -> str | None:
+    """Return the name of a cluster's run; None if there is none, or it cannot be read."""
+    try:
+        run = (directory.scheduler() or {}).get("run")
+    except ClusterError:
+        return None
+    return None if run is None else Path(run).name
 
 
 def status_of(
@@ -178,4 +189,5 @@ def status_of(
         ends_at=known.get("ends_at"),
         idle_ends_at=known.get("idle_ends_at"),
         cost=known.get("cost"),
+        adaptive={} if gone else known.get("adaptive") or {},
     )

@@ -20,8 +20,8 @@ from scalable.manager.launcher import Launcher
 from scalable.manager.pools import Pool
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.attachments import Attachment
 from scalable.protocol.credentials import new_credentials
-from scalable.protocol.handlers import Attachment
 from scalable.records import AccessFile
 from scalable.records.directory import pem_fields
 from scalable.remote.placed_manager import PlacedManager
@@ -185,7 +185,7 @@ class SessionCluster(AttachedCluster):
             super().__init__(access, asynchronous=asynchronous)
         except KeyboardInterrupt:
             # It interrupts the wait of this thread alone: the start goes on in the event loop.
-            self.sync(self._abort)  # type: ignore[no-untyped-call]
+            self.sync(self._abort)
             raise
 
     def _pools_here(self) -> list[Pool]:

@@ -14,7 +14,8 @@ from scalable.errors import ClusterError
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
-from scalable.protocol.handlers import Attachment, SchedulerCalls
+from scalable.protocol.attachments import Attachment
+from scalable.protocol.handlers import SchedulerCalls
 
 logger = logging.getLogger("scalable.remote")
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalable.frames import own_frame_in
 from scalable.report.spans import mapping, number, text
 
 #: Maximum number of causes, and of characters of a text.
 CAUSES, CHARACTERS = 50, 4000
 #: Maximum number of calls and workers that are named for a cause.
 _NAMED = 5
-_FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 #: Keys of ``details`` that are shown in another form than as a row.
 _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
@@ -66,7 +66,7 @@ def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
             continue
         named, message = text(row.get("failure_class")) or "unknown", text(row.get("message"))
         traceback = text(details.get("traceback"))
-        frame = text(details.get("frame")) or _own_frame(traceback)
+        frame = text(details.get("frame")) or (own_frame_in(traceback) or "")
         kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
         cause = found.get((named, frame, kind))
         if cause is None:
@@ -98,11 +98,3 @@ def _details(details: Mapping[str, Any]) -> dict[str, str]:
             written = value if isinstance(value, str) else json.dumps(value, default=str)
             found[str(key)] = written[-CHARACTERS:]
     return found
-
-
-def _own_frame(traceback: str) -> str:
-    frames = list(_FRAME.finditer(traceback))
-    own = [frame for frame in frames if "-packages" not in frame["file"]]
-    for frame in (own or frames)[-1:]:
-        return f"{frame['file']}:{frame['line']} in {frame['name'].strip()}"
-    return ""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from scalable.report.table import table
+from scalable.report.table import on_one_line, shorten, table
 from scalable.spec import FrontPoint, Plan
 from scalable.units import format_amount, format_duration
 
@@ -20,6 +20,8 @@ _WIDE = 20.0
 _LISTED = 12
 #: Maximum number of characters that worker counts take in the title of a picture.
 _TITLE = 60
+#: Maximum number of characters of a text in a picture.
+_LONGEST = 300
 
 
 def draw_front(plan: Plan) -> str:
@@ -73,7 +75,7 @@ def draw_front_svg(plan: Plan) -> str:
         )
 
     def text(x: float, y: float, words: str, anchor: str = "middle") -> str:
-        return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{escape(words)}</text>'
+        return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{_escaped(words)}</text>'
 
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
     marks = []
@@ -85,7 +87,7 @@ def draw_front_svg(plan: Plan) -> str:
         told += f"{format_amount(point.cost, unit)} {unit}"
         marks.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}">'
-            f"<title>{escape(told)}</title></circle>"
+            f"<title>{_escaped(told)}</title></circle>"
         )
     base, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
     times, costs = [p.time_s for p in points], [p.cost for p in points]
@@ -109,6 +111,10 @@ def draw_front_svg(plan: Plan) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _escaped(words: str) -> str:
+    return escape(shorten(on_one_line(words), _LONGEST))
 
 
 def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:

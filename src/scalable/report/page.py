@@ -15,9 +15,10 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
+from scalable.markup.templates import above_notebooks, escaping_environment, trusted
 from scalable.palette import LIGHT, css_variables
 from scalable.report.drawings import draw_histogram, draw_timeline, draw_use
 from scalable.report.histograms import TaskDistributions
@@ -28,6 +29,11 @@ from scalable.units import counted, format_amount, format_bytes, format_duration
 
 #: Maximum number of rows of the table of task names, and of characters of a name or a longer text.
 _TASKS, _NAME, _BLOCK = 100, 90, 20_000
+#: Rules that undo those of notebooks.
+_IN_NOTEBOOK = (
+    ".sr dt,.sr dd{float:none;width:auto;padding:0}.sr dt{font-weight:400}"
+    ".sr tr,.sr tbody tr:nth-child(odd),.sr tbody tr:hover{background:transparent}"
+)
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -64,8 +70,8 @@ def render_page(report: ReportParts) -> str:
         .render(
             policy=policy,
             title=f"Run {report.summary.run_id}",
-            style=_trusted(style),
-            script=_trusted(script),
+            style=trusted(style),
+            script=trusted(script),
             body=_body(report),
         )
     )
@@ -80,7 +86,8 @@ def render_part(report: ReportParts) -> str:
     report
         Report of a run.
     """
-    return f'<div class="sr"><style>{_style()}</style>{_body(report)}</div>'
+    style = above_notebooks("sr", f"{_style()}{_IN_NOTEBOOK}")
+    return f'<div class="sr"><style>{style}</style>{_body(report)}</div>'
 
 
 def _body(report: ReportParts) -> Markup:
@@ -108,18 +115,12 @@ def _body(report: ReportParts) -> Markup:
         reserved_of=reserved_of,
         amount=partial(format_amount, unit=currency),
     )
-    return _trusted(written)
+    return trusted(written)
 
 
 @functools.cache
 def _environment() -> Environment:
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_printable,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = escaping_environment(printable)
     environment.filters |= {
         "name": lambda value: shorten(on_one_line(str(value)), _NAME),
         "block": lambda value: shorten(printable(str(value)), _BLOCK),
@@ -134,10 +135,6 @@ def _environment() -> Environment:
         "draw_histogram": draw_histogram,
     }
     return environment
-
-
-def _printable(value: Any) -> Any:
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _firsts(values: Mapping[str, Any], count: int) -> list[tuple[str, Any]]:
@@ -158,8 +155,3 @@ def _text(name: str) -> str:
 def _digest(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
-
-
-def _trusted(text: str) -> Markup:
-    """Return text of this package, or text that a template has escaped, as it is."""
-    return Markup(text)  # noqa: S704

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from scalable.exports import PublicNames
 from scalable.report.advice import advise
 from scalable.report.causes import causes_of
 from scalable.report.chain import longest_chain
@@ -26,7 +27,7 @@ from scalable.telemetry import RunRecord, summarize
 VERSION = 1
 
 
-class RunReport(ReportParts):
+class RunReport(PublicNames, ReportParts):
     """Report of a run; its attributes are those of :class:`ReportParts`.
 
     ``print`` shows it as text, and a notebook as HTML.

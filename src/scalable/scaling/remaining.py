@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 #: Assumed standard deviation of the logarithms of running times if fewer than two were measured.
 ASSUMED_SPREAD = 1.0
 #: Least standard deviation, because a few similar calls do not prove a small spread.
 LEAST_SPREAD = 0.1
+#: Assumed standard deviation of the logarithms of running times of a task of which nothing is
+#: known, around those of the others: a factor of about 7 on each side of an interval of 80 %.
+PRIOR_SPREAD = 1.5
 #: Number of standard deviations on each side of an interval of 80 %.
 INTERVAL = 1.2816
 
@@ -89,17 +92,21 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
 
     The work of each pool is shared evenly by its slots; the last call of each slot adds half a call
     in the mean. The pool that takes longest decides. Calls that will only be submitted later are
-    not known.
+    not known. Tasks of which no call has ended are assumed to take about as long as the others,
+    those of their pool if some are known there; the interval is wider then.
     """
+    pools = list(pools)
     busy = [p for p in pools if any(calls.count for calls in p.calls)]
     if not busy:
         return PredictedRest(0.0, 0.0, 0.0, "no call is unfinished")
+    unknown = [c.name for pool in busy for c in pool.calls if c.count and c.mean_s is None]
+    known = [mean for pool in pools for mean in _means(pool)]
+    if unknown and not known:
+        return PredictedRest(None, None, None, f"no call of {unknown[0]!r} has ended yet")
     for pool in busy:
-        unknown = [c.name for c in pool.calls if c.count and c.mean_s is None]
-        if unknown:
-            return PredictedRest(None, None, None, f"no call of {unknown[0]!r} has ended yet")
         if not pool.slots:
             return PredictedRest(None, None, None, f"pool {pool.tag!r} has no workers")
+    busy = [_assumed(pool, _means(pool) or known) for pool in busy]
     rests = [(_rest(pool), pool) for pool in busy]
     (seconds, spread), last = max(rests, key=lambda rest: rest[0][0])
     count = sum(c.count for c in last.calls)
@@ -107,7 +114,28 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
     calls = "1 unfinished call" if count == 1 else f"{count} unfinished calls"
     slots = "1 slot" if last.slots == 1 else f"{last.slots} slots"
     factor = math.exp(INTERVAL * spread)
-    return PredictedRest(seconds, seconds / factor, seconds * factor, f"{calls} on {slots}{where}")
+    reason = f"{calls} on {slots}{where}"
+    if unknown:
+        others = f" and {len(unknown) - 1} other tasks" if len(unknown) > 1 else ""
+        reason += f"; no call of {unknown[0]!r}{others} has ended yet: as long as others, assumed"
+    return PredictedRest(seconds, seconds / factor, seconds * factor, reason)
+
+
+def _means(pool: RemainingPool) -> list[float]:
+    """Return the known mean running times of the tasks of a pool."""
+    return [c.mean_s for c in pool.calls if c.mean_s]
+
+
+def _assumed(pool: RemainingPool, means: Sequence[float]) -> RemainingPool:
+    """Return a pool whose unknown running times are the geometric mean of the given ones."""
+    if all(c.mean_s is not None for c in pool.calls):
+        return pool
+    prior = math.exp(sum(map(math.log, means)) / len(means))
+    calls = [
+        c if c.mean_s is not None else replace(c, mean_s=prior, spread=PRIOR_SPREAD)
+        for c in pool.calls
+    ]
+    return replace(pool, calls=calls)
 
 
 def _rest(pool: RemainingPool) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
     BUNDLES,
+    GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
     PRINTED,
@@ -38,6 +39,7 @@ from scalable.protocol.operations import (
     TIMED_OUT,
 )
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
+from scalable.scheduler.lost_bundles import LostBundles
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -72,6 +74,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._followers: set[str] = set()
         self._telling = self._looking = False
         self._told: dict[str, int] | None = None
+        self._lost: LostBundles | None = None
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
@@ -83,6 +86,10 @@ class BundleRelay(SchedulerPlugin, Listener):
         seams.check()
         bundle_tasks.seams.check()
         self._scheduler = scheduler
+        if self._lost is None:
+            self._lost = LostBundles(scheduler)
+            Ledger.of(scheduler).listen(self._lost)  # first: it says which calls begin again
+            offer_on_streams(scheduler, GIVEN_UP, self._lost.give_up)
         Ledger.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):

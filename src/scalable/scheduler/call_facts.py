@@ -11,7 +11,7 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.explaining.facts import Ask, CallFacts, Failure, NeededCall
-from scalable.explaining.frames import users_frame
+from scalable.frames import own_frame_in
 from scalable.protocol.dask_seams.explained_tasks import (
     FailedTask,
     queued_tasks,
@@ -197,7 +197,7 @@ class CallReader:
         return Failure(
             error=error,
             message=message,
-            frame=users_frame(failed.traceback),
+            frame=own_frame_in(failed.traceback or "") or "",
             worker=names[0] if names else "",
             lost=failed.lost,
             blamed="" if failed.blamed is None else str(failed.blamed),

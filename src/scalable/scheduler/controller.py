@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
@@ -13,20 +13,14 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
+from scalable.protocol.attachments import Attachment
 from scalable.protocol.dask_seams.shuffles import keep_shuffles_in_pools
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import (
-    AttachAnswer,
-    Attachment,
-    Change,
-    Handler,
-    offer,
-)
-from scalable.protocol.heartbeats import HeartbeatAnswer, refused_heartbeat
+from scalable.protocol.handlers import Change, Handler, offer
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.tiers import WaitingWork
-from scalable.scheduler.code_store import CodeStore
+from scalable.scheduler.attendance import Attendance
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
@@ -34,14 +28,16 @@ from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
 from scalable.scheduler.managers import Managers
+from scalable.scheduler.overview.call_views import CallViews
 from scalable.scheduler.overview.overviews import Overviews
+from scalable.scheduler.overview.worker_rows import WorkerRows
 from scalable.scheduler.sharing import Sharing
 from scalable.scheduler.spending import Spending
 from scalable.scheduler.status import Status
 from scalable.scheduler.unmanaged import UnmanagedWorkers
 from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
-from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
+from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -82,6 +78,8 @@ class Controller(SchedulerPlugin):
         changed. Calls are frequent while many workers connect.
     event_listeners
         Functions that are called with each event that a manager reports.
+    attendance
+        Answers to the managers.
     ending
         Reason why the cluster is ending; None while it is not ending.
     """
@@ -115,6 +113,7 @@ class Controller(SchedulerPlugin):
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
+        self.attendance = Attendance(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
         self._explainer = Explainer(self, lambda: self._follower)
@@ -124,6 +123,8 @@ class Controller(SchedulerPlugin):
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
         self.overviews = Overviews(self)
+        WorkerRows(self)
+        CallViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
         # Clients check this entry before they call a handler, because a scheduler logs a traceback
         # when a client calls a handler that does not exist.
@@ -137,14 +138,6 @@ class Controller(SchedulerPlugin):
         offer(
             self.scheduler,
             {
-                Handler.ATTACH: self.attach,
-                Handler.HEARTBEAT: self.heartbeat,
-                Handler.LEAVE: self.leave,
-                Handler.DRAIN: departures.drain,
-                Handler.RESUME: departures.resume,
-                Handler.WITHHOLD_WORK: departures.withhold_work,
-                Handler.ALLOW_WORK: departures.allow_work,
-                Handler.EXCUSE_LOSSES: departures.excuse_losses,
                 Handler.GIVE_UP: departures.give_up,
                 Handler.BEGIN: departures.begin,
                 Handler.NOTICE: departures.notice,
@@ -188,90 +181,6 @@ class Controller(SchedulerPlugin):
             self._follower.end(*self._follower.pools)
         self.departures.abandon()
         self.spending.end()
-
-    # For managers -------------------------------------------------------------------------------
-
-    def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
-        """Attach a manager; see :meth:`scalable.scheduler.managers.Managers.attach`.
-
-        Parameters
-        ----------
-        instead_of
-            Nonce of the manager's previous process, which has ended; the new process replaces it.
-        fields
-            Fields of an :class:`~scalable.protocol.handlers.Attachment`.
-        """
-        attachment = Attachment(**fields)
-        if self.ending is not None:
-            reason = f"the cluster ends: {self.ending}"
-            return {"accepted": False, "reason": reason, "holder": None}
-        answer = self.managers.attach(attachment, time.monotonic(), instead_of)
-        if answer["accepted"]:
-            logger.info("manager %r is attached", attachment.manager)
-            self.spending.price(attachment.manager, attachment.prices)
-            code = getattr(self.scheduler, "code", None)
-            if not attachment.shares_files and isinstance(code, CodeStore):
-                code.carry()
-            self._sharing.share(time.monotonic())
-            self.on_change()
-        else:
-            logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
-        return answer
-
-    def heartbeat(
-        self,
-        manager: str,
-        nonce: str,
-        pools: dict[str, dict[str, Any]],
-        workers: Iterable[str] = (),
-        events: Iterable[Event] = (),
-        charges: Mapping[str, Sequence[Any]] | None = None,
-    ) -> HeartbeatAnswer:
-        """Store a manager's report; return the state of its workers, and its orders.
-
-        Parameters
-        ----------
-        manager, nonce
-            Id of the manager, and the text that identifies its process.
-        pools
-            Tag -> counts of the manager's pool.
-        workers
-            Names of the workers that the manager knows.
-        events
-            Events since the last heartbeat.
-        charges
-            Name of a unit that its place charges for -> fields of a
-            :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
-        """
-        known = list(workers)
-        if not self.managers.beat(manager, nonce, pools_from_dict(pools), known, time.monotonic()):
-            logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
-            return refused_heartbeat()
-        if charges is not None:
-            self.spending.report(manager, charges)
-        for event in events:
-            for listener in self.event_listeners:
-                listener(event)
-        self.on_change()
-        prefixes = self.scheduler.task_prefixes.values()
-        return {
-            "known": True,
-            "workers": self.counts.views(manager, set(known)),
-            "longest_s": max((p.duration_average for p in prefixes), default=0.0),
-            "orders": self.demand.orders(manager),
-            "end": self.ending is not None,
-            "dismissed": self.departures.dismissed(known),
-            "counts_costs": self.spending.counts,
-        }
-
-    def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
-        """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
-        if self.managers.leave(manager, nonce, gone=gone):
-            logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
-            if gone:
-                self.spending.left(manager)
-        self._sharing.share(time.monotonic())
-        self.on_change()
 
     # For clients --------------------------------------------------------------------------------
 
@@ -373,7 +282,7 @@ class Controller(SchedulerPlugin):
 
     def status(self) -> dict[str, Any]:
         """Return the state of the cluster, its pools and its managers."""
-        return self._status.snapshot(self.ending)
+        return {**self._status.snapshot(self.ending), "adaptive": self.adaptive_bounds()}
 
     def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
         """Return tag -> minimum and maximum of each adaptive pool."""
@@ -402,11 +311,11 @@ class Controller(SchedulerPlugin):
     # Periodic check -------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        now = time.monotonic()
-        spent = self.spending.look(self.pools())
+        now, running = time.monotonic(), self.counts.running()
+        spent = self.spending.look(self.counts.pools(running))
         fails = spent is not None and self._close_with is None  # it cannot end by itself
-        self._waiting.look(self.pools(), fail=fails)
-        self._sharing.share(now)
+        self._waiting.look(self.counts.pools(running), fail=fails)
+        self._sharing.share(now, running)
         self.departures.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             held = self.demand.ceiling.empties

@@ -48,11 +48,16 @@ class PoolCounts:
         """
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
+        # All workers are counted several times a second, so the loop calls little.
         for ws in self._scheduler.workers.values():
             manager = told_at_start(ws, MANAGER_KEY)
             if manager and self._departures.state(ws) is None:
-                counts = running.setdefault(str(manager), Counter())
-                counts.update(tag for tag in ws.resources if tag in wanted)
+                counts = running.get(manager)
+                if counts is None:
+                    counts = running[manager] = Counter()
+                for tag in ws.resources:
+                    if tag in wanted:
+                        counts[tag] += 1
         now = time.monotonic()
         for known in self._managers:
             name = known.attachment.manager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed import Scheduler
@@ -29,6 +29,8 @@ REMEMBERED_LOSSES = 1000
 MOST_WITHHELD = 10_000
 #: Largest number of remembered worker names for :meth:`Departures.begin`.
 MOST_BEGUN = 100_000
+#: Longest reason for which a worker is drained; the rest is cut off.
+LONGEST_REASON = 500
 
 
 class Departures:
@@ -52,7 +54,8 @@ class Departures:
         self._begun: dict[str, None] = {}
         self._gone: dict[str, str] = {}
         self._dismissed: dict[str, str] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}  # of workers that have announced that they leave
+        self._why: dict[str, str] = {}  # of all drained workers
         ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
@@ -91,17 +94,28 @@ class Departures:
         self._reasons[worker] = reason
         self._dismiss(worker)
         self.excuse_losses([str(ws.name)])
-        self.drain([str(ws.name)])
+        self.drain({str(ws.name): reason})
         self._drains[worker].leave_within(left_s)
 
-    def drain(self, workers: Iterable[str]) -> None:
-        """Begin to drain the workers with these names.
+    def why(self, worker: WorkerState) -> str:
+        """Return why a worker is drained, or leaves by itself; "" for other workers."""
+        return self._reasons.get(worker.address) or self._why.get(worker.address, "")
+
+    def drain(self, workers: Mapping[str, str]) -> None:
+        """Begin to drain workers.
 
         Unknown names, and workers that are drained already, are ignored.
+
+        Parameters
+        ----------
+        workers
+            Name of each worker -> reason for the user.
         """
         for ws in self.named(workers):
             if ws.address not in self._drains:
-                logger.debug("worker %s is drained: %d calls", ws.name, len(ws.processing))
+                reason = self._why[ws.address] = str(workers[str(ws.name)])[:LONGEST_REASON]
+                calls = len(ws.processing)
+                logger.debug("worker %s is drained: %s; %d calls", ws.name, reason, calls)
                 self._drains[ws.address] = Drain(self.scheduler, ws)
 
     def give_up(self, worker: str, key: Any) -> None:
@@ -119,7 +133,7 @@ class Departures:
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
             logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
-            self.drain([str(ws.name)])
+            self.drain({str(ws.name): "a call was interrupted on it and does not end"})
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
@@ -184,6 +198,7 @@ class Departures:
             if drain is not None and drain.cancel():
                 logger.debug("worker %s accepts work again", ws.name)
                 del self._drains[ws.address]
+                self._why.pop(ws.address, None)
             if ws.address not in self._drains:
                 accepting.append(str(ws.name))
         return accepting
@@ -241,11 +256,12 @@ class Departures:
             del self._dismissed[name]
         if name in self._withheld:
             logger.debug("worker %s connected although its unit is being stopped", name)
-            self.drain([name])
+            self.drain({name: "its unit is being stopped"})
 
     def left(self, address: str) -> None:
         """End the draining of a worker that has left."""
         self._reasons.pop(address, None)
+        self._why.pop(address, None)
         drain = self._drains.pop(address, None)
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
             drain.state = "done"

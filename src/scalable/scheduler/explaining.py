@@ -23,6 +23,8 @@ from scalable.protocol.dask_seams.explained_tasks import (
 )
 from scalable.protocol.dask_seams.scheduler import tasks_no_worker_takes
 from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.measured import TASK_ANNOTATION
+from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
@@ -188,15 +190,21 @@ class Explainer:
         """Return explanations of the waiting calls (of one pool), grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         for task in self._waiting():
-            of = asked_tag(task, statuses)
-            if tag is not None and of != tag:
-                continue
-            alike = tuple(sorted(task.resource_restrictions or ())), task.worker_restrictions
-            same = (task.state, of, name_of(task), *map(str, alike))
+            # There may be many calls, so the key is made of what each task has at hand.
+            given = task.annotations or {}
+            same = (
+                task.state,
+                task.prefix,
+                given.get(TASK_ANNOTATION),
+                given.get(TAG_ANNOTATION),
+                tuple(task.resource_restrictions or ()),
+                frozenset(task.worker_restrictions or ()),
+            )
             first, count = groups.get(same, (task, 0))
             groups[same] = first, count + 1
         explained, pools = [], dict[str, PoolFacts]()
-        for first, count in islice(groups.values(), SHOWN_GROUPS):
+        shown = self._of_pool(groups.values(), statuses, tag)
+        for first, count in islice(shown, SHOWN_GROUPS):
             facts = replace(self._calls.facts(first, statuses, pool=False), count=count)
             if facts.tag not in pools:  # they take as long to read as the pool has workers
                 pools[facts.tag] = self.pools.facts(facts.tag, statuses)
@@ -205,6 +213,23 @@ class Explainer:
                 facts = replace(facts, before=0, first=())
             explained.append(explain_call(facts))
         return (*explained, *self._needing(statuses, tag))
+
+    @staticmethod
+    def _of_pool(
+        groups: Iterable[tuple[TaskState, int]],
+        statuses: Mapping[str, PoolStatus],
+        tag: str | None,
+    ) -> Iterable[tuple[TaskState, int]]:
+        """Return the groups of calls of one pool (of all for None), joined where names agree."""
+        joined: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
+        for task, count in groups:
+            of = asked_tag(task, statuses)
+            if tag is None or of == tag:
+                alike = tuple(sorted(task.resource_restrictions or ())), task.worker_restrictions
+                same = (task.state, of, name_of(task), *map(str, alike))
+                first, before = joined.get(same, (task, 0))
+                joined[same] = first, before + count
+        return joined.values()
 
     def _waiting(self) -> Iterable[TaskState]:
         """Yield the calls that wait for a worker or on a worker, at most ``LOOKED_CALLS``."""

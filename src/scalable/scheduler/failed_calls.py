@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from scalable.spec import FailedCall, FailureDetails
 
+#: Class of the error with which the scheduler ends a task whose worker has no more memory.
+OUT_OF_MEMORY = "OutOfMemory"
 #: Classes of errors with which Dask ends a task that is lost with its worker.
-_OF_LOST_WORKERS = frozenset({"KilledWorker", "OutOfMemory"})
+_OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
+
+
+class GivenUp(NamedTuple):
+    """Calls of a bundle that their client has given up after lost workers.
+
+    Attributes
+    ----------
+    call
+        The bundle, as the ledger's call.
+    failures
+        The failed calls.
+    """
+
+    call: Any
+    failures: tuple[FailedCall, ...]
 
 
 def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
@@ -24,7 +42,7 @@ def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
     return is_bundle and failure_class in _OF_LOST_WORKERS
 
 
-def failed_calls(bundle: Mapping[str, Any], worker: str | None) -> list[FailedCall]:
+def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
     """Return the failed calls of a bundle.
 
     Parameters
@@ -33,8 +51,10 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None) -> list[FailedCa
         Entry of the bundle in the timings of its Dask task, as ``BundleCounts.entry`` makes it.
     worker
         Name of the bundle's worker.
+    lost
+        Number of times that the call of a bundle with one call was begun before.
     """
-    return [
+    failed = [
         FailedCall(
             failure["failure_class"],
             failure["message"],
@@ -45,3 +65,6 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None) -> list[FailedCa
         )
         for failure in bundle["failures"]
     ]
+    if lost and bundle["calls"] == 1:
+        return [replace(f, details=replace(f.details, tries=lost + 1)) for f in failed]
+    return failed

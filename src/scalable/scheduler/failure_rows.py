@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from scalable.scheduler.failed_calls import GivenUp
 from scalable.scheduler.ledger import EndedCall
 
 
-def failure_rows(end: EndedCall) -> list[dict[str, Any]]:
-    """Return a row of ``failures.jsonl`` for each failed call that the end of a task reports."""
+def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
+    """Return a row of ``failures.jsonl`` for each failed call that is reported together."""
     if not end.failures:
         return []
     now = time.time()

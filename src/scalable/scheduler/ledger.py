@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import logging
 import pickle
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from scalable.protocol.dask_seams import reruns
 from scalable.protocol.dask_seams.reruns import begun_on, failed_try
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
-from scalable.scheduler.failed_calls import failed_calls, runs_again
+from scalable.scheduler.failed_calls import GivenUp, failed_calls, runs_again
 from scalable.spec import FailedCall, FailureDetails
 from scalable.telemetry.reruns import Reason
 
@@ -57,9 +58,14 @@ class Call:
     again
         Reason for which the call has to run again, and the name of the worker that was lost if
         one was; None for a call that runs for the first time.
+    ready_at
+        Time since which the call waits for a worker only, in seconds since 1970; None if it waits
+        for other calls, or became ready before the ledger was made.
     """
 
-    __slots__ = ("_name", "_slots", "again", "bundle", "key", "state", "task", "tries")
+    __slots__ = (
+        "_name", "_slots", "again", "bundle", "key", "ready_at", "state", "task", "tries",
+    )  # fmt: skip
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
@@ -74,6 +80,7 @@ class Call:
             self._name = annotations.get(TASK_ANNOTATION)
         self.state = ""
         self.tries = 0
+        self.ready_at: float | None = None
         self.again: tuple[Reason, str | None] | None = None
 
     def begin_again(self, reason: Reason, worker: str | None = None) -> None:
@@ -172,7 +179,7 @@ class EndedCall:
 
     def _failed_calls(self) -> list[FailedCall]:
         if self.measured.bundle is not None:
-            return failed_calls(self.measured.bundle, self.worker)
+            return failed_calls(self.measured.bundle, self.worker, self.call.tries)
         if self.succeeded or self.call.task.exception_blame is not self.call.task:
             return []
         name, message = self.failure()
@@ -217,6 +224,9 @@ class Listener:
 
     def ended(self, end: EndedCall) -> None:
         """Handle a call that succeeded or failed."""
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """Handle calls of a bundle that failed because their client sends them no more."""
 
     def left(self, call: Call) -> None:
         """Handle a call that was released before it succeeded or failed."""
@@ -310,6 +320,7 @@ class Ledger(SchedulerPlugin):
                 call = self._calls[key] = Call(task)
                 if known is not None:
                     call.tries, call.again = known.tries, known.again
+                    call.ready_at = known.ready_at
                 submitted.append(call)
         _tell(self._told["submitted"], submitted)
 
@@ -325,15 +336,14 @@ class Ledger(SchedulerPlugin):
         call = self._calls.get(key) or self._enter(key)
         if finish in READY:
             if start not in READY:
-                call.state = finish
+                call.state, call.ready_at = finish, time.time()
                 _tell(self._ready, call)
             elif start == "queued":
                 call.state = finish
                 _tell(self._told["dequeued"], call)
-        elif finish == "erred":
-            _tell(self._ended, EndedCall(call, False, details, self._worker(details)))
-        elif finish == "memory" and start == "processing":
-            _tell(self._ended, EndedCall(call, True, details, self._worker(details)))
+        elif finish == "erred" or (finish == "memory" and start == "processing"):
+            ended = EndedCall(call, finish == "memory", details, self._worker(details))
+            _tell(self._ended, ended)
         elif finish == "waiting":
             if self._waiting:
                 _tell(self._waiting, call)
@@ -367,6 +377,10 @@ class Ledger(SchedulerPlugin):
             call = self._calls.get(key)
             if call is not None:
                 call.begin_again(reason, str(worker.name))
+
+    def give_up(self, given_up: GivenUp) -> None:
+        """Send ``given_up``."""
+        _tell(self._told["given_up"], given_up)
 
     def call(self, key: Any) -> Call:
         """Return the call of a task that the scheduler knows."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scalable.protocol.handlers import AttachAnswer, Attachment
+from scalable.protocol.attachments import AttachAnswer, Attachment
 from scalable.protocol.matching import Shape, difference
 from scalable.scaling.tiers import Tier, UnitPrice
 from scalable.spec import PoolStatus, Starting

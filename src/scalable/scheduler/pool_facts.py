@@ -6,6 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol
 
 from distributed import Scheduler
@@ -19,8 +20,9 @@ from scalable.explaining.facts import (
     PoolFacts,
     RunningCall,
 )
+from scalable.harmless import short_name
+from scalable.protocol.attachments import Attachment
 from scalable.protocol.dask_seams.explained_tasks import usual_duration
-from scalable.protocol.handlers import Attachment
 from scalable.protocol.matching import slots_of
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
@@ -34,6 +36,9 @@ from scalable.spec import PoolStatus, Starting
 
 #: Maximum number of running calls in the facts about a pool.
 SHOWN_RUNNING = 20
+#: Number of the calls sent to a worker first that are looked at, beyond those that it can run, to
+#: find the ones that it has begun.
+LOOKED_SENT = 50
 
 
 class Explained(Protocol):
@@ -127,7 +132,7 @@ class PoolReader:
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
             leaving=tuple(
-                LeavingWorker(str(ws.name), cluster.departures.reason(ws) or "")
+                LeavingWorker(str(ws.name), cluster.departures.why(ws))
                 for ws in workers
                 if cluster.departures.state(ws) is not None
             ),
@@ -154,12 +159,13 @@ class PoolReader:
         busy = waiting = 0
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:
-            taken = 0
+            taken = count = 0
             for task, since_s in running_on(ws):
                 taken += max(1, slots_of(task.resource_restrictions, tag))
                 oldest.append((since_s, task, ws))
+                count += 1
             busy += min(taken, _capacity(ws, tag))
-            waiting += len(ws.processing) - sum(1 for _ in running_on(ws))
+            waiting += len(ws.processing) - count
         first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
         return busy, tuple(self.running(task, ws, s) for s, task, ws in first), waiting
 
@@ -216,7 +222,9 @@ def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
         return
     if threads <= 0:
         return
-    others = (task for task in worker.processing if task not in worker.executing)
+    # Calls are sent in the order of their priorities, but for the last ones. There may be many.
+    sent = islice(worker.processing, len(named) + threads + LOOKED_SENT)
+    others = (task for task in sent if task not in worker.executing)
     for task in heapq.nsmallest(threads, others, key=lambda task: task.priority or ()):
         if _take(task, free):
             yield task, 0.0
@@ -232,8 +240,8 @@ def _take(task: TaskState, free: dict[str, float]) -> bool:
 
 
 def name_of(task: TaskState) -> str:
-    """Return the name of a call's task in the manifest, or of its function."""
-    return str((task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name)
+    """Return the name of a call's task in the manifest, or of its function; shortened."""
+    return short_name(str((task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name))
 
 
 def _capacity(worker: WorkerState, tag: str) -> int:

@@ -18,7 +18,7 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CARRIES, CODE, TASKS, VERSIONS
+from scalable.protocol.operations import CARRIES, CODE, REMEMBERING, TASKS, VERSIONS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
@@ -34,8 +34,9 @@ from scalable.scheduler.profiles import Profiles
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Module with the pages that are mounted beside Dask's in the scheduler's HTTP server.
+#: Modules with pages that are mounted beside Dask's in the scheduler's HTTP server.
 LIVE_PAGE = "scalable.dashboard.routes"
+METRICS = "scalable.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
 
 
@@ -57,11 +58,14 @@ class PoolScheduler(
     ----------
     tags_of_tasks
         Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
+    remembering
+        Message of what the manifest says about remembered results; None without a manifest.
     cluster_name
         Name under which the command line finds the cluster; "" for an embedded cluster.
     """
 
     tags_of_tasks: Mapping[str, str] | None = None
+    remembering: Mapping[str, Any] | None = None
     cluster_name = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -72,8 +76,9 @@ class PoolScheduler(
         read_frames_without_collection()
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, also by schedulers that open no HTTP port.
-        if kwargs.get("dashboard_address") and LIVE_PAGE not in routes:
-            routes.append(LIVE_PAGE)
+        if kwargs.get("dashboard_address"):
+            # The first of two routes with the same address is taken: our metrics contain Dask's.
+            routes = [METRICS, *(r for r in routes if r not in (METRICS, LIVE_PAGE)), LIVE_PAGE]
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
@@ -105,6 +110,8 @@ class PoolScheduler(
             ours[VERSIONS] = self.image_versions.to_message()
         if self.tags_of_tasks is not None:
             ours[TASKS] = dict(self.tags_of_tasks)
+        if self.remembering is not None:
+            ours[REMEMBERING] = dict(self.remembering)
         return {**super().identity(n_workers), **ours}
 
     async def before_graph(self, code: str) -> None:

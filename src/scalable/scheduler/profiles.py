@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from typing import Any
 
 from distributed import Scheduler
@@ -11,6 +12,9 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.ledger import Call, EndedCall, Listener
+
+#: Number of profiles that are kept of calls which the scheduler has forgotten.
+KEPT_FORGOTTEN = 5_000
 
 
 class Profiles(Listener):
@@ -26,6 +30,7 @@ class Profiles(Listener):
         self._scheduler = scheduler
         self._ready_at: dict[Any, float] = {}
         self._rows: dict[Any, tuple[Any, ...]] = {}
+        self._forgotten: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
         offer(scheduler, {Handler.PROFILE: self.profile})
 
     def restarted(self, scheduler: Scheduler) -> None:
@@ -35,6 +40,7 @@ class Profiles(Listener):
         """
         self._ready_at.clear()
         self._rows.clear()
+        self._forgotten.clear()
         scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def ready(self, call: Call) -> None:
@@ -61,11 +67,20 @@ class Profiles(Listener):
         return self._ready_at.get(key)
 
     def forgotten(self, call: Call) -> None:
-        """Drop the profile of a call."""
+        """Drop the profile of a call; the latest of these are kept for :meth:`earlier`."""
         self._ready_at.pop(call.key, None)
-        self._rows.pop(call.key, None)
+        row = self._rows.pop(call.key, None)
+        if row is not None:
+            self._forgotten[call.key] = row
+            if len(self._forgotten) > KEPT_FORGOTTEN:
+                self._forgotten.popitem(last=False)
 
     def profile(self, key: Any) -> dict[str, Any] | None:
         """Return the profile of a call; None for a call that has not ended, or was forgotten."""
         row = self._rows.get(key)
+        return None if row is None else dict(zip(PROFILE, row, strict=True))
+
+    def earlier(self, key: Any) -> dict[str, Any] | None:
+        """Return the profile of a call that was forgotten lately, or None."""
+        row = self._forgotten.get(key)
         return None if row is None else dict(zip(PROFILE, row, strict=True))

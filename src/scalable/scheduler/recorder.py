@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
@@ -20,9 +21,9 @@ from tornado.ioloop import PeriodicCallback
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.measured import SHARES, Measured
-from scalable.scheduler.failed_calls import runs_again
+from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.failure_rows import failure_rows
-from scalable.scheduler.ledger import Call, EndedCall, Listener
+from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
@@ -47,7 +48,9 @@ class RunWriter(Protocol):
 class _Pending:
     """A task that was submitted and has not ended."""
 
-    __slots__ = ("after", "again", "began", "bundled", "head", "ready_at", "running", "silent")
+    __slots__ = (
+        "after", "again", "began", "bundled", "head", "ready_at", "repeats", "running", "silent",
+    )  # fmt: skip
 
     def __init__(self, head: str, ready_at: float, bundle: Mapping[str, Any] | None) -> None:
         self.head = head
@@ -56,6 +59,8 @@ class _Pending:
         self.bundled = bundle is not None
         self.began = False
         self.again: tuple[str, str | None] | None = None
+        #: Number of calls that begin again; calls of a bundle were begun with another one.
+        self.repeats = 1 if bundle is None else int(bundle.get("again", 1))
         # A bundle (a batch of calls) has no row if its calls have rows of their own.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
@@ -71,15 +76,23 @@ class Recorder(Listener):
         Destination of the rows.
     tags
         Tags of the pools. The tag of a task or worker is the one that its resources contain.
+
+    Attributes
+    ----------
+    reruns
+        Reason -> number of times that a call began again for it, as it was recorded.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
         self.scheduler = scheduler
         self._run = run
+        self.reruns: Counter[str] = Counter()
         self._tags = frozenset(tags)
         self._lines: list[str] = []
         self._pending: dict[Any, _Pending] = {}
         self._last_ended: Any = None
+        # Key of a bundle that was lost now -> its entry, if it is not known to have begun again.
+        self._lost: dict[Any, _Pending] = {}
         # Address of a connected worker -> its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
         # Name of a worker about which a manager sends rows -> whether its last row was written.
@@ -170,13 +183,24 @@ class Recorder(Listener):
             self._rerun(entry)
         entry.again, call.again = call.again, None
 
+    def _settle_again(self, entry: _Pending, call: Call, end: EndedCall | None) -> None:
+        """Record why a call has begun again that was lost before it was seen to run."""
+        killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
+        if call.again is not None or (killed and call.bundle is None):
+            self._rerun(entry)
+        elif killed:
+            self._lost[call.key] = entry  # its worker's loss, told next, says if it had begun
+
     def _rerun(self, entry: _Pending) -> None:
         """Record why a call has begun again."""
         assert entry.again is not None
         (reason, worker), entry.again = entry.again, None
+        self.reruns[str(reason)] += entry.repeats
+        head = _head_of_call(entry, 0) if entry.silent else entry.head
+        count = f',"count":{entry.repeats}' if entry.repeats > 1 else ""
         self._lines.append(
-            f'{entry.head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
-            f'"reason":"{reason}","lost":{_encode(worker)}}}'
+            f'{head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
+            f'"reason":"{reason}","lost":{_encode(worker)}{count}}}'
         )
 
     def ended(self, end: EndedCall) -> None:
@@ -187,6 +211,18 @@ class Recorder(Listener):
             return
         again = runs_again(end.failure()[0], is_bundle=end.call.bundle is not None)
         self._end(end.call, "cancelled" if again else "failed", end)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """Record calls of a lost bundle as failed that their client sends no more."""
+        now = time.time()
+        entry = self._entry(given_up.call, now)
+        for failed in given_up.failures:
+            worker = "null" if failed.details.worker is None else _encode(failed.details.worker)
+            self._lines.append(
+                f'{_head_of_call(entry, failed.position or 0)}"worker":{worker},"state":"failed",'
+                f'"timestamp":{now},"queued_s":null,"duration_s":null,"transfer_s":null}}'
+            )
+        self._run.extend("failures", failure_rows(given_up))
 
     def forgotten(self, call: Call) -> None:
         """Record a forgotten task as cancelled, unless it has ended."""
@@ -202,6 +238,8 @@ class Recorder(Listener):
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
+            if entry.again is not None:
+                self._settle_again(entry, call, end)
         else:
             assert ended is not None
             stamp = ended
@@ -295,6 +333,10 @@ class Recorder(Listener):
 
     def worker_lost(self, lost: LostWorker) -> None:
         """Record which tasks must run again because a worker was lost."""
+        for key in lost.running:
+            entry = self._lost.pop(key, None)
+            if entry is not None and Ledger.of(self.scheduler).call(key).again is not None:
+                self._rerun(entry)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
         name, _ = self._workers.get(lost.address, (lost.address, None))
@@ -373,12 +415,17 @@ def _calls(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
     return f',"calls":{_encode(told)}'
 
 
+def _head_of_call(entry: _Pending, number: int) -> str:
+    """Return the beginning of the row of one call in a bundle."""
+    return entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
+
+
 def _call_row(
     entry: _Pending, worker: str, number: int, succeeded: bool, row: Sequence[Any]
 ) -> str:
     """Return the encoded row of one call in a bundle."""
     began, duration_s, cpu_s, memory = row
-    head = entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
+    head = _head_of_call(entry, number)
     queued = max(0.0, began - entry.ready_at)
     return (
         f'{head}"worker":{worker},"state":"{"succeeded" if succeeded else "failed"}",'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from scalable.scaling.tiers import WaitingWork
-from scalable.scheduler.counts import PoolCounts
+from scalable.scheduler.counts import PoolCounts, Running
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
 
@@ -39,18 +39,21 @@ class Sharing:
         self._expected, self._work = expected, work
         self._gather_by: float | None = None
 
-    def share(self, now: float) -> None:
+    def share(self, now: float, running: Running | None = None) -> None:
         """Divide the wanted counts, unless more managers are waited for.
 
         Parameters
         ----------
         now
             Time in monotonic seconds.
+        running
+            Result of :meth:`PoolCounts.running`, if the caller has it already.
         """
         if self._gathers(now):
             return
         work = self._work() if self._demand.policy.weighs_work else None
-        self._demand.share(self._managers.tiers(self._counts.running(), now), work)
+        running = self._counts.running() if running is None else running
+        self._demand.share(self._managers.tiers(running, now), work)
 
     def _gathers(self, now: float) -> bool:
         """Return whether to wait for more expected managers before counts are divided.

@@ -35,8 +35,8 @@ class UnmanagedWorkers:
         self._lifetime = lifetime
         self._lost: set[str] = set()
 
-    def look(self, now: float) -> list[str]:
-        """Return the names of workers that have to retire.
+    def look(self, now: float) -> dict[str, str]:
+        """Return name -> reason of the workers that have to retire.
 
         Parameters
         ----------
@@ -51,9 +51,10 @@ class UnmanagedWorkers:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
         self._lost = lost
         silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
-        idle = [
-            str(ws.name)
+        silent_words = "its manager does not report any more, and it has no calls"
+        idle = {
+            str(ws.name): silent_words
             for ws in self._scheduler.workers.values()
             if told_at_start(ws, MANAGER_KEY) in silent and not ws.processing
-        ]
-        return [*strangers, *idle]
+        }
+        return idle | dict.fromkeys(strangers, "its manager does not know it")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scalable.spec import DeploymentSpec
+from scalable.spec.remembering import Remembering
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
@@ -31,4 +32,9 @@ def client_options(spec: DeploymentSpec) -> dict[str, Any]:
         for label in component.tags:
             labels.setdefault(label, []).append(tag)
     tasks = {task.name: task.component for task in spec.tasks.values()}
-    return {"tasks": tasks, "labels": labels, "tags": spec.tags}
+    return {
+        "tasks": tasks,
+        "labels": labels,
+        "tags": spec.tags,
+        "remembering": Remembering.of(spec),
+    }

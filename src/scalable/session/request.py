@@ -232,6 +232,7 @@ class Request:
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
+        from scalable.report.plans import shown_plan
 
         asked = PlanRequest.parse(objective, policy, deadline, budget)
         self.require_valid()
@@ -244,7 +245,7 @@ class Request:
             plan.predicted_time_s,
             plan.manifest_lock,
         )
-        return plan
+        return shown_plan(plan)
 
     def require_valid(self) -> ValidationReport:
         """Return the report of :meth:`validate` if it contains no errors.

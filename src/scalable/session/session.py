@@ -18,7 +18,7 @@ from scalable.session.ending import (
     warn_of_unfinished,
 )
 from scalable.session.request import Request
-from scalable.session.spending import Spending
+from scalable.session.shown import Shown
 from scalable.spec import Diagnostic, Plan, ScalePlan
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.session")
 
 
-class ScalableSession(Spending):
+class ScalableSession(Shown):
     """A workflow on one target of a manifest: plan, cluster, client and run record.
 
     Create a session with :meth:`from_yaml`, :meth:`local` or :meth:`attach`. As a context manager,
@@ -160,6 +160,7 @@ class ScalableSession(Spending):
         self._attached = self._deployment = self._scaled = attached
         closed_at_exit(self._close)
         announce_run(attached.run_path)
+        self._show_to_run()
         try:
             self._client = self._connect()
         except BaseException:
@@ -239,6 +240,7 @@ class ScalableSession(Spending):
         logger.debug("starting %r here; run record: %s", self.target, run and run.path)
         self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
         closed_at_exit(self._close)
+        self._show_to_run()
         try:
             self._deployment.start(plan)
             self._client = self._connect()
@@ -417,6 +419,7 @@ class ScalableSession(Spending):
         no_longer_closed_at_exit(self._close)
         if os.getpid() != self._process:
             return  # a fork of the process that the session belongs to
+        self._end_showing()
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None
         self._attached = None
@@ -441,7 +444,3 @@ class ScalableSession(Spending):
         trace: TracebackType | None,
     ) -> None:
         self._close(error)
-
-    def __repr__(self) -> str:
-        state = "running" if self._client is not None else "not running"
-        return f"<ScalableSession {self.spec.project_name!r} on {self.target!r}: {state}>"

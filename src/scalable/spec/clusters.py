@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -329,6 +329,8 @@ class ClusterStatus:
     cost
         Costs and budget of the cluster, as its scheduler reports them; None if nothing has a price.
         It contains ``cost``, ``idle`` and ``per_hour``, also by ``pools`` and by ``managers``.
+    adaptive
+        Tag -> minimum and maximum of each pool that follows its load; maximum None for no limit.
     """
 
     name: str
@@ -348,6 +350,7 @@ class ClusterStatus:
     ends_at: float | None = None
     idle_ends_at: float | None = None
     cost: Mapping[str, Any] | None = None
+    adaptive: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""

@@ -106,7 +106,7 @@ class TaskSpec:
     component
         Tag of the pool that runs it.
     cache
-        Whether results may be kept between runs; has no effect in this version.
+        Whether results are remembered: an equal call of a later run is not run again.
     outputs
         Names or paths of its results.
     count

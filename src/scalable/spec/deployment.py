@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.resources import ResourceRequest
 from scalable.storage import absolute_url
 from scalable.units import parse_walltime
+
+#: Size in bytes that remembered results may have where the manifest does not say.
+CACHE_LIMIT: Final = 20 * 10**9
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,9 @@ class DeploymentSpec:
         Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
         None.
     local_cache
-        Directory of results that can be reused, or None.
+        Directory or URL of remembered results as it was written, or None; see ``results_url``.
+    cache_limit
+        Largest size in bytes of the store of remembered results.
     default_storage
         Place of the project's results as it was written, or None; see ``storage_url``.
     workflow_dir
@@ -108,6 +113,7 @@ class DeploymentSpec:
     manager_policy: str = "waterfall"
     deadline_s: float | None = None
     local_cache: str | None = None
+    cache_limit: int = CACHE_LIMIT
     default_storage: str | None = None
     workflow_dir: str | None = None
     log_dir: str | None = None
@@ -127,6 +133,16 @@ class DeploymentSpec:
         """URL of the project's storage, without relative parts; None if the manifest names none."""
         written = self.default_storage
         return None if written is None else absolute_url(written, self.workflow_dir or ".")
+
+    @cached_property
+    def results_url(self) -> str | None:
+        """URL of the store of remembered results; None for the user's own directory.
+
+        It is ``local_cache``, or else a directory in the project's storage.
+        """
+        if self.local_cache is not None:
+            return absolute_url(self.local_cache, self.workflow_dir or ".")
+        return None if self.storage_url is None else f"{self.storage_url.rstrip('/')}/.results"
 
     def resources(self, tag: str) -> ResourceRequest:
         """Return the resources of one worker of a tag, with the target's walltime if it has one."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import PoolStatus
 
 _T = TypeVar("_T")
@@ -59,6 +60,14 @@ class TaskOverview:
         Mean running time of the calls that ended, in seconds; None before the first has ended.
     names
         Number of task names that are summed up here; more than 1 if there are too many names.
+    measured, run_s
+        Number of calls whose running time was measured, and the sum of these times in seconds.
+    queued, queued_s
+        Number of ended calls whose queue time is known, and the sum of these times in seconds. The
+        queue time of a call begins when it waits for a worker only, and ends when it runs or
+        receives its input; calls of executors count the time of their bundle.
+    mean_queued_s
+        Mean queue time of the ended calls, in seconds; None if none is known.
     """
 
     name: str
@@ -66,6 +75,28 @@ class TaskOverview:
     counts: CallCounts
     mean_s: float | None = None
     names: int = 1
+    measured: int = 0
+    run_s: float = 0.0
+    queued: int = 0
+    queued_s: float = 0.0
+    mean_queued_s: float | None = None
+
+    def __add__(self, other: TaskOverview) -> TaskOverview:
+        """Return this row with the calls of another row added."""
+        measured, run_s = self.measured + other.measured, self.run_s + other.run_s
+        queued, queued_s = self.queued + other.queued, self.queued_s + other.queued_s
+        return TaskOverview(
+            self.name,
+            self.tag,
+            self.counts + other.counts,
+            run_s / measured if measured else None,
+            self.names + other.names,
+            measured,
+            run_s,
+            queued,
+            queued_s,
+            queued_s / queued if queued else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +118,10 @@ class PoolOverview:
         pool with a fixed count.
     cost
         Costs of the pool, as in a cluster's status; None if nothing has a price.
+    leaving
+        Reason -> number of connected workers that take no more calls for it.
+    decided
+        The last change of the wanted count, as a row of ``scaling.jsonl``; None if there was none.
     """
 
     status: PoolStatus
@@ -97,6 +132,8 @@ class PoolOverview:
     waiting: int = 0
     adaptive: tuple[int, int | None] | None = None
     cost: Mapping[str, Any] | None = None
+    leaving: Mapping[str, int] = field(default_factory=dict)
+    decided: Mapping[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -146,6 +183,8 @@ class Overview:
         Tag -> overview of the pool.
     tasks
         Overview of each task name, the ones with unfinished calls first.
+    running
+        The calls that have run for the longest time, the longest first.
     managers
         Managers, as in a cluster's status.
     workers
@@ -156,6 +195,15 @@ class Overview:
         Predicted end of the known calls.
     cost
         Costs and budget, as in a cluster's status; None if nothing has a price.
+    scaled
+        Tag -> action (``scale-up``, ``scale-down``) -> number of changes of the wanted count since
+        the scheduler started.
+    failures
+        Failure class -> number of failures since the scheduler started. Rare classes beyond a limit
+        are counted together.
+    reruns
+        Reason -> number of times that a call began again for it. Empty for a cluster whose calls
+        are not recorded.
     """
 
     at: float
@@ -163,11 +211,15 @@ class Overview:
     cluster: Mapping[str, Any] = field(default_factory=dict)
     pools: Mapping[str, PoolOverview] = field(default_factory=dict)
     tasks: tuple[TaskOverview, ...] = ()
+    running: tuple[RunningCall, ...] = ()
     managers: tuple[Mapping[str, Any], ...] = ()
     workers: int = 0
     clients: int = 0
     end: PredictedEnd = field(default_factory=PredictedEnd)
     cost: Mapping[str, Any] | None = None
+    scaled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
+    reruns: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def calls(self) -> CallCounts:
@@ -176,8 +228,7 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes, and ``calls``, as plain JSON values."""
-        plain = dataclasses.asdict(self)
-        return {**plain, "calls": dataclasses.asdict(self.calls)}
+        return {**_plain(self), "calls": _plain(self.calls)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -189,7 +240,9 @@ class Overview:
         )
         end = _made(PredictedEnd, data.get("end") or {})
         managers = tuple(data.get("managers", ()))
-        return _made(cls, data, pools=pools, tasks=tasks, managers=managers, end=end)
+        running = tuple(_made(RunningCall, call) for call in data.get("running", ()))
+        parts = {"running": running, "managers": managers}
+        return _made(cls, data, pools=pools, tasks=tasks, end=end, **parts)
 
 
 @dataclass(frozen=True)
@@ -208,7 +261,7 @@ class Events:
         Rows of ``failures.jsonl``.
     spans
         Finished calls for a timeline: ``worker``, ``name``, ``began`` and ``ended`` (seconds since
-        1970), and ``failed``.
+        1970), ``failed``, the number of calls that are joined in it, and the key of the last.
     samples
         The state of the pools over time: ``at``, and ``pools`` as tag -> [wanted, running, used
         slots, slots, waiting calls].
@@ -222,13 +275,35 @@ class Events:
     samples: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
-        return dataclasses.asdict(self)
+        """Return the attributes as plain JSON values.
+
+        Spans are copied, because the last span of a worker may grow. Other events are not: they do
+        not change, and a copy of all would take longer than everything else in an answer.
+        """
+        plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {**plain, "spans": [list(span) for span in self.spans]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the events that :meth:`to_dict` wrote; unknown keys are left out."""
         return _made(cls, data)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with dictionaries in place of its dataclasses, at any depth.
+
+    ``dataclasses.asdict`` would copy the other values too, which takes longer than to make an
+    overview.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {name: _plain(each) for name, each in vars(value).items()}
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(_plain, value))
+    return value
 
 
 def _made(cls: type[_T], data: Mapping[str, Any], **values: Any) -> _T:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from scalable.frames import own_frame_in
 from scalable.spec import FailureDetails
-
-_FRAME = re.compile(r'(?m)^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> list[FailedRow]:
                 task_name=_text(details.get("task_name")),
                 tag=_text(details.get("tag")),
                 position=position if isinstance(position, int) else None,
-                details=replace(known, frame=known.frame or _innermost_frame(trace or "")),
+                details=replace(known, frame=known.frame or own_frame_in(trace or "")),
                 traceback=trace,
             )
         )
@@ -120,14 +118,6 @@ def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:
         for (name, frame), group in groups.items()
     ]
     return tuple(sorted(found, key=lambda cause: -cause.count))
-
-
-def _innermost_frame(traceback: str) -> str | None:
-    frames = list(_FRAME.finditer(traceback))
-    own = [f for f in frames if "-packages" not in f["file"]]
-    for frame in (own or frames)[-1:]:
-        return f"{frame['file']}:{frame['line']} in {frame['name'].strip()}"
-    return None
 
 
 def _text(value: object) -> str | None:

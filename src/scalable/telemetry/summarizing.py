@@ -33,6 +33,8 @@ NO_TAG = "(no tag)"
 
 _FINAL_STATES = ("succeeded", "failed", "cancelled")
 _STATES = (*_FINAL_STATES, "running", "submitted")
+# Largest number of calls that begin again with one row; larger numbers are taken for damage.
+_MOST_REPEATS = 1_000_000
 # Larger numbers cannot be measurements, and their sums would overflow.
 _LARGEST = 1e300
 
@@ -116,7 +118,9 @@ def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
         if isinstance(tag, str):
             call.tags.add(tag)
         if state == RERUN:
-            call.reruns.append(_text(row.get("reason")) or "reason not known")
+            reason, count = _text(row.get("reason")) or "reason not known", row.get("count")
+            many = count if isinstance(count, int) and 0 < count < _MOST_REPEATS else 1
+            call.reruns += [reason] * many
             continue
         call.last = state
         call.starts += state == "running"
@@ -139,7 +143,8 @@ def _states(calls: Iterable[_Call]) -> Counter[str]:
     for call in calls:
         many = call.bundled
         if many is None:
-            states[call.state] += 1
+            # A call of a lost bundle begins again, but ends with a later one.
+            states[call.state] += bool(call.state)
         else:
             states["succeeded"] += many.calls - many.failed
             states["failed"] += many.failed

@@ -6,8 +6,9 @@ import traceback
 from collections import Counter
 from typing import Any
 
-from scalable.protocol.described_failures import described, own_frame
-from scalable.protocol.measured import BUNDLE_ACTION, SHARES
+from scalable.frames import own_frame
+from scalable.protocol.described_failures import described
+from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.quantiles import quantile
 
 #: Largest number of failed calls of a bundle that are described one by one, and of those of one
@@ -86,13 +87,10 @@ class BundleCounts:
         rest = rest or self._more[-1]
         rest["count"] += 1
 
-    def entry(self) -> dict[str, Any]:
+    def entry(self) -> Any:
         """Return the statistics as an entry for the Dask task's timings; times are in seconds."""
         ordered = sorted(self.durations)
-        return {
-            "action": BUNDLE_ACTION,
-            "start": 0.0,
-            "stop": 0.0,
+        values = {
             "calls": len(ordered),
             "failed": self._failed,
             "total_s": sum(ordered),
@@ -100,6 +98,7 @@ class BundleCounts:
             "failures": self._failures + self._more,
             "rows": self.rows,
         }
+        return addition(BUNDLE, values)
 
 
 def _message_of(error: BaseException) -> str:

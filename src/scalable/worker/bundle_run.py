@@ -74,6 +74,7 @@ class BundleRun:
         self._skipped: set[int] = set()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
+        self._given: Any = None
         self._kept: dict[int, Pickled] = {}
         self._unsent = UnsentOutcomes()
         self._counts = BundleCounts()
@@ -133,19 +134,20 @@ class BundleRun:
             if number not in self._skipped:  # it may have been cancelled since the first look
                 try:
                     given = args, kwargs = arguments(self._rows[number], self._references)
+                    self._given = given
                     value = function(*args, **kwargs)
                 except CallInterrupted:
                     raise
                 except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
                     error = raised
-            self._current = _NOBODY
+            self._current, self._given = _NOBODY, None
             if number in self._skipped:
                 # The interrupt may still be pending; it must not reach the next call.
                 with self._lock:
                     clear_interrupt(self._thread)
         except CallInterrupted as interrupted:
             error = interrupted
-            self._current = _NOBODY
+            self._current, self._given = _NOBODY, None
         if number in self._skipped:
             self._end_skipped(number, error, time.perf_counter() - began, given)
             if error is not None:
@@ -232,6 +234,16 @@ class BundleRun:
         self._worker.loop.add_callback(send_to_scheduler, self._worker, message)
 
     # In the worker's event loop -----------------------------------------------------------------
+
+    def running_call(self) -> tuple[int | None, float | None, Any]:
+        """Return position, running time in seconds and arguments of the call that runs.
+
+        Each is None between two calls; the arguments are None until they are unpickled.
+        """
+        number, began, given = self._current, self._began, self._given
+        if number == _NOBODY or number != self._current:
+            return None, None, None
+        return number, time.perf_counter() - began, given
 
     def interrupt(self, number: int) -> None:
         """End one call: skip the call if it has not begun, or raise an exception in its thread."""

@@ -82,6 +82,11 @@ def run_bundle(
         del _running[run.key]
 
 
+def running_bundle(key: str) -> BundleRun | None:
+    """Return the bundle with this key if it runs in this process, or None."""
+    return _running.get(key)
+
+
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
     """End a call, or give back a waiting bundle; do nothing if the call has ended.
 

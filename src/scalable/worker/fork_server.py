@@ -180,12 +180,14 @@ def take_on(start: WorkerStart) -> None:
 
 def run_worker(owner: int) -> None:
     """Read the settings of this worker from standard input, and run the worker until it ends."""
+    from scalable.harmless import make_logs_harmless
     from scalable.worker.config import WorkerConfig
     from scalable.worker.lifeline import Lifeline, read_line, take_standard_input
     from scalable.worker.program import run_from_file, run_with_lifeline
 
     start = WorkerStart.from_line(read_line())
     take_on(start)
+    make_logs_harmless()
     pipe = take_standard_input()
     gc.enable()
     if start.config is not None:

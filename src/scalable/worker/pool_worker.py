@@ -15,16 +15,19 @@ from scalable.protocol.code import located
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
 from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
 from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.handlers import offer
 from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
-from scalable.protocol.measured import FAILURE_ACTION, USAGE_ACTION
+from scalable.protocol.measured import FAILURE, USAGE, addition
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
+from scalable.protocol.worker_calls import WorkerHandler
 from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
 from scalable.worker.code import CodeOfCalls
+from scalable.worker.shown_calls import shown_call
 from scalable.worker.slots import SlotLender
 
 
@@ -48,6 +51,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
+        offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
@@ -69,18 +73,15 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             )
         self.slot_lender.ended(key)
         if task is not None:
-            now = time.time()
-            entry: Any = {"action": USAGE_ACTION, "start": now, "stop": now, **usage.end()}
-            task.startstops.append(entry)
+            task.startstops.append(addition(USAGE, usage.end()))
             if isinstance(event, ExecuteFailureEvent):
-                task.startstops.append(self._failure_entry(task, now))
+                task.startstops.append(self._failure_entry(task))
         return event
 
-    def _failure_entry(self, task: Any, now: float) -> Any:
+    def _failure_entry(self, task: Any) -> Any:
         """Return the facts about a call that failed, as an entry for the timings of its task."""
         known = getattr(task.run_spec, "failure", None) or {}
-        entry = {"action": FAILURE_ACTION, "start": now, "stop": now}
-        return entry | known | {"worker": str(self.name)}
+        return addition(FAILURE, {**known, "worker": str(self.name)})
 
     def _explained(self, task: Any, error: BaseException) -> BaseException | None:
         """Return the error of a call that lacks a module, with the name of this worker."""
@@ -100,6 +101,9 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             return gather(worker, keys, total_nbytes, stimulus_id=stimulus_id)
 
         return await fetch_arguments(self, worker, to_gather, fetch, self.code_of_calls.know)
+
+    def _shown_call(self, key: Any = None) -> dict[str, Any]:
+        return shown_call(self, key)
 
     def _begin(self) -> ThreadUsage:
         return ThreadUsage()

@@ -28,6 +28,7 @@ from typing import Any
 from distributed.comm.core import connect
 from distributed.core import rpc
 
+from scalable.harmless import make_logs_harmless
 from scalable.protocol import exit_codes
 from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.handlers import SchedulerCalls
@@ -182,6 +183,7 @@ async def _end_with_calls(config: WorkerConfig, work: Coroutine[Any, Any, Ending
 def main() -> None:
     """Read the configuration and run the worker."""
     parent = os.getppid()
+    make_logs_harmless()
     if len(sys.argv) > 2:
         run_from_file(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
     else:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from types import SimpleNamespace
 
 import pytest
 from distributed.scheduler import KilledWorker
@@ -17,12 +18,15 @@ from scalable.errors import NoWorkersError
 from scalable.protocol.bundles import EVERY, KEPT
 from scalable.protocol.messages import dump
 
+LOST = SimpleNamespace(address="tcp://lost", name="lost")
+
 
 class Line:
     """Stands in for the line to the scheduler."""
 
     def __init__(self):
         self.interrupted, self.later, self.forgotten = [], [], []
+        self.given_up = []
 
     def slots_of(self, tag):
         return {"a": 2}[tag]
@@ -38,6 +42,9 @@ class Line:
 
     def explain_losses(self, errors, key, then):
         then(errors)
+
+    def tell_given_up(self, key, calls):
+        self.given_up += calls
 
     def forget_bundle(self, key):
         self.forgotten.append(key)
@@ -137,11 +144,22 @@ def test_a_call_beyond_its_limit_fails_and_the_others_go_on():
 
 def test_a_call_whose_workers_are_lost_is_given_up(sent):
     for loss in range(LOSSES):
-        sent.in_flight.erred("key", KilledWorker("key", None, 0))
+        sent.in_flight.erred("key", KilledWorker("key", LOST, 0))
         assert sent.in_flight.idle
         assert sent.calls.is_over(0) == (loss == LOSSES - 1)
         bundle = SentBundle("key", sent.calls, [0], {0}, 0.0, suspected=True, begun=True)
         sent.in_flight.add(bundle)
+    ((position, kind, _, arguments),) = sent.line.given_up
+    assert (position, kind) == (0, "KilledWorker")
+    assert arguments == "('x')"
+
+
+def test_the_call_that_was_running_is_sent_again_with_the_key_of_its_lost_bundle(sent):
+    sent.hear([0], [1], over=False)
+    sent.in_flight.erred("key", KilledWorker("key", LOST, 0))
+    assert sent.in_flight.sent_before.take(sent.calls, [2]) == {}
+    assert sent.in_flight.sent_before.take(sent.calls, [1, 2]) == {"after": "key", "again": 1}
+    assert sent.in_flight.sent_before.take(sent.calls, [1]) == {}
 
 
 def test_another_failure_fails_the_calls_that_are_left(sent):

@@ -21,6 +21,7 @@ class FakeLink:
         self.calls = Counter()
         self.silent = set()
         self.told = []
+        self.drain_reasons = {}
 
     async def heartbeat(self, report):
         self.calls["heartbeat"] += 1
@@ -43,6 +44,7 @@ class FakeLink:
     async def drain(self, workers):
         """Idle workers leave at once; the others are left to the test."""
         await self._note("drain", workers)
+        self.drain_reasons |= workers
         for name in workers:
             if name in self.workers and not self.workers[name].processing:
                 del self.workers[name]

@@ -119,7 +119,7 @@ def test_a_unit_that_has_left_when_it_is_wanted_again_is_replaced_under_a_new_na
 def test_a_worker_that_the_scheduler_drains_is_replaced_at_once_and_stopped_when_it_has_left():
     async def scenario(house):
         name = await one_running(house, processing=1)
-        await house.link.drain([name])
+        await house.link.drain({name: "asked for"})
         view = house.link.workers[name]
         house.link.workers[name] = type(view)(view.address, processing=1, drain="draining")
         await house.until(lambda: len(house.quick.launched) == 2)
@@ -140,5 +140,6 @@ def test_a_unit_whose_walltime_is_nearly_over_is_replaced_drained_and_stopped():
         await drained_and_stopped(house, name)
         (removed,) = [event for event in house.events if event["event"] == "removed"]
         assert removed["reason"] == "its walltime is nearly over"
+        assert set(house.link.drain_reasons.values()) == {"its walltime ends in 5.0 s"}
 
     in_house(scenario)

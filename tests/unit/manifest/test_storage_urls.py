@@ -2,6 +2,8 @@
 
 import pytest
 
+from scalable.spec.remembering import Remembering
+
 REST = "targets: {t: {provider: local}}\ncomponents: {a: }\n"
 
 
@@ -39,3 +41,26 @@ def test_a_directory_is_relative_to_the_manifest(load, tmp_path):
 
 def test_without_a_storage_there_is_no_url(load):
     assert load(f"version: 1\nproject: {{name: p}}\n{REST}").resolve("t").spec.storage_url is None
+
+
+@pytest.mark.parametrize("value", ["ftp://host/a", "s3://KEY:hidden@b"])
+def test_a_bad_place_of_remembered_results_is_a_fault_at_its_place(diagnose, value):
+    text = f"version: 1\nproject:\n  name: p\n  local_cache: {value}\n{REST}"
+    (found,) = diagnose(text, in_schema=False)
+    assert (found.code, found.dotted_path) == ("E_BAD_OPTION", "project.local_cache")
+    assert found.line == 4
+    assert found.column > 1
+    assert found.message.startswith("local_cache must not ")
+    assert "hidden" not in found.render()
+
+
+def test_the_limit_of_remembered_results_is_a_size_that_clients_learn(load, diagnose):
+    spec = load(f"version: 1\nproject: {{name: p, cache_limit: 50G}}\n{REST}").resolve("t").spec
+    assert spec.cache_limit == 50 * 10**9
+    told = Remembering.from_message(Remembering.of(spec).to_message())
+    assert told.limit == 50 * 10**9
+    assert load(f"version: 1\nproject: {{name: p}}\n{REST}").resolve("t").spec.cache_limit == (
+        20 * 10**9
+    )
+    (found,) = diagnose(f"version: 1\nproject: {{name: p, cache_limit: much}}\n{REST}")
+    assert found.dotted_path == "project.cache_limit"

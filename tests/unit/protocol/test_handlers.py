@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scalable.protocol.handlers import Attachment, Handler, SchedulerCalls
+from scalable.protocol.attachments import Attachment
+from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.creator_reports import CreatorReports
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -19,7 +20,7 @@ ARGUMENTS = {
         {},
     ),
     Handler.LEAVE: (("m", "x"), {"gone": True}),
-    Handler.DRAIN: ((["a-1"],), {}),
+    Handler.DRAIN: (({"a-1": "its walltime ends"},), {}),
     Handler.RESUME: ((["a-1"],), {}),
     Handler.WITHHOLD_WORK: (([["a-1"]],), {}),
     Handler.ALLOW_WORK: ((["a-1"],), {}),
@@ -28,6 +29,7 @@ ARGUMENTS = {
     Handler.POOLS: ((), {}),
     Handler.STATUS: ((), {}),
     Handler.OVERVIEW: ((0,), {"kinds": ["failures"]}),
+    Handler.WORKERS: (("a", 5), {}),
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
@@ -36,6 +38,7 @@ ARGUMENTS = {
     Handler.CREATOR_LIVES: ((), {}),
     Handler.PROFILE: (("key",), {}),
     Handler.EXPLAIN: ((), {"tag": "a"}),
+    Handler.CALL: (("key",), {"position": 3}),
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
     Handler.RUN_FILES: (({"tasks.jsonl": 0},), {}),

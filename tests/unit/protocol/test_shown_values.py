@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalable.protocol.described_failures import described, last_lines, own_frame
+from scalable.frames import own_frame, own_frame_in
+from scalable.protocol.described_failures import described, last_lines
 from scalable.protocol.shown_values import MOST_CHARACTERS, MOST_OF_VALUE, shown, shown_arguments
 from scalable.settings import RECORD_ARGUMENTS
 
@@ -181,3 +182,23 @@ def test_arguments_that_cannot_be_read_do_not_hide_the_error():
 def test_the_last_lines_of_an_output_are_bounded():
     assert len(last_lines("x" * 10**6)) == 4000
     assert last_lines("a\n" * 100 + "end\n\n").splitlines()[-1] == "end"
+
+
+def test_the_users_frame_in_the_text_of_a_traceback_of_another_machine():
+    text = "Traceback (most recent call last):\n" + "".join(
+        f'  File "{file}", line {line}, in {name}\n    x\n'
+        for line, (file, name) in enumerate(
+            [
+                ("/env/lib/python3.12/site-packages/distributed/worker.py", "apply"),
+                ("/home/ada/flow.py", "simulate"),
+                ("/env/lib/python3.12/site-packages/numpy/linalg.py", "solve"),
+                ("/usr/lib/python3.12/concurrent/futures/thread.py", "run"),
+                ("/env/lib/python3.12/site-packages/scalable/worker/bundles.py", "run_bundle"),
+            ]
+        )
+    )
+    assert own_frame_in(text) == "/home/ada/flow.py:1 in simulate"
+    without = text.replace("/home/ada/", "/env/lib/python3.12/site-packages/pandas/")
+    assert own_frame_in(without) == "/env/lib/python3.12/site-packages/numpy/linalg.py:2 in solve"
+    assert own_frame_in('  File "/usr/lib/python3.12/json.py", line 3, in loads') is not None
+    assert own_frame_in("no frames") is None

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.protocol.measured import BUNDLE_ACTION, BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.protocol.measured import BUNDLE, BUNDLE_ANNOTATION, TASK_ANNOTATION, addition
+from scalable.scheduler import ledger
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview import call_counts
 from scalable.scheduler.overview.call_counts import NameCounts
@@ -66,7 +67,8 @@ def test_a_bundle_counts_as_its_calls(scheduler):
     scheduler.send("a")
     scheduler.move("a", "waiting", "processing")
     assert told(counts) == {("fit", None): (10, 0, 0, 0)}
-    bundle = {"action": BUNDLE_ACTION, "calls": 7, "failed": 2, "total_s": 3.5, "failures": ()}
+    values = {"calls": 7, "failed": 2, "total_s": 3.5, "failures": ()}
+    bundle = addition(BUNDLE, values)
     scheduler.move("a", "memory", startstops=[bundle], worker="tcp://a")
     assert told(counts) == {("fit", None): (0, 5, 2, 0)}  # three calls were given back
     assert [row.mean_s for row in counts] == [0.5]
@@ -136,3 +138,26 @@ def test_row_of_a_call_is_known_until_it_is_forgotten(scheduler):
     assert counts.row_of("a").name == "run"
     scheduler.move("a", "waiting", "released", "forgotten")
     assert counts.row_of("a") is None
+
+
+def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(scheduler, monkeypatch):
+    counts = counting(scheduler)
+    clock = {"now": 100.0}
+    monkeypatch.setattr(ledger.time, "time", lambda: clock["now"])
+    scheduler.add("a")
+    scheduler.add("b", {BUNDLE_ANNOTATION: {"calls": 4, "rows": False}})
+    scheduler.send("a", "b")
+    clock["now"] = 107.0  # until then it waited for other calls
+    scheduler.move("a", "waiting", "processing", "memory", **computed(109.0, 112.0))
+    bundle = {
+        "calls": 4,
+        "failed": 0,
+        "total_s": 4.0,
+        "quantiles_s": [],
+        "rows": [],
+    }
+    end = computed(110.0, 114.0)
+    end["startstops"].append(addition(BUNDLE, bundle))
+    scheduler.move("b", "waiting", "processing", "memory", **end)
+    (row,) = counts
+    assert (row.queued, row.queued_s) == (5, 2.0 + 4 * 3.0)

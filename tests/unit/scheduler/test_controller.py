@@ -31,7 +31,7 @@ def test_other_versions_on_a_worker_are_named_once(caplog):
 
 def attach(controller, manager, priority):
     pools = {"a": {"cpus": 1, "memory": 2**30, "slots": 1}}
-    answer = controller.attach(
+    answer = controller.attendance.attach(
         manager=manager, nonce=manager, target="t", provider="local", priority=priority, pools=pools
     )
     assert answer["accepted"]
@@ -62,6 +62,22 @@ def test_a_manager_that_does_not_come_is_not_waited_for_forever(monkeypatch):
             controller = Controller(scheduler, demand, expected=2)
             attach(controller, "last", 1)
             assert demand.orders("last")["a"][1] == 2
+            await controller.close()
+
+    asyncio.run(scenario())
+
+
+def test_no_manager_attaches_to_a_cluster_that_ends():
+    async def scenario():
+        async with Scheduler(protocol="inproc://", dashboard_address=":0") as scheduler:
+            controller = Controller(scheduler, close_with=lambda: None)
+            attach(controller, "early", 0)
+            controller.end("the test is over")
+            answer = controller.attendance.attach(manager="late", nonce="late", pools={})
+            assert not answer["accepted"]
+            assert answer["reason"] == "the cluster ends: the test is over"
+            assert controller.attendance.heartbeat("early", "early", {})["end"]
+            assert not controller.attendance.heartbeat("early", "another process", {})["known"]
             await controller.close()
 
     asyncio.run(scenario())

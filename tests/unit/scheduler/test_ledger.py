@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, USAGE_ACTION
+from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.ledger import EVENTS, Ledger, Listener
 from scalable.scheduler.profiles import Profiles
@@ -111,7 +111,7 @@ def startstops(began=100.0, ended=102.0):
     return [
         {"action": "transfer", "start": 99.0, "stop": 99.5},
         {"action": "compute", "start": began, "stop": ended},
-        {"action": USAGE_ACTION, "cpu_s": 1.5, "peak_memory": 2**20},
+        addition(USAGE, {"cpu_s": 1.5, "peak_memory": 2**20}),
     ]
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.protocol.measured import USAGE_ACTION
+from scalable.protocol.measured import USAGE, addition
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import Starts
@@ -56,7 +56,7 @@ def calls():
 
 def ran(seconds, memory=None):
     parts = [{"action": "compute", "start": 100.0, "stop": 100.0 + seconds}]
-    return {"startstops": [*parts, {"action": USAGE_ACTION, "cpu_s": 0, "peak_memory": memory}]}
+    return {"startstops": [*parts, addition(USAGE, {"cpu_s": 0, "peak_memory": memory})]}
 
 
 RUN = Kind("a", "run", size_bucket(0))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import webbrowser
+from typing import TYPE_CHECKING
 
 import click
 
 from scalable.cli.clusters import name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+
+if TYPE_CHECKING:
+    from scalable.records import ClusterDirectory
 
 
 @click.command()
@@ -22,23 +26,52 @@ def command(name: str, *, opens: bool, output: Output) -> int:
 
     The address contains a secret token: who has it can see the cluster. If this shell came by ssh,
     or the scheduler is on another machine, the command that forwards the page's port is shown too.
+
+    The page of a scheduler that has none, or that is in a remote place, is served by this command
+    itself, until it is interrupted (Ctrl-C).
     """
-    from scalable.dashboard.links import page_link, ssh_command
-    from scalable.errors import ClusterError
+    from scalable.dashboard.links import page_link
     from scalable.lifecycle.control import refuse_gone
     from scalable.records import find
 
     directory = find(name)
     refuse_gone(directory)
-    record, scheduler = directory.record(), directory.scheduler() or {}
-    link = scheduler.get("dashboard")
-    if not link:
-        hint = "start it with `scalable up --dashboard :0`, or set dashboard_address of its target"
-        if record.remote:
-            hint = "the page of a scheduler in a remote place cannot be opened from here yet"
-        raise ClusterError(f"cluster {record.name!r} has no live page", hint=hint)
-    page = page_link(link)
-    host = str(scheduler.get("host") or socket.gethostname())
+    link = (directory.scheduler() or {}).get("dashboard")
+    if link:
+        host = str((directory.scheduler() or {}).get("host") or socket.gethostname())
+        _show(directory, page_link(link), host, output, opens=opens)
+    else:
+        _serve(directory, output, opens=opens)
+    return 0
+
+
+def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
+    from scalable.dashboard.serving import serve_page
+    from scalable.errors import ClusterError
+    from scalable.lifecycle.control import ask, reached
+
+    if directory.record().embedded:
+        raise ClusterError(
+            f"session {directory.record().name!r} has no live page",
+            hint="set dashboard_address of its target; scalable top shows it in the terminal",
+        )
+    ask(directory, lambda scheduler: scheduler.overview())  # or it says why it does not answer
+    known, pem = reached(directory)
+    host = socket.gethostname()
+
+    def shown(page: str) -> None:
+        _show(directory, page, host, output, opens=opens)
+        output.note("the page is served by this command until Ctrl-C")
+
+    serve_page(known["address"], pem, shown)
+
+
+def _show(
+    directory: ClusterDirectory, page: str, host: str, output: Output, *, opens: bool
+) -> None:
+    from scalable.dashboard.links import ssh_command
+
+    record = directory.record()
     forward = None
     if host != socket.gethostname() or "SSH_CONNECTION" in os.environ:
         forward = ssh_command(page, host, record.owner)
@@ -49,4 +82,3 @@ def command(name: str, *, opens: bool, output: Output) -> int:
     output.show(Result("\n".join(lines) + "\n", data))
     if opens and not webbrowser.open(page):
         output.warn("no browser could be opened")
-    return 0

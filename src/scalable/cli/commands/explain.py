@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def command(name: str | None, about: str | None, *, output: Output) -> int:
     """Say why calls and pools wait, or why a call failed.
 
-    NAME is a running cluster; the default is the only one. TAG explains one pool and the calls that
-    wait for it. CALL is the key of a call, its beginning, or the name of a task. Without both, all
-    pools and all calls that wait are explained. Calls of a session that runs in another process are
-    explained there, by client.explain().
+    NAME is a running cluster, or a session in another process of yours, by its name or that of its
+    run; the default is the only one. TAG explains one pool and the calls that wait for it. CALL is
+    the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
+    that wait are explained.
     """
     from scalable.lifecycle.explaining import explain, only_cluster
 

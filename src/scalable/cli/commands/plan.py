@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,9 @@ import click
 from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.spec import Plan, ResourceRequest
-from scalable.units import format_amount, format_duration
+from scalable.spec import Plan
 
 LOCK_FILE = "manifest.lock"
-#: Columns of the reasons.
-WIDTH = 100
-_HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
 @click.command()
@@ -145,6 +140,7 @@ def plan_result(
 ) -> Result:
     """Return a plan, the scripts of its workers by tag, and its choices, as a result."""
     from scalable.report.front import draw_front, draw_front_svg
+    from scalable.report.plans import render_plan
 
     document = plan.to_dict()
     shown = [f"\n{draw_front(plan)}\n"] if front and plan.front else []
@@ -157,75 +153,3 @@ def plan_result(
         companions={LOCK_FILE: f"{plan.manifest_lock}\n"},
         forms={".svg": draw_front_svg(plan)} if plan.front else {},
     )
-
-
-def render_plan(plan: Plan) -> str:
-    """Return a plan as text."""
-    from scalable.report.table import table
-
-    counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
-    rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
-    tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
-    objective = f"Objective: {plan.objective}, policy {plan.policy}"
-    lines = [
-        f"Target:    {plan.target_name} (provider {plan.provider_name})",
-        *([objective] if plan.objective else []),
-        f"Time:      {_time(plan)}",
-        *_wrapped("Cost:      ", _cost(plan)),
-        f"Lock:      {plan.manifest_lock}",
-        "",
-        "Workers:",
-        *table(_HEADER, rows),
-        *(["", "Tasks:", *tasks] if tasks else []),
-        *(["", "Why:"] if plan.reasons else []),
-        *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _wrapped(first: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=" " * len(first),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _time(plan: Plan) -> str:
-    if plan.predicted_time_s is None or plan.predicted_interval_s is None:
-        return "not known"
-    low, high = (format_duration(end) for end in plan.predicted_interval_s)
-    about = format_duration(plan.predicted_time_s)
-    return f"about {about}, {low} to {high} (confidence {plan.confidence:.2f})"
-
-
-def _resources(request: ResourceRequest | None) -> tuple[str, str, str]:
-    if request is None:
-        return ("-", "-", "-")
-    return (f"{request.cpus:g}", request.memory or "-", str(request.gpus))
-
-
-def _cost(plan: Plan) -> str:
-    cost, predicted = plan.cost_estimate, plan.predicted_cost
-    between = ""
-    if predicted is not None:
-        ends = predicted.interval
-        if cost is not None and predicted.billed_interval is not None:
-            ends = predicted.billed_interval
-        low, high = (format_amount(end, predicted.unit) for end in ends)
-        between = f"{low} to {high}"
-    if cost is None:
-        if predicted is None:
-            return "not known: no price is given"
-        about = format_amount(predicted.expected, predicted.unit)
-        return f"about {about} {predicted.unit}, {between}; no price is given"
-    amount = f"{format_amount(cost.hourly, cost.currency)} {cost.currency} an hour"
-    total = ""
-    if cost.total is not None:
-        total = f", {format_amount(cost.total, cost.currency)} {cost.currency} in all"
-    total += f" ({between})" if between else ""
-    dated = f", {cost.as_of}" if cost.as_of else ""
-    return amount + total + (f" ({cost.source}{dated})" if cost.source else "")

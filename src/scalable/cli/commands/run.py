@@ -7,9 +7,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,11 +17,12 @@ from scalable import settings
 from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.costs import budget_option
 from scalable.cli.options import manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Display, Output, Result
+from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import RunError
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
+    from scalable.session.displays import Display
     from scalable.session.request import Request
     from scalable.spec import Plan
     from scalable.telemetry import EndStatus, RunPart, Summary
@@ -163,39 +164,58 @@ def _follow(
     """Run the script, and return its exit code and the runs that it opened."""
     from scalable.cli.progress import Followed
     from scalable.cli.workflow import run_script, script_environment
+    from scalable.session.displays import Display
 
-    with _listing() as listing, output.display() as view:
-        followed = Followed(listing)
-        shown: Display | None = view
-        began = time.monotonic()
-
-        def watch() -> None:
-            nonlocal shown
-            pools = followed.poll() if shown else {}
-            try:
-                if shown and pools:
-                    shown.update(time.monotonic() - began, pools)
-            except OSError:
-                # The terminal is gone; the workflow continues without a display.
-                shown = None
-
+    with _exchange() as listing, _exchange() as shown, output.progress() as display:
+        followed = Followed(listing, shown)
+        shows = type(display) is not Display
         environment = script_environment(
-            environ, manifest=manifest, target=target, listing=listing, cluster=cluster
+            environ,
+            manifest=manifest,
+            target=target,
+            listing=listing,
+            shown=shown if shows else None,
+            cluster=cluster,
         )
-        code = run_script(command_line, environment, stdout=output.script_stdout, watch=watch)
+        with ExitStack() as stack:
+            streams = _streams(display, output, stack)
+            code = run_script(
+                command_line,
+                environment,
+                **streams,
+                watch=lambda: display.update(followed.overviews()) if shows else None,
+            )
         return code, followed.runs()
 
 
+def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
+    """Return the streams of the script, as arguments of ``run_script``.
+
+    Below a live display, what the script prints to the terminal is shown above the display.
+    """
+    from scalable.session.displays import LiveDisplay
+
+    if not isinstance(display, LiveDisplay):
+        return {"stdout": output.script_stdout}
+    from scalable.cli.script_terminal import ScriptTerminal
+
+    terminal = stack.enter_context(ScriptTerminal(display, sys.stderr))
+    streams: dict[str, Any] = {"stderr": terminal.descriptor, "started": terminal.begin}
+    return streams | ({"stdout": terminal.descriptor} if sys.stdout.isatty() else {})
+
+
 @contextmanager
-def _listing() -> Iterator[Path]:
-    """Yield the file in which sessions list their runs; it is unlinked, so that none is left."""
+def _exchange() -> Iterator[Path]:
+    """Yield an empty file in which sessions write; it is unlinked, so that none is left."""
     with tempfile.TemporaryFile() as file:
         path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         if path.exists():
             yield path
             return
     with tempfile.TemporaryDirectory(prefix="scalable-run-") as directory:
-        yield Path(directory) / "runs"
+        made = Path(directory) / "exchange"
+        made.touch(mode=0o600)
+        yield made
 
 
 def _report(

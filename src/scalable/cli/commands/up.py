@@ -18,7 +18,6 @@ from scalable.cli.clusters import (
     render_progress,
     render_status,
 )
-from scalable.cli.commands.plan import render_plan
 from scalable.cli.costs import budget_option, no_prices, render_cost
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
@@ -99,6 +98,8 @@ def command(  # noqa: PLR0913 - what a user may say
     if running is not None:
         return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
     managers = requested_managers(request, options)
+    from scalable.report.plans import render_plan
+
     output.note(render_plan(plan) + _outlook(request, options))
     places = {
         spec.target_name: spec for spec in (request.spec, *(m.spec for m in managers.values()))

@@ -50,6 +50,11 @@ class Dispatcher:
         The client's connection to the scheduler.
     options
         Options of the calls.
+
+    Attributes
+    ----------
+    options
+        As given.
     """
 
     def __init__(self, line: SchedulerLine, options: CallOptions) -> None:
@@ -58,7 +63,7 @@ class Dispatcher:
         self.closed = False
         #: Key of the call that makes the calls; None if no call makes them.
         self.parent: Any = None
-        self._line, self._options = line, options
+        self._line, self.options = line, options
         self._sizing = BundleSizing()
         self._in_flight = BundlesInFlight(
             line, options, self._sizing, self._put_back, self._dispatch, self._fail_waiting
@@ -191,7 +196,7 @@ class Dispatcher:
         waiting = self._waiting()
         if waiting != self._reported:
             self._reported = waiting
-            slots = waiting * self._options.slots_per_call
+            slots = waiting * self.options.slots_per_call
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
 
     def _fill(self) -> None:
@@ -241,7 +246,7 @@ class Dispatcher:
             pending.settle(numbers, [(None, error)] * len(numbers))
 
     def _submit(self, pending: PendingCalls, packed: PackedCalls) -> None:
-        numbers, options = packed.numbers, self._options
+        numbers, options = packed.numbers, self.options
         self._sizing.sent(len(numbers), len(packed.payload))
         key = f"{options.name}-bundle-{uuid.uuid4()}"
         suspected = pending.suspects(numbers[0])
@@ -270,7 +275,11 @@ class Dispatcher:
                 self._in_flight,
                 (run_bundle, header, packed.payload, packed.futures),
                 annotations={
-                    BUNDLE_ANNOTATION: {"calls": len(numbers), "rows": options.record_calls},
+                    BUNDLE_ANNOTATION: {
+                        "calls": len(numbers),
+                        "rows": options.record_calls,
+                        **self._in_flight.sent_before.take(pending, numbers),
+                    },
                     TASK_ANNOTATION: self._task_name,
                 },
                 resources=options.resources,

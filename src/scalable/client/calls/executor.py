@@ -23,7 +23,10 @@ from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
 from scalable.client.calls.streamed_calls import StreamedCalls
 from scalable.client.calls.uploads import Uploads
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.exports import PublicNames
 from scalable.protocol.lending import slot_lent
+from scalable.spec.overview import Overview
+from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.client")
 
@@ -31,7 +34,7 @@ logger = logging.getLogger("scalable.client")
 IDLE_CHECK_S = 0.02
 
 
-class PoolExecutor(MultiprocessingVerbs, Executor):
+class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     """An executor for the workers of one tag, returned by :meth:`ScalableClient.pool`.
 
     The class is a ``concurrent.futures.Executor`` with the methods of ``multiprocessing.Pool``.
@@ -44,10 +47,22 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         The client's connection to the scheduler.
     dispatcher
         Dispatcher that sends the calls.
+    overview
+        Function that returns the present overview of the cluster, for notebooks.
+    remembered
+        Function that returns the function to send in place of a user's: one that is looked up in a
+        store first, or the same.
     """
 
-    def __init__(self, line: SchedulerLine, dispatcher: Dispatcher) -> None:
-        self._line, self._dispatcher = line, dispatcher
+    def __init__(
+        self,
+        line: SchedulerLine,
+        dispatcher: Dispatcher,
+        overview: Callable[[], Overview | None] = lambda: None,
+        remembered: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    ) -> None:
+        self._line, self._dispatcher, self._overview = line, dispatcher, overview
+        self._remembered = remembered
         self._condition = threading.Condition()
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
@@ -76,7 +91,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
-        future = CallFuture(self._condition, (fn, args, kwargs), self._end_call)
+        future = CallFuture(self._condition, (self._remembered(fn), args, kwargs), self._end_call)
         future.home = self._kept
         self._dependent.add(future)
         return future
@@ -177,6 +192,23 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
         tag = self._dispatcher.tag
         return f"<PoolExecutor {f'tag={tag!r}' if tag else 'of any worker'}>"
 
+    def _repr_html_(self) -> str:
+        from scalable.markup.clusters import render_executor
+
+        asked = self._dispatcher.options
+        state = "shut down" if self._is_shut_down or self._dispatcher.closed else "running"
+        overview = self._overview() if state == "running" else None
+        told = [("Task", asked.task), ("Slots of a call", asked.slots_per_call)]
+        if asked.timeout_s is not None:
+            told.append(("Time limit of a call", format_duration(asked.timeout_s)))
+        return render_executor(
+            asked.tag,
+            state,
+            overview,
+            unfinished=self._dispatcher.unfinished,
+            asked=[(title, value) for title, value in told if value is not None],
+        )
+
     # Single calls -------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
@@ -226,7 +258,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     ) -> MappedCalls:
         self._check_open()
         arguments = self._uploads.replaced_in_all(arguments)
-        many = MappedCalls(self._condition, fn, arguments, ordered=ordered)
+        many = MappedCalls(self._condition, self._remembered(fn), arguments, ordered=ordered)
         self._offer(many)
         return many
 
@@ -235,7 +267,7 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     ) -> StreamedCalls:
         self._check_open()
         self._made_calls()
-        streamed = StreamedCalls(self._condition, fn, ordered=ordered)
+        streamed = StreamedCalls(self._condition, self._remembered(fn), ordered=ordered)
         self._many.add(streamed)
         self._dispatcher.offer(streamed)
         reading = (iterator, self._uploads.replaced, self._lookahead, self._dispatcher.wake)
@@ -270,7 +302,8 @@ class PoolExecutor(MultiprocessingVerbs, Executor):
     def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
         self._check_open()
         future = CallFuture(self._condition)
-        many = MappedCalls(self._condition, fn, self._uploads.replaced_in_all(arguments))
+        rows = self._uploads.replaced_in_all(arguments)
+        many = MappedCalls(self._condition, self._remembered(fn), rows)
 
         def end() -> None:
             try:

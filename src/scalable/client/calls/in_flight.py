@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.losses import judge_loss
+from scalable.client.calls.losses import SentBefore, described_losses, judge_loss
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.outcomes import loaded
 from scalable.client.calls.sent_bundle import SentBundle
@@ -68,6 +68,7 @@ class BundlesInFlight:
         #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
         self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
+        self.sent_before = SentBefore()
 
     def __len__(self) -> int:
         """Return the number of bundles with a call that has no outcome yet."""
@@ -298,6 +299,8 @@ class BundlesInFlight:
                 "bundle %s was lost with worker %s: %d of its calls wait again",
                 key, error.last_worker, len(again),
             )  # fmt: skip
+            if again and again[0] < min(given_up, default=len(bundle.numbers)):
+                self.sent_before.note(bundle, again[:1])  # the one that was running, if any was
             self._wait_again(bundle, again)
             if given_up:
                 bundle.open = set(given_up)
@@ -314,9 +317,10 @@ class BundlesInFlight:
 
     def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
         """Fail calls that have lost too many workers, with the reasons."""
+        errors = {p: error for p, error in errors.items() if p in bundle.left()}
+        self._line.tell_given_up(bundle.key, described_losses(bundle, errors))
         for position, error in errors.items():
-            if position in bundle.open:
-                bundle.fail([position], error)
+            bundle.fail([position], error)
         bundle.open.clear()
         self._release(bundle.key)
 
@@ -383,6 +387,7 @@ class BundlesInFlight:
         self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or without a message
             logger.debug("bundle %s has ended, %d of its calls wait again", bundle.key, len(left))
+            self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
             self._wait_again(bundle, left)
         self._dispatch()
 

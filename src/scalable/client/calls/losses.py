@@ -8,11 +8,17 @@ start of this bundle before it runs the call. In this way a call that kills its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from distributed.scheduler import KilledWorker
 
+from scalable import settings
+from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.protocol.bundles import TELL_S
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
+from scalable.protocol.shown_values import shown_arguments
 
 #: Number of lost workers after which a call is given up; Dask does the same.
 LOSSES = 3
@@ -53,3 +59,45 @@ def judge_loss(
                 else KilledWorker(named, error.last_worker, LOSSES - 1)
             )
     return [position for position in left if position not in given_up], given_up
+
+
+class SentBefore:
+    """The lost bundles with which calls were sent before, by call."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note that these calls of a lost bundle may have begun, and are sent again."""
+        for position in positions:
+            self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
+
+    def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
+        """Return the annotation of the bundle that sends calls again, and forget these calls.
+
+        Returns
+        -------
+        dict
+            ``after``, key of the lost bundle with which the first of them was sent, and ``again``,
+            number of the calls that were sent with it; empty for calls that were not sent before.
+        """
+        if not self._keys:
+            return {}
+        found = [self._keys.pop((pending, number), None) for number in numbers]
+        keys = [key for key in found if key is not None]
+        return {"after": keys[0], "again": keys.count(keys[0])} if keys else {}
+
+
+def described_losses(
+    bundle: SentBundle, errors: Mapping[int, KilledWorker]
+) -> list[tuple[int, str, str, str | None]]:
+    """Return position, class and message of the error, and arguments of calls that are given up."""
+    told = []
+    for position, error in errors.items():
+        arguments = None
+        if settings.records_arguments():
+            _, (_, args, kwargs) = bundle.pending.calls([bundle.numbers[position]], lambda _: 0)
+            if args:
+                arguments = shown_arguments(args[0], (kwargs or [None])[0] or {})
+        told.append((position, type(error).__name__, str(error), arguments))
+    return told

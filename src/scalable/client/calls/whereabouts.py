@@ -10,7 +10,7 @@ from dask.utils import funcname
 
 from scalable.client.calls.futures import CallFuture
 from scalable.explaining.facts import CallFacts, Failure, NeededCall
-from scalable.explaining.frames import users_frame
+from scalable.frames import own_frame_in
 
 
 class Whereabouts(NamedTuple):
@@ -71,5 +71,6 @@ def ended_facts(future: CallFuture) -> CallFacts:
     if error is None:
         return CallFacts(name, name, "", "done", worker=worker)
     trace = "".join(traceback.format_tb(error.__traceback__))
-    failure = Failure(type(error).__name__, str(error)[:500], users_frame(trace), worker)
+    frame = own_frame_in(trace) or ""
+    failure = Failure(type(error).__name__, str(error)[:500], frame, worker)
     return CallFacts(name, name, "", "failed", worker=worker, failure=failure)

@@ -14,6 +14,7 @@ from distributed.utils import set_thread_state
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
 from scalable.protocol.dask_seams.graphs import annotate_layers, has_layers
+from scalable.protocol.dask_seams.known_results import gather_known, give_to_scheduler
 
 seams = Seams("client")
 
@@ -239,11 +240,12 @@ class ReportingClient(Client):
         """Facts that the scheduler has told about itself; empty before the connection."""
         return dict(self._scheduler_identity)
 
-    def _graph_to_futures(self, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
         if self.ended is not None:
             raise self.ended
+        give_to_scheduler(self, expr)
         with annotate(**self.annotations_of_graph()):
-            return super()._graph_to_futures(*args, **kwargs)
+            return super()._graph_to_futures(expr, *args, **kwargs)
 
     def _handle_key_in_memory(
         self,
@@ -321,9 +323,11 @@ class ReportingClient(Client):
         self.futures.clear()  # or closing would cancel them
         await self._close(fast=True)
 
-    async def _gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _gather(  # type: ignore[override]  # Dask passes the others by keyword
+        self, futures: Any, errors: str = "raise", **kwargs: Any
+    ) -> Any:
         try:
-            return await super()._gather(futures, *args, **kwargs)
+            return await gather_known(super()._gather, futures, errors, kwargs)
         except TypeError as error:
             told = self.unreadable(error, [future.key for future in futures_of(futures)])
             if told is None:

@@ -47,7 +47,9 @@ class CarriedNode(GraphNode):
         Code id of the client that sent the graph, or "".
     """
 
-    __slots__ = ("_buffers", "_carries_coroutine", "_data", "_node", "code", "failure", "shown")
+    __slots__ = (
+        "_begun", "_buffers", "_carries_coroutine", "_data", "_node", "code", "failure", "shown",
+    )  # fmt: skip
 
     def __init__(self, node: Any, code: str) -> None:
         self.key = node.key
@@ -55,6 +57,8 @@ class CarriedNode(GraphNode):
         self._node = node
         self._data = b""
         self._buffers: tuple[Any, ...] = ()
+        #: The node, and the results that it takes, while the call runs in this process.
+        self._begun: tuple[Any, Any] | None = None
         self._carries_coroutine = bool(node.is_coro)
         self.code = code
         #: Fields of :class:`.FailureDetails`, after the call has failed in this process.
@@ -69,6 +73,7 @@ class CarriedNode(GraphNode):
     def __call__(self, values: Any = ()) -> Any:
         """Run the node."""
         node = self._loaded()
+        self._begun = node, values
         try:
             result = node(values)
             return self._awaited(result, node, values) if self._carries_coroutine else result
@@ -81,6 +86,14 @@ class CarriedNode(GraphNode):
             if told is error:
                 raise
             raise told from error.__cause__
+        finally:
+            if not self._carries_coroutine:
+                self._begun = None
+
+    def given(self) -> tuple[list[Any], dict[str, Any]] | None:
+        """Return positional and keyword arguments while the call runs here; None otherwise."""
+        begun = self._begun
+        return None if begun is None else arguments_of(*begun)
 
     async def _awaited(self, coroutine: Any, node: Any, values: Any) -> Any:
         try:
@@ -88,6 +101,8 @@ class CarriedNode(GraphNode):
         except BaseException as error:
             self.failure = described(error, lambda: arguments_of(node, values))
             raise
+        finally:
+            self._begun = None
 
     def _loaded(self) -> Any:
         if self._node is not None:  # the worker is in the scheduler's process
@@ -122,7 +137,7 @@ class CarriedNode(GraphNode):
 def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> CarriedNode:
     node: CarriedNode = object.__new__(CarriedNode)
     node._node, node._data, node._buffers = None, data, tuple(buffers)  # noqa: SLF001
-    node.failure = None
+    node.failure = node._begun = None  # noqa: SLF001
     node.key, node._dependencies, node._carries_coroutine, node.code, node.shown = state  # noqa: SLF001
     return node
 

@@ -10,6 +10,7 @@ from typing import Any
 from distributed import Scheduler
 
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
+from scalable.scheduler.failed_calls import GivenUp
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 
 #: Number of task names that have a row each. Calls of further names are counted by the beginning
@@ -23,6 +24,14 @@ _BEGINNING = re.compile(r"\D+")
 
 # Phases of a call.
 _WAITING, _READY, _DONE, _FAILED, _CANCELLED = range(5)
+
+
+def beginning_of(name: str) -> str:
+    """Return the name of the row for all names with the same beginning, such as ``fit-*``."""
+    if name == OTHERS or name.endswith("*"):
+        return name
+    beginning = _BEGINNING.match(name)
+    return f"{beginning[0] if beginning else ''}*"
 
 
 class NameRow:
@@ -40,10 +49,13 @@ class NameRow:
     measured, total_s, logs, squares
         Number of measured calls; sum of their running times in seconds, of the logarithms of the
         times, and of the squares of the logarithms.
+    queued, queued_s
+        Number of ended calls whose queue time is known, and the sum of these times in seconds.
     """
 
     __slots__ = (
-        "counted", "logs", "measured", "name", "names", "phases", "squares", "tag", "total_s",
+        "counted", "logs", "measured", "name", "names", "phases", "queued", "queued_s", "squares",
+        "tag", "total_s",
     )  # fmt: skip
 
     def __init__(self, name: str, tag: str | None) -> None:
@@ -53,6 +65,8 @@ class NameRow:
         self.phases = [0, 0, 0, 0, 0]
         self.measured = 0
         self.total_s = self.logs = self.squares = 0.0
+        self.queued = 0
+        self.queued_s = 0.0
         # What is stored for a call in each phase: one object for all calls of the row.
         self.counted = tuple((self, phase, 1) for phase in range(5))
 
@@ -86,6 +100,13 @@ class NameRow:
         self.total_s += seconds * count
         self.logs += log * count
         self.squares += log * log * count
+
+    def wait(self, end: EndedCall, count: int = 1) -> None:
+        """Add the queue time of a call that ended, or of the calls of a bundle."""
+        ready_at, began = end.call.ready_at, end.measured.began
+        if ready_at is not None and began is not None:
+            self.queued += count
+            self.queued_s += count * max(0.0, began - ready_at - end.measured.transfer_s)
 
 
 class NameCounts(Listener):
@@ -133,8 +154,7 @@ class NameCounts(Listener):
             return row
         shown = name
         if len(self._rows) >= KEPT_NAMES:
-            beginning = _BEGINNING.match(name)
-            shown = f"{beginning[0] if beginning else ''}*"
+            shown = beginning_of(name)
             if (shown, tag) not in self._rows and len(self._rows) >= 2 * KEPT_NAMES:
                 shown = OTHERS
         row = self._rows.get((shown, tag))
@@ -174,6 +194,7 @@ class NameCounts(Listener):
             row = self._put(call, _DONE if end.succeeded else _FAILED)
             if began is not None and ended is not None:
                 row.measure(ended - began)
+                row.wait(end)
             return
         row = self._take(call.key) or self.row_for(call.name, call.tag)
         self._calls[call.key] = (row, _DONE, 0)
@@ -183,6 +204,13 @@ class NameCounts(Listener):
             row.phases[_DONE] += bundle["calls"] - bundle["failed"]
             row.phases[_FAILED] += bundle["failed"]
             row.measure(bundle["total_s"] / bundle["calls"], bundle["calls"])
+            row.wait(end, bundle["calls"])
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """Count calls of a lost bundle as failed; they do not count as waiting any more."""
+        call = given_up.call
+        row = self.row_of(call.key) or self.row_for(call.name, call.tag)
+        row.phases[_FAILED] += len(given_up.failures)
 
     def forgotten(self, call: Call) -> None:
         """Count a call as cancelled, unless it has ended."""

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from distributed import Scheduler
+from distributed.scheduler import TaskState
 
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.overview.call_counts import NameCounts, NameRow
+from scalable.scheduler.departures import Departures
+from scalable.scheduler.ledger import Call, Ledger
+from scalable.scheduler.overview.call_counts import LONGEST_NAME, NameCounts, NameRow
+from scalable.scheduler.overview.lasting_names import LastingNames
 from scalable.scheduler.overview.recent import KINDS, RecentEvents
 from scalable.scheduler.overview.timeline import Timeline
 from scalable.scheduler.running import running_tasks
+from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import PoolStatus
 from scalable.spec.overview import (
     CallCounts,
@@ -33,6 +38,10 @@ from scalable.spec.overview import (
 FRESH_S = 0.5
 #: Number of rows of task names in an overview; the others are summed up in one row for each pool.
 SHOWN_NAMES = 200
+#: Number of reasons for which workers leave that a pool shows, the most frequent ones.
+SHOWN_REASONS = 10
+#: Number of running calls in an overview.
+SHOWN_RUNNING = 50
 
 
 class Watched(Protocol):
@@ -40,6 +49,7 @@ class Watched(Protocol):
 
     scheduler: Scheduler
     demand: Demand
+    departures: Departures
     event_listeners: list[Callable[[Event], None]]
 
     def status(self) -> dict[str, Any]:
@@ -57,6 +67,7 @@ class _Use:
     busy: int = 0
     slots: int = 0
     used_slots: int = 0
+    leaving: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -66,6 +77,7 @@ class _Load:
     pools: dict[str, _Use] = field(default_factory=dict)
     running: Counter[NameRow] = field(default_factory=Counter)
     elapsed_s: Counter[NameRow] = field(default_factory=Counter)
+    calls: list[tuple[float, TaskState]] = field(default_factory=list)
 
     def use(self, tag: str) -> _Use:
         return self.pools.setdefault(tag, _Use())
@@ -85,6 +97,8 @@ class Overviews:
         Facts of the cluster that do not change, such as its ``name`` and ``target``.
     expected_s
         Task name -> running time of a call in seconds, from the manifest.
+    reruns
+        Reason -> number of times that a call began again for it, as they are recorded.
     recent
         Latest events of the cluster.
     """
@@ -93,12 +107,15 @@ class Overviews:
         scheduler = cluster.scheduler
         self.facts: dict[str, Any] = {"started_at": time.time()}
         self.expected_s: Mapping[str, float] = {}
+        self.reruns: Mapping[str, int] = {}
         self.recent = RecentEvents()
         self._cluster = cluster
         self._scheduler = scheduler
         self._names = NameCounts(scheduler)
         self._timeline = Timeline(scheduler, self.recent)
         self._last: Overview | None = None
+        self._rows: list[TaskOverview] = []
+        self._lasting = LastingNames()
         self._made_at = 0.0
         Ledger.of(scheduler).listen(self._names)
         Ledger.of(scheduler).listen(self._timeline)
@@ -107,7 +124,12 @@ class Overviews:
         offer(scheduler, {Handler.OVERVIEW: self.answer})
 
     def answer(
-        self, since: int | None = None, kinds: Iterable[str] = tuple(sorted(KINDS))
+        self,
+        since: int | None = None,
+        kinds: Iterable[str] = tuple(sorted(KINDS)),
+        *,
+        lasting: bool = False,
+        fresh_s: float = FRESH_S,
     ) -> dict[str, Any]:
         """Return the present overview, and events, as plain JSON values.
 
@@ -117,6 +139,11 @@ class Overviews:
             Number of the last event that the reader has, 0 for all; None for no events.
         kinds
             Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``.
+        lasting
+            Whether the rows of task names are those of :class:`LastingNames`, whose numbers of
+            ended calls never fall, instead of those that are best to look at.
+        fresh_s
+            Seconds that the overview may be old.
 
         Returns
         -------
@@ -124,7 +151,9 @@ class Overviews:
             ``overview``, as :meth:`Overview.to_dict`; ``events``, as :meth:`Events.to_dict`, or
             None.
         """
-        overview = self.present()
+        overview = self.present(fresh_s)
+        if lasting:
+            overview = replace(overview, tasks=self._lasting.of(self._rows))
         events = None if since is None else self.recent.since(since, frozenset(kinds))
         return {
             "overview": overview.to_dict(),
@@ -140,10 +169,10 @@ class Overviews:
         }
         self.recent.sample({"at": round(overview.at, 3), "pools": pools})
 
-    def present(self) -> Overview:
-        """Return an overview that is at most ``FRESH_S`` seconds old."""
+    def present(self, fresh_s: float = FRESH_S) -> Overview:
+        """Return an overview that is at most ``fresh_s`` seconds old."""
         now = time.monotonic()
-        if self._last is None or now - self._made_at > FRESH_S:
+        if self._last is None or now - self._made_at > fresh_s:
             self._last = self._made()
             self._made_at = now
         return self._last
@@ -154,7 +183,7 @@ class Overviews:
         status = self._cluster.status()
         load = self._load(status["pools"])
         backlog = self._backlog(status["pools"])
-        tasks = self._tasks(load, backlog)
+        tasks = self._rows = self._tasks(load, backlog)
         now = time.time()
         lasting = {key: status[key] for key in ("state", "reason", "ends_at", "idle_ends_at")}
         clients = [name for name in self._scheduler.clients if "-worker-" not in name]
@@ -164,11 +193,15 @@ class Overviews:
             cluster={**self.facts, **lasting},
             pools=self._pools(status, load, tasks),
             tasks=_shortened(tasks),
+            running=tuple(_running_calls(load.calls)),
             managers=tuple(status["managers"]),
             workers=len(self._scheduler.workers),
             clients=len(clients) - ("fire-and-forget" in clients),
             end=self._end(now, status["pools"], load, backlog),
             cost=status["cost"],
+            scaled={tag: dict(actions) for tag, actions in self._timeline.changes.items()},
+            failures=dict(self._timeline.failures),
+            reruns=dict(self.reruns),
         )
 
     def _load(self, pools: Mapping[str, Any]) -> _Load:
@@ -179,7 +212,10 @@ class Overviews:
             use.workers += 1
             use.slots += int(ws.resources.get(tag, ws.nthreads))
             use.busy += bool(ws.processing)
+            if reason := self._cluster.departures.why(ws):
+                use.leaving[reason] += 1
             for task, elapsed in running_tasks(ws):
+                load.calls.append((elapsed, task))
                 use.used_slots += int((task.resource_restrictions or {}).get(tag, 1))
                 row = self._names.row_of(task.key)
                 if row is not None:
@@ -205,7 +241,20 @@ class Overviews:
             running = min(load.running[row], row.unfinished)
             waiting = row.unfinished - running + backlog[row]
             counts = CallCounts(running, waiting, *row.ended)
-            tasks.append(TaskOverview(row.name, row.tag, counts, row.mean_s, max(1, row.names)))
+            tasks.append(
+                TaskOverview(
+                    row.name,
+                    row.tag,
+                    counts,
+                    row.mean_s,
+                    max(1, row.names),
+                    row.measured,
+                    row.total_s,
+                    row.queued,
+                    row.queued_s,
+                    row.queued_s / row.queued if row.queued else None,
+                )
+            )
         return tasks
 
     def _pools(
@@ -230,6 +279,8 @@ class Overviews:
                 waiting=waiting[tag],
                 adaptive=bounds.get(tag),
                 cost=costs.get(tag),
+                leaving=dict(load.use(tag).leaving.most_common(SHOWN_REASONS)),
+                decided=self._timeline.decided.get(tag),
             )
             for tag, pool in pools.items()
         }
@@ -239,7 +290,8 @@ class Overviews:
     ) -> PredictedEnd:
         calls: dict[str, list[RemainingCalls]] = {}
         for row in self._names:
-            if count := row.unfinished + backlog[row]:
+            count = row.unfinished + backlog[row]
+            if count or row.mean_s is not None:  # what has ended tells about what has not
                 known_s = self.expected_s.get(row.name) if row.mean_s is None else row.mean_s
                 remaining = RemainingCalls(
                     row.name, count, known_s, row.spread, row.measured, load.elapsed_s[row]
@@ -256,18 +308,24 @@ class Overviews:
         return PredictedEnd(now + rest.seconds, now + rest.low, now + rest.high, rest.reason)
 
 
+def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
+    """Yield the calls that have run for the longest time."""
+    for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
+        call, worker = Call(task), task.processing_on
+        place = "" if worker is None else str(worker.name)
+        name, calls_in = call.name[:LONGEST_NAME], int((call.bundle or {}).get("calls", 0))
+        yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
+
+
 def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
     """Return the rows with unfinished and failed calls first; sum up those beyond the limit."""
-    tasks.sort(key=_rank)
-    shown = tasks[:SHOWN_NAMES]
+    ranked = sorted(tasks, key=_rank)
     others: dict[str | None, TaskOverview] = {}
-    for task in tasks[SHOWN_NAMES:]:
+    for task in ranked[SHOWN_NAMES:]:
         known = others.get(task.tag)
-        counts, names = (task.counts, task.names)
-        if known is not None:
-            counts, names = known.counts + counts, known.names + names
-        others[task.tag] = TaskOverview(f"({names} other names)", task.tag, counts, None, names)
-    return (*shown, *others.values())
+        others[task.tag] = task if known is None else known + task
+    rest = [replace(row, name=f"({row.names} other names)") for row in others.values()]
+    return (*ranked[:SHOWN_NAMES], *rest)
 
 
 def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from itertools import takewhile
@@ -15,8 +16,12 @@ KEPT = {"decisions": 500, "failures": 500, "spans": 20_000}
 KEPT_SAMPLES = 1_000
 #: Seconds between two samples, as long as none was dropped.
 SAMPLES_INTERVAL_S = 1.0
-#: Largest number of spans in one answer; a reader that asks again gets the next ones.
-SPANS_AT_ONCE = 5_000
+#: Largest numbers of spans and failures in one answer: the newest ones. A reader that asks each
+#: second misses none unless there are more in a second.
+SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_500, 100
+#: Largest number of samples in one answer, times the number of pools. Of more, some are left out at
+#: even distances.
+SAMPLED_POOLS_AT_ONCE = 4_000
 
 KINDS = frozenset([*KEPT, "samples"])
 
@@ -86,9 +91,18 @@ class RecentEvents:
             newest_first = takewhile(lambda numbered: numbered[0] > seq, reversed(self._kept[kind]))
             found[kind] = [event for _, event in newest_first][::-1]
         if "samples" in kinds:
-            found["samples"] = [sample for number, sample in self._samples if number > seq]
+            samples = [sample for number, sample in self._samples if number > seq]
+            found["samples"] = _thinned(samples)
         missed = any(self._dropped[kind] > seq for kind in kinds & KEPT.keys())
-        if len(found.get("spans", ())) > SPANS_AT_ONCE:
-            found["spans"] = found["spans"][-SPANS_AT_ONCE:]
-            missed = True
+        for kind, most in (("spans", SPANS_AT_ONCE), ("failures", FAILURES_AT_ONCE)):
+            if len(found.get(kind, ())) > most:
+                found[kind] = found[kind][-most:]
+                missed = True
         return Events(self.seq, missed, **found)
+
+
+def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return samples at even distances up to the last, no more than fit in one answer."""
+    values = sum(len(sample.get("pools", ())) for sample in samples)
+    apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
+    return samples[::-apart][::-1]

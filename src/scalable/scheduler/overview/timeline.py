@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
 from scalable.protocol.events import Event, scaling_row
+from scalable.scheduler.failed_calls import GivenUp
 from scalable.scheduler.failure_rows import failure_rows
-from scalable.scheduler.ledger import EndedCall, Listener
+from scalable.scheduler.ledger import Call, EndedCall, Listener
 from scalable.scheduler.overview.recent import RecentEvents
 
 #: Longest text of a field of a failure.
 LONGEST_TEXT = 4_000
+#: Longest key of a call in a span.
+LONGEST_KEY = 300
 #: Calls that were shorter than this, in seconds, are joined with the call before them on the same
 #: worker, if it has the same name and not more time lies between the two.
 JOINED_S = 0.02
+#: Number of failure classes that are counted apart, and the name for all others.
+COUNTED_CLASSES = 50
+OTHER_CLASSES = "(other classes)"
+#: Longest name of a failure class; the rest is cut off.
+LONGEST_CLASS = 100
 
 
 class Timeline(Listener):
@@ -28,9 +37,19 @@ class Timeline(Listener):
         Scheduler of the calls.
     recent
         Events of the cluster.
+
+    Attributes
+    ----------
+    failures
+        Failure class -> number of failures, including those that are not kept any more.
+    changes
+        Tag -> action -> number of changes of the wanted count.
     """
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
+        self.failures: Counter[str] = Counter()
+        self.changes: dict[str, Counter[str]] = {}
+        self.decided: dict[str, dict[str, Any]] = {}
         self._recent = recent
         self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
         # Address of a worker -> the span that was added last for it.
@@ -43,9 +62,15 @@ class Timeline(Listener):
         timed = end.measured
         if timed.began is not None and timed.ended is not None and end.address is not None:
             failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
-            self._span(end.address, end.call.name, timed.began, timed.ended, failed)
+            times = timed.began, timed.ended
+            self._span(end.address, end.call, times, failed)
         for row in failure_rows(end):
-            self._recent.add("failures", _shortened(row))
+            self._failure(row)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """Add the failures of calls that their client has given up."""
+        for row in failure_rows(given_up):
+            self._failure(row)
 
     def worker_added(self, worker: WorkerState) -> None:
         """Remember the name of a worker."""
@@ -56,8 +81,9 @@ class Timeline(Listener):
         self._names.pop(address, None)
         self._last.pop(address, None)
 
-    def _span(self, address: str, name: str, began: float, ended: float, failed: bool) -> None:
+    def _span(self, address: str, call: Call, times: tuple[float, float], failed: bool) -> None:
         last = self._last.get(address)
+        (began, ended), name = times, call.name[:200]
         short = ended - began < JOINED_S
         if (
             last is not None
@@ -68,8 +94,10 @@ class Timeline(Listener):
         ):
             last[3] = ended
             last[5] += 1
+            last[6] = str(call.key)[:LONGEST_KEY]
             return
-        span = [self._names.get(address, address), name[:200], began, ended, failed, 1]
+        key = str(call.key)[:LONGEST_KEY]
+        span = [self._names.get(address, address), name, began, ended, failed, 1, key]
         self._last[address] = span
         self._recent.add("spans", span)
 
@@ -78,12 +106,21 @@ class Timeline(Listener):
     def event(self, event: Event) -> None:
         """Add the failure of a pool or worker, if that is what a manager's event tells."""
         if event.get("stream") == "failures":
-            row = {key: value for key, value in event.items() if key != "stream"}
-            self._recent.add("failures", _shortened(row))
+            self._failure({key: value for key, value in event.items() if key != "stream"})
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
         """Add a change of a pool's wanted count."""
-        self._recent.add("decisions", scaling_row(tag, before, after, reason, source))
+        row = scaling_row(tag, before, after, reason, source)
+        self.changes.setdefault(tag, Counter())[row["action"]] += 1
+        self.decided[tag] = row
+        self._recent.add("decisions", row)
+
+    def _failure(self, row: dict[str, Any]) -> None:
+        name = str(row["failure_class"])[:LONGEST_CLASS]
+        if name not in self.failures and len(self.failures) >= COUNTED_CLASSES:
+            name = OTHER_CLASSES
+        self.failures[name] += int(row.get("count", 1))
+        self._recent.add("failures", _shortened(row))
 
 
 def _shortened(row: dict[str, Any]) -> dict[str, Any]:

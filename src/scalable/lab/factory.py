@@ -1,20 +1,4 @@
-"""Clusters for the "+NEW" button of Dask's JupyterLab extension, and for dask-ctl.
-
-In the extension's configuration::
-
-    labextension:
-      factory:
-        module: scalable.lab
-        class: lab_cluster
-        kwargs: {manifest: /path/to/scalable.yaml, target: local}
-
-In the file that ``dask cluster create -f FILE`` reads::
-
-    version: 1
-    module: scalable.lab
-    class: lab_cluster
-    kwargs: {manifest: /path/to/scalable.yaml, target: local}
-"""
+"""Clusters for tools that make them by a factory: the sidebar's "+NEW", and dask-ctl."""
 
 from __future__ import annotations
 
@@ -25,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from scalable.lifecycle.creation import DetachOptions
 from scalable.lifecycle.recording import default_name
 from scalable.lifecycle.waiting import wait_until_ready
+from scalable.providers.registry import provider_traits
 from scalable.session import ScalableSession
 
 if TYPE_CHECKING:
@@ -32,6 +17,8 @@ if TYPE_CHECKING:
     from scalable.records import AccessFile
 
 READY_TIMEOUT_S = 600.0
+#: Any free port, on loopback.
+ANY_PORT = ":0"
 
 
 def lab_cluster(
@@ -39,6 +26,7 @@ def lab_cluster(
     target: str | None = None,
     name: str | None = None,
     *,
+    dashboard_address: str | None = None,
     asynchronous: bool = True,
 ) -> Any:
     """Start a detached cluster, and connect to it.
@@ -52,6 +40,9 @@ def lab_cluster(
         As for :meth:`ScalableSession.from_yaml`.
     name
         Name of the cluster; by default made of project and target, with a number if taken.
+    dashboard_address
+        Address of the live page, as of ``scalable up --dashboard``; by default that of the target,
+        or any free port of this machine.
     asynchronous
         Whether the result is to be awaited, and used with ``await``.
 
@@ -62,10 +53,10 @@ def lab_cluster(
         ``adapt`` and ``close``.
     """
     if asynchronous:
-        return _started(manifest, target, name)
+        return _started(manifest, target, name, dashboard_address)
     from scalable.client.attached import DiscoveredCluster
 
-    return DiscoveredCluster(_ready(manifest, target, name), owner=True)
+    return DiscoveredCluster(_ready(manifest, target, name, dashboard_address), owner=True)
 
 
 async def _started(*request: Any) -> DiscoveredCluster:
@@ -76,7 +67,10 @@ async def _started(*request: Any) -> DiscoveredCluster:
 
 
 def _ready(
-    manifest: str | os.PathLike[str] | None, target: str | None, name: str | None
+    manifest: str | os.PathLike[str] | None,
+    target: str | None,
+    name: str | None,
+    dashboard_address: str | None,
 ) -> AccessFile:
     """Start a cluster, and wait until it is ready."""
     from scalable.records import AccessFile, all_directories
@@ -85,7 +79,12 @@ def _ready(
     taken = {directory.record().name for directory in all_directories()[0]}
     wanted = name or default_name(session.spec)
     numbered = (wanted if n == 1 else f"{wanted}-{n}" for n in range(1, len(taken) + 2))
-    options = DetachOptions(name=next(n for n in numbered if n not in taken))
+    if not provider_traits(session.spec.provider_name).remote:
+        own = session.spec.options.get("dashboard_address")
+        dashboard_address = dashboard_address or own or ANY_PORT
+    options = DetachOptions(
+        name=next(n for n in numbered if n not in taken), dashboard_address=dashboard_address
+    )
     directory = session.create(session.plan(), options)
     wait_until_ready(directory, timeout_s=READY_TIMEOUT_S)
     return AccessFile.of(directory)

@@ -1,0 +1,292 @@
+"""Digests of values by their content: equal for equal values, in every process and on every day.
+
+A value is written to the hash as a tag for its type, then its length, then its content, so that
+two different values never write the same bytes. Values of other types are written as pickle takes
+them apart (``__reduce_ex__``): the digest then covers exactly what a worker receives.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import datetime as dt
+import decimal
+import enum
+import fractions
+import functools
+import io
+import math
+import os
+import pickle
+import struct
+import types
+import uuid
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from operator import itemgetter
+from pathlib import PurePath
+from typing import Any, Final
+
+from scalable.caching.arrays import IMMUTABLE_WRITERS, array_writer
+from scalable.caching.errors import UnstableValueError
+from scalable.caching.file import File
+from scalable.caching.file_digests import FileDigests
+
+#: Bytes of a digest.
+DIGEST_SIZE: Final = 32
+#: Values of these types cannot change: that one stands in two places has no meaning.
+_IMMUTABLE = (
+    decimal.Decimal, fractions.Fraction, dt.date, dt.time, dt.timedelta,
+    dt.tzinfo, uuid.UUID, PurePath, range, slice,
+)  # fmt: skip
+_CODE = (types.FunctionType, types.ModuleType, type, type(functools.lru_cache(int)))
+_HANDLES = (
+    io.IOBase, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType,
+)  # fmt: skip
+_NAN = struct.pack("<d", float("nan"))
+
+
+def _unknown_future(_: Any) -> str | None:
+    return None
+
+
+class Contents:
+    """Writes values into one digest.
+
+    Parameters
+    ----------
+    code_id
+        Function that notes a function, class or module that a value contains, and returns its name
+        among the code that the call reaches.
+    future_key
+        Function that returns the key of a future's call, or None for any other object.
+    files
+        Digests of the files that are known; None reads each :class:`File`.
+
+    Notes
+    -----
+    A mutable object that stands in two places is written once and referred to: a function that
+    changes its argument sees a difference. The order of a dict's items is not written, as it is not
+    part of ``==``; that of an ``OrderedDict`` is.
+    """
+
+    def __init__(
+        self,
+        code_id: Callable[[Any], str],
+        future_key: Callable[[Any], str | None] = _unknown_future,
+        files: FileDigests | None = None,
+    ) -> None:
+        self.code_id, self.future_key, self.files = code_id, future_key, files
+        self._hash = blake2b(digest_size=DIGEST_SIZE)
+        # The objects are kept, so that no other object gets their ids.
+        self._seen: dict[int, tuple[int, Any]] = {}
+
+    def part(self, value: Any) -> str:
+        """Return the digest of a value; objects that an earlier part has are referred to."""
+        self._hash = blake2b(digest_size=DIGEST_SIZE)
+        try:
+            self.write(value)
+        except RecursionError:
+            raise UnstableValueError(value, "is nested too deeply") from None
+        return self._hash.hexdigest()
+
+    def write(self, value: Any) -> None:
+        """Write a value of any type.
+
+        Raises
+        ------
+        UnstableValueError
+            When a part of the value has no content that a later process could have again.
+        """
+        writer = _WRITERS.get(type(value))
+        if writer is not None:
+            writer(self, value)
+        elif isinstance(value, _CODE):
+            self.text(b"code", self.code_id(value))
+        elif isinstance(value, File):
+            self.all(b"file", value.content(FileDigests() if self.files is None else self.files))
+        elif isinstance(value, types.MethodType):
+            self.all(b"method", (value.__self__, value.__func__))
+        elif isinstance(value, enum.Enum):
+            self.text(b"enum", value.name)
+            self.write(type(value))
+        elif (key := self.future_key(value)) is not None:
+            self.text(b"future", key)
+        elif (writer := array_writer(value)) is not None:
+            if writer in IMMUTABLE_WRITERS or self.is_new(value):
+                writer(self, value)
+        elif isinstance(value, _IMMUTABLE) or self.is_new(value):
+            self._write_object(value)
+
+    # What writers of types use -------------------------------------------------------------------
+
+    def raw(self, tag: bytes, data: Any) -> None:
+        """Write a tag and bytes, or any object with the buffer protocol."""
+        size = memoryview(data).nbytes
+        self._hash.update(b"%s:%d:" % (tag, size))
+        self._hash.update(data)
+
+    def text(self, tag: bytes, text: str) -> None:
+        """Write a tag and a text."""
+        self.raw(tag, text.encode("utf-8", "surrogatepass"))
+
+    def all(self, tag: bytes, values: Iterable[Any]) -> None:
+        """Write a tag, values in their order, and their end."""
+        self._hash.update(b"%s(" % tag)
+        for value in values:
+            self.write(value)
+        self._hash.update(b")")
+
+    def pairs(self, tag: bytes, items: Iterable[tuple[Any, Any]]) -> None:
+        """Write a tag and pairs in the order of the digests of their first values."""
+        named = list(items)
+        if all(type(name) is str for name, _ in named):
+            self._hash.update(b"%s[" % tag)
+            for name, value in sorted(named, key=itemgetter(0)):
+                self.text(b"str", name)
+                self.write(value)
+            self._hash.update(b"]")
+            return
+        self._hash.update(b"%s{" % tag)
+        keyed = [(self._alone(key), value) for key, value in named]
+        for digest, value in sorted(keyed, key=itemgetter(0)):
+            self._hash.update(digest)
+            self.write(value)
+        self._hash.update(b"}")
+
+    def unordered(self, tag: bytes, values: Iterable[Any]) -> None:
+        """Write a tag and values in the order of their digests."""
+        self.raw(tag, b"".join(sorted(map(self._alone, values))))
+
+    def _alone(self, value: Any) -> bytes:
+        """Return the digest of a value without reference to others, whose order is not known."""
+        contents = Contents(self.code_id, self.future_key, self.files)
+        contents.write(value)
+        return contents._hash.digest()
+
+    # Objects ------------------------------------------------------------------------------------
+
+    def is_new(self, value: Any) -> bool:
+        """Return whether a mutable object is met for the first time; if not, refer to it."""
+        known = self._seen.get(id(value))
+        if known is not None:
+            self._hash.update(b"seen:%d:" % known[0])
+            return False
+        self._seen[id(value)] = (len(self._seen), value)
+        return True
+
+    def _write_object(self, value: Any) -> None:
+        if isinstance(value, _HANDLES):
+            raise UnstableValueError(value, "has no content that another process could have")
+        if hasattr(value, "__dask_graph__"):
+            raise UnstableValueError(value, "is a Dask collection: compute it, or give its future")
+        reduced = _taken_apart(value)
+        if isinstance(reduced, str):
+            if callable(value):
+                self.text(b"code", self.code_id(value))
+            else:
+                kind = type(value)
+                self.text(b"global", f"{kind.__module__}.{kind.__qualname__}.{reduced}")
+            return
+        made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        self._hash.update(b"object(")
+        self.write(made_by)
+        self.write(arguments)
+        self.write(_without_cached(value, state))
+        self.all(b"items", () if items is None else items)
+        self.all(b"pairs", () if pairs is None else pairs)
+        self._hash.update(b")")
+
+
+def _taken_apart(value: Any) -> Any:
+    """Return how pickle takes an object apart."""
+    reducer = copyreg.dispatch_table.get(type(value))
+    try:
+        return value.__reduce_ex__(4) if reducer is None else reducer(value)
+    except (TypeError, ValueError, AttributeError, RuntimeError, OSError, pickle.PickleError) as e:
+        raise UnstableValueError(value, f"cannot be sent to a worker ({e})") from e
+
+
+def _without_cached(value: Any, state: Any) -> Any:
+    """Return an object's state without the values that ``cached_property`` has kept."""
+    if not isinstance(state, dict):
+        return state
+    kind = type(value)
+    return {
+        name: kept
+        for name, kept in state.items()
+        if not isinstance(getattr(kind, name, None) if isinstance(name, str) else None,
+                          functools.cached_property)
+    }  # fmt: skip
+
+
+def _write_int(contents: Contents, value: int) -> None:
+    contents.raw(b"int", b"%d" % value if -(1 << 64) < value < 1 << 64 else hex(value).encode())
+
+
+def _write_float(contents: Contents, value: float) -> None:
+    contents.raw(b"float", _NAN if math.isnan(value) else struct.pack("<d", value))
+
+
+def _write_complex(contents: Contents, value: complex) -> None:
+    contents.all(b"complex", (value.real, value.imag))
+
+
+def _write_list(contents: Contents, value: list[Any]) -> None:
+    if contents.is_new(value):
+        contents.all(b"list", value)
+
+
+def _write_dict(contents: Contents, value: dict[Any, Any]) -> None:
+    if contents.is_new(value):
+        contents.pairs(b"dict", value.items())
+
+
+def _write_set(contents: Contents, value: set[Any]) -> None:
+    if contents.is_new(value):
+        contents.unordered(b"set", value)
+
+
+def _write_bytearray(contents: Contents, value: bytearray) -> None:
+    if contents.is_new(value):
+        contents.raw(b"bytearray", value)
+
+
+def _write_partial(contents: Contents, value: functools.partial[Any]) -> None:
+    contents.all(b"partial", (value.func, value.args, value.keywords, vars(value)))
+
+
+def _write_builtin(contents: Contents, value: types.BuiltinFunctionType) -> None:
+    """Write a function of C, or a method of an object's type that is bound to the object."""
+    if value.__self__ is None or isinstance(value.__self__, types.ModuleType):
+        contents.text(b"code", contents.code_id(value))
+    else:
+        contents.text(b"bound", value.__name__)
+        contents.write(value.__self__)
+
+
+def _write_environ(_: Contents, value: Any) -> None:
+    raise UnstableValueError(value, "differs between processes; give the values that are needed")
+
+
+_WRITERS: dict[type, Callable[[Contents, Any], None]] = {
+    type(None): lambda contents, _: contents.raw(b"none", b""),
+    type(...): lambda contents, _: contents.raw(b"...", b""),
+    type(NotImplemented): lambda contents, _: contents.raw(b"notimplemented", b""),
+    bool: lambda contents, value: contents.raw(b"bool", b"1" if value else b"0"),
+    int: _write_int,
+    float: _write_float,
+    complex: _write_complex,
+    str: lambda contents, value: contents.text(b"str", value),
+    bytes: lambda contents, value: contents.raw(b"bytes", value),
+    bytearray: _write_bytearray,
+    tuple: lambda contents, value: contents.all(b"tuple", value),
+    list: _write_list,
+    dict: _write_dict,
+    set: _write_set,
+    frozenset: lambda contents, value: contents.unordered(b"frozenset", value),
+    slice: lambda contents, value: contents.all(b"slice", (value.start, value.stop, value.step)),
+    functools.partial: _write_partial,
+    types.BuiltinFunctionType: _write_builtin,
+    types.MappingProxyType: lambda contents, value: contents.pairs(b"proxy", value.items()),
+    type(os.environ): _write_environ,
+}

@@ -1,0 +1,97 @@
+"""`cached`: a decorator for functions whose results are remembered."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, overload
+
+from scalable.caching.calls import RememberedFunction, keys_of
+from scalable.caching.code import OPTIONS
+from scalable.caching.errors import UnfollowedReferencesError
+from scalable.caching.key import KeyOptions
+from scalable.caching.store import ResultStore
+from scalable.settings import results_dir
+from scalable.spec.deployment import CACHE_LIMIT
+
+logger = logging.getLogger("scalable.caching")
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@overload
+def cached(function: Callable[_P, _R], /) -> Callable[_P, _R]: ...
+@overload
+def cached(
+    *,
+    version: Any = None,
+    ignore: Iterable[str] = (),
+    depends_on: Iterable[Any] = (),
+    store: str | os.PathLike[str] | None = None,
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+def cached(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    version: Any = None,
+    ignore: Iterable[str] = (),
+    depends_on: Iterable[Any] = (),
+    store: str | os.PathLike[str] | None = None,
+) -> Callable[..., Any]:
+    """Remember the results of a function between processes, also outside a session.
+
+    A client remembers the results of the function's calls in its own store, as with ``cache=True``.
+
+    Parameters
+    ----------
+    version
+        Any value; another value forgets all earlier results.
+    ignore
+        Names of parameters that have no part in the result, such as a logger.
+    depends_on
+        Values, functions and :class:`scalable.File` that the result depends on and that the code
+        does not name. Where it is given, references that cannot be followed are accepted.
+    store
+        Path or URL of the store for calls outside a client; by default the user's own directory,
+        ``$XDG_CACHE_HOME/scalable/results``.
+
+    Raises
+    ------
+    UnstableArgumentError
+        At a call, when an argument has no content by which it could be recognised.
+
+    Examples
+    --------
+    >>> @cached(version=2)
+    ... def fit(data, order): ...
+    """
+    options = KeyOptions(version, tuple(ignore), tuple(depends_on))
+
+    def decorate(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def remembered(*args: Any, **kwargs: Any) -> Any:
+            opened = _opened(os.fspath(store or results_dir()))
+            try:
+                key = keys_of(opened).key(own, args, kwargs, options)
+            except UnfollowedReferencesError as error:
+                _warn_once(str(error))
+                return own(*args, **kwargs)
+            return RememberedFunction(own, opened, key)(*args, **kwargs)
+
+        setattr(remembered, OPTIONS, options)
+        return remembered
+
+    return decorate if function is None else decorate(function)
+
+
+@functools.cache
+def _opened(url: str) -> ResultStore:
+    return ResultStore.open(url, CACHE_LIMIT)
+
+
+@functools.cache
+def _warn_once(sentence: str) -> None:
+    logger.warning("%s", sentence)

@@ -1,0 +1,204 @@
+"""Differences between the keys of two calls, as sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+#: Largest number of differences that one sentence names.
+NAMED: Final = 3
+#: Groups of parts in the order in which they are told: what users change most comes first.
+_ORDER: Final = (
+    "function",
+    "code",
+    "module",
+    "constant",
+    "argument",
+    "depends_on",
+    "version",
+    "package",
+    "image",
+    "environment",
+    "python",
+    "key",
+)
+#: Groups whose parts are texts that people can read.
+_TOLD: Final = frozenset({"package", "image", "python", "key"})
+_VERSIONED: Final = {"image": "the image", "python": "Python", "key": "the version of keys"}
+_OF_ARGUMENT: Final = " of an argument"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A part in which the keys of two calls differ.
+
+    Attributes
+    ----------
+    part
+        Name of the part, such as ``argument:scenario``.
+    group
+        Kind of the part: the name before the colon.
+    now, before
+        Digest or text of the part; None where the key has no such part.
+    sentence
+        The difference in words, without a full stop.
+    """
+
+    part: str
+    group: str
+    now: str | None
+    before: str | None
+    sentence: str
+
+
+def differences(
+    function: str, now: Mapping[str, str], before: Mapping[str, str]
+) -> tuple[Difference, ...]:
+    """Return the parts in which the key of a call differs from that of an earlier one.
+
+    Parameters
+    ----------
+    function
+        Qualified name of the function.
+    now, before
+        Name of a part to its digest or text: of the call, and of the earlier one.
+
+    Returns
+    -------
+    tuple
+        Code first, then arguments, packages and the environment.
+    """
+    found = [
+        Difference(
+            part,
+            group_of(part),
+            now.get(part),
+            before.get(part),
+            _sentence(function, part, now.get(part), before.get(part)),
+        )
+        for part in {**now, **before}
+        if now.get(part) != before.get(part)
+    ]
+    if any(one.group == "code" for one in found):
+        # The part of the function itself leads to its code: one sentence is enough.
+        found = [one for one in found if one.group != "function"]
+    return tuple(sorted(found, key=_place))
+
+
+def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str] | None) -> str:
+    """Return the reason why no result was found for a call, as one sentence without a full stop.
+
+    Parameters
+    ----------
+    function
+        Qualified name of the function.
+    now
+        Parts of the key of the call.
+    nearest
+        Parts of the key of the nearest earlier result; None if the function has none.
+    """
+    if nearest is None:
+        return f"no result of {function} is stored"
+    found = differences(function, now, nearest)
+    if not found:
+        return "the result of an equal call is no longer stored, or cannot be read"
+    return summary(found)
+
+
+def summary(found: Sequence[Difference]) -> str:
+    """Return differences as one sentence, which names the first few and counts the others.
+
+    Parameters
+    ----------
+    found
+        At least one difference.
+    """
+    told = [one.sentence for one in found[:NAMED]]
+    others = len(found) - len(told)
+    if others:
+        told.append(f"{others} more part{'s' * (others > 1)} of the key differ{'s' * (others < 2)}")
+    return "; ".join(told)
+
+
+def group_of(part: str) -> str:
+    """Return the kind of a part: ``code``, ``argument``, ``package`` and so on."""
+    return part.partition(":")[0]
+
+
+def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return what a key is made of: the names or texts of its parts by their kind, in order.
+
+    Parameters
+    ----------
+    parts
+        Name of a part to its digest or text.
+    """
+    groups: dict[str, list[str]] = {}
+    for part in sorted(parts, key=lambda part: (_rank(group_of(part)), part)):
+        group, _, name = part.partition(":")
+        told = parts[part] if group in _TOLD else name
+        groups.setdefault(group, []).append(told or parts[part])
+    return groups
+
+
+def _sentence(function: str, part: str, now: str | None, before: str | None) -> str:
+    group, _, name = part.partition(":")
+    if group == "function":
+        return f"{function} is bound to other values, or is another object"
+    if group == "code":
+        return _of_code(function, name, now, before)
+    if group == "package":
+        return _of_package(name, now, before)
+    if group in _VERSIONED:
+        return _versions(_VERSIONED[group], now, before)
+    if group == "argument" and now is not None and before is not None:
+        return f"argument {name} is another"
+    nouns = {
+        "module": (f"the module {name.removesuffix(_OF_ARGUMENT)}", "used"),
+        "constant": (f"the constant {name.removesuffix(_OF_ARGUMENT)}", "used"),
+        "argument": (f"argument {name}", "given"),
+        "depends_on": (f"depends_on[{name}]", "given"),
+        "version": (f"version= of {function}", "given"),
+        # Values of environment variables are not told: they may be secrets.
+        "environment": (f"the environment variable {name}", "set"),
+    }
+    noun, participle = nouns.get(group, (f"the part {part}", "in the key"))
+    return f"{noun} {_verb(now, before, participle)}"
+
+
+def _of_code(function: str, name: str, now: str | None, before: str | None) -> str:
+    own, of_argument = name.removesuffix(_OF_ARGUMENT), name.endswith(_OF_ARGUMENT)
+    noun = f"the function {own}" if own == function else f"the code of {own}"
+    noun += ", which is an argument," if of_argument else ""
+    return f"{noun} {_verb(now, before, 'used')}"
+
+
+def _of_package(name: str, now: str | None, before: str | None) -> str:
+    if now is None or before is None:
+        return f"the package {name} {_verb(now, before, 'used')}"
+    texts = [text.removeprefix(f"{name} ") for text in (now, before)]
+    # A module of no installed package is known by the digest of its file.
+    if any(text.startswith(f"{name}.py ") or text == "unknown" for text in texts):
+        return f"the module {name} changed"
+    return _versions(name, *texts)
+
+
+def _versions(noun: str, now: str | None, before: str | None) -> str:
+    if now is None:
+        return f"{noun} is not given now, was {before}"
+    return f"{noun} is {now}, was {before if before is not None else 'not given'}"
+
+
+def _verb(now: str | None, before: str | None, participle: str) -> str:
+    if now is None:
+        return f"is no longer {participle}"
+    return "changed" if before is not None else f"is {participle} now, was not before"
+
+
+def _rank(group: str) -> int:
+    return _ORDER.index(group) if group in _ORDER else len(_ORDER)
+
+
+def _place(one: Difference) -> tuple[int, str]:
+    return _rank(one.group), one.part

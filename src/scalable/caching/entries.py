@@ -1,0 +1,303 @@
+"""`Entry`, and the format of the file or object that holds a remembered result.
+
+::
+
+    magic      8 bytes
+    version    4 bytes, big-endian
+    length     4 bytes, big-endian: bytes of the header
+    digest    32 bytes: SHA-256 of the 16 bytes above and of the header
+    header    JSON: the entry, the digest of the payload and the sizes of its pieces
+    payload   a pickle, followed by the large buffers that it refers to
+
+Every byte is covered: those of the payload by the digest in the header, and the number of bytes by
+the sizes there. A file that differs anywhere is not read as a result.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from typing import Any, Protocol
+
+from scalable.caching.payloads import Buffer, Payload
+
+MAGIC = b"\x93scaRES\n"
+VERSION = 1
+#: Largest header in bytes that is read.
+MAX_HEADER = 16 << 20
+#: Number of bytes that are read at once at the start of an entry. A small one needs no other read.
+FIRST = 64 << 10
+#: Number of bytes that are read, and then hashed while the processor's cache still has them.
+CHUNK = 1 << 20
+
+_FIXED = struct.Struct(">8sII")
+_PREFIX = _FIXED.size + sha256().digest_size
+_HEX = frozenset("0123456789abcdef")
+_TEXTS = ("key", "function", "task", "tag", "run", "host")
+
+
+class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never leaves this room
+    """An entry that is not read: it counts as one that does not exist.
+
+    Parameters
+    ----------
+    kind
+        One word for counting: ``torn``, ``corrupt``, ``foreign``, ``version``, ``owner``,
+        ``unloadable``, ``unusable``.
+    reason
+        What is wrong, after the name of the entry.
+    """
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class Source(Protocol):
+    """A binary file at its start."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return up to so many bytes."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """Read bytes into a buffer, and return their number."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A description of a remembered result, without the result.
+
+    Attributes
+    ----------
+    key
+        Key of the call: 64 hexadecimal digits.
+    parts
+        Name of a part of the key, such as ``argument:scenario``, to its digest or text.
+    function
+        Qualified name of the function.
+    created
+        Seconds since the epoch when the result was stored, by the clock of its host.
+    cost_s
+        Seconds that the call ran.
+    size
+        Size of the pickled result in bytes.
+    task, tag, run
+        Task, tag and run of the call; empty if it had none.
+    host
+        Name of the machine that stored the result.
+    """
+
+    key: str
+    parts: Mapping[str, str]
+    function: str
+    created: float
+    cost_s: float
+    size: int
+    task: str = ""
+    tag: str = ""
+    run: str = ""
+    host: str = ""
+
+
+_NAMES = tuple(field.name for field in fields(Entry))
+
+
+@dataclass(frozen=True)
+class Header:
+    """An entry, and what is needed to read its payload.
+
+    Attributes
+    ----------
+    entry
+        The entry.
+    digest
+        SHA-256 of the payload, in hexadecimal digits.
+    sizes
+        Sizes in bytes of the pieces of the payload: the pickle, then its buffers.
+    read_only
+        Positions of the buffers, counted from 0, that were read-only when they were stored.
+    """
+
+    entry: Entry
+    digest: str
+    sizes: tuple[int, ...]
+    read_only: tuple[int, ...]
+
+
+def is_key(text: str) -> bool:
+    """Return whether a text has the form of a key: 64 hexadecimal digits."""
+    return len(text) == 64 and _HEX.issuperset(text)
+
+
+def rendered(entry: Entry, payload: Payload) -> bytes:
+    """Return all bytes of an entry before its payload."""
+    digest = sha256()
+    for piece in payload.pieces:
+        digest.update(piece)
+    document = {name: getattr(entry, name) for name in _NAMES}
+    document["parts"] = dict(entry.parts)
+    document |= {
+        "digest": digest.hexdigest(),
+        "sizes": [memoryview(piece).nbytes for piece in payload.pieces],
+        "read_only": list(payload.read_only),
+    }
+    header = json.dumps(document, separators=(",", ":")).encode()
+    fixed = _FIXED.pack(MAGIC, VERSION, len(header))
+    return b"".join((fixed, sha256(fixed + header).digest(), header))
+
+
+def read_header(source: Source, size: int, key: str | None) -> tuple[Header, memoryview]:
+    """Return the header of an entry, and the first bytes of its payload, if these were read too.
+
+    Parameters
+    ----------
+    source
+        The file.
+    size
+        Its size in bytes.
+    key
+        Key that the entry has to have; None for any.
+
+    Raises
+    ------
+    Unreadable
+        When the header is not a whole header of this version for the key.
+    """
+    first = source.read(min(size, FIRST)) or b""
+    if len(first) < _PREFIX:
+        raise Unreadable("torn", f"has {len(first)} bytes, less than any entry")
+    magic, version, length = _FIXED.unpack_from(first)
+    if magic != MAGIC:
+        raise Unreadable("foreign", "is not a remembered result")
+    if version != VERSION:
+        raise Unreadable("version", f"has version {version}; version {VERSION} is read")
+    end = _PREFIX + length
+    if length > MAX_HEADER or end > size:
+        raise Unreadable("torn", f"has {size} bytes and a header of {length} bytes")
+    while len(first) < end:
+        more = source.read(end - len(first))
+        if not more:
+            raise Unreadable("torn", "ends within its header")
+        first += more
+    header = first[_PREFIX:end]
+    digest = sha256(first[: _FIXED.size])
+    digest.update(header)
+    if digest.digest() != first[_FIXED.size : _PREFIX]:
+        raise Unreadable("corrupt", "has a header that differs from its digest")
+    found = _parsed(header)
+    if key is not None and found.entry.key != key:
+        raise Unreadable("foreign", f"belongs to the key {found.entry.key[:12]}...")
+    if end + sum(found.sizes) != size:
+        raise Unreadable("torn", f"has {size} bytes instead of {end + sum(found.sizes)}")
+    return found, memoryview(first)[end:]
+
+
+def _parsed(header: bytes) -> Header:
+    """Return a header whose digest is right. Another program may still have written it."""
+    try:
+        document = json.loads(header)
+        entry = Entry(**{name: document[name] for name in _NAMES})
+        found = Header(
+            entry,
+            document["digest"],
+            tuple(document["sizes"]),
+            tuple(document["read_only"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Unreadable("foreign", f"has a header that is not understood: {error!r}") from error
+    if not _is_sound(found):
+        raise Unreadable("foreign", "has a header with values of other types")
+    return found
+
+
+def _is_sound(header: Header) -> bool:
+    entry = header.entry
+    parts = entry.parts
+    return (
+        {type(getattr(entry, name)) for name in _TEXTS} == {str}
+        and is_key(entry.key)
+        and isinstance(parts, dict)
+        and {type(text) for text in parts.values()} <= {str}
+        and all(type(number) in (int, float) for number in (entry.created, entry.cost_s))
+        and isinstance(header.digest, str)
+        and bool(header.sizes)
+        and all(type(size) is int and size >= 0 for size in header.sizes)
+        and sum(header.sizes) == entry.size
+        and all(type(place) is int for place in header.read_only)
+    )
+
+
+def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
+    """Return the payload of an entry, in memory that belongs to the result alone.
+
+    Parameters
+    ----------
+    source
+        The file, after :func:`read_header`.
+    header, begun
+        What that function returned.
+
+    Raises
+    ------
+    Unreadable
+        When the payload differs from its digest, or ends too early.
+    """
+    digest = sha256()
+    pieces: list[Buffer] = []
+    for size in header.sizes:
+        if len(begun) >= size and not pieces:  # the pickle: whoever reads it copies what it needs
+            piece: Buffer = begun[:size]
+            digest.update(piece)
+            begun = begun[size:]
+        else:
+            piece = _room(size)
+            begun = _fill(memoryview(piece), source, begun, digest)
+        pieces.append(piece)
+    if digest.hexdigest() != header.digest:
+        raise Unreadable("corrupt", "has a payload that differs from its digest")
+    return Payload(tuple(pieces), header.read_only)
+
+
+def check_payload(source: Source, header: Header, begun: memoryview) -> None:
+    """Raise Unreadable unless the payload of an entry is whole. It is not kept in memory."""
+    digest = sha256(begun)
+    left = sum(header.sizes) - len(begun)
+    while left > 0:
+        more = source.read(min(left, CHUNK))
+        if not more:
+            raise Unreadable("torn", "ends within its payload")
+        digest.update(more)
+        left -= len(more)
+    if digest.hexdigest() != header.digest:
+        raise Unreadable("corrupt", "has a payload that differs from its digest")
+
+
+def _room(size: int) -> Buffer:
+    """Return memory to read into. Pages of a large piece are not filled with zeros before."""
+    return mmap.mmap(-1, size) if size >= CHUNK else bytearray(size)
+
+
+def _fill(view: memoryview, source: Source, begun: memoryview, digest: Any) -> memoryview:
+    """Fill a view from bytes that were read before, then from a file; return the rest of them."""
+    taken = min(len(begun), len(view))
+    view[:taken] = begun[:taken]
+    digest.update(view[:taken])
+    position = taken
+    while position < len(view):
+        chunk = view[position : position + CHUNK]
+        number = source.readinto(chunk)
+        if not number:
+            raise Unreadable("torn", "ends within its payload")
+        digest.update(chunk[:number])
+        position += number
+    return begun[taken:]
+
+
+def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
+    """Return the pieces of a whole entry, in the order in which they are written."""
+    return (rendered(entry, payload), *payload.pieces)

@@ -1,0 +1,149 @@
+"""`FileDigests`: digests of files that need not be read again while they are unchanged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from scalable.caching.entries import Unreadable
+from scalable.caching.own_files import READING, check_own, make_private, touched
+from scalable.files import write_whole
+
+logger = logging.getLogger("scalable.caching")
+
+#: Seconds after a change in which a file may change again without another time (as in git, whose
+#: documentation calls such files racy): the coarsest clock of a file system has steps of 2 seconds.
+RACY_S = 2.0
+#: The same for files of another file system than the store's, whose clock may differ from ours.
+RACY_ELSEWHERE_S = 60.0
+#: Number of times that a file which changes meanwhile is read.
+ATTEMPTS = 3
+_CHUNK = 1 << 20
+
+
+class FileDigests:
+    """Digests of files, with what their file system said of them when they were read.
+
+    A file is unchanged if its size, inode, time of modification and time of change are. The last of
+    these cannot be set by programs: a file with a restored time of modification is read again.
+
+    Parameters
+    ----------
+    store
+        Directory of the store; None keeps digests in this process alone.
+    """
+
+    def __init__(self, store: Path | None = None) -> None:
+        self._store = store
+        self._known: dict[str, tuple[list[int], str]] = {}
+
+    def known(self, path: str, status: os.stat_result) -> str | None:
+        """Return the digest of a file that is unchanged since it was read; None otherwise.
+
+        Parameters
+        ----------
+        path
+            Absolute path of the file.
+        status
+            Its state now.
+        """
+        facts = _facts(status)
+        found = self._known.get(path)
+        if found is None or found[0] != facts:
+            found = self._recorded(path)
+        if found is None or found[0] != facts:
+            return None
+        self._known[path] = found
+        return found[1]
+
+    def remember(self, path: str, status: os.stat_result, digest: str) -> None:
+        """Remember the digest of a file, unless it changed so lately that it may change unseen.
+
+        Parameters
+        ----------
+        path
+            Absolute path of the file.
+        status
+            Its state before and after it was read.
+        digest
+            Its digest.
+        """
+        now, margin = self._now(status.st_dev)
+        if now - max(status.st_mtime, status.st_ctime) < margin:
+            logger.debug("%s changed just now: it will be read again", path)
+            return
+        self._known[path] = (_facts(status), digest)
+        if self._store is None:
+            return
+        document = {"path": path, "facts": _facts(status), "digest": digest}
+        record = self._record(path)
+        with suppress(OSError):
+            make_private(record.parent)
+            write_whole(record, json.dumps(document), mode=0o600)
+
+    def _recorded(self, path: str) -> tuple[list[int], str] | None:
+        if self._store is None:
+            return None
+        with suppress(OSError, Unreadable, ValueError, TypeError, KeyError):
+            descriptor = os.open(self._record(path), READING)
+            with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+                check_own(os.fstat(descriptor))
+                document = json.load(file)
+            if document["path"] == path and len(bytes.fromhex(document["digest"])) == 32:
+                return document["facts"], document["digest"]
+        return None
+
+    def _record(self, path: str) -> Path:
+        assert self._store is not None
+        name = sha256(os.fsencode(path)).hexdigest()
+        return self._store / "files" / name[:2] / name
+
+    def _now(self, device: int) -> tuple[float, float]:
+        """Return the time on a file system, and the seconds by which that may be wrong."""
+        if self._store is not None:
+            with suppress(OSError):
+                if self._store.stat().st_dev == device:
+                    return touched(self._store / "clock"), RACY_S
+        return time.time(), RACY_ELSEWHERE_S
+
+
+def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal digits.
+
+    Parameters
+    ----------
+    path
+        Path of the file. Links are followed.
+    known
+        Digests of files that need not be read if they are unchanged.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be read, or changes whenever it is read.
+    """
+    whole = os.path.abspath(path)  # noqa: PTH100 - links stay: what they lead to may change
+    for _ in range(ATTEMPTS):
+        with open(whole, "rb", buffering=0) as file:  # noqa: PTH123 - a text, not a Path
+            status = os.fstat(file.fileno())
+            digest = known.known(whole, status)
+            if digest is not None:
+                return digest
+            hashed = sha256()
+            buffer = memoryview(bytearray(_CHUNK))
+            while number := file.readinto(buffer):
+                hashed.update(buffer[:number])
+            after = os.fstat(file.fileno())
+        if _facts(after) == _facts(status):
+            known.remember(whole, status, hashed.hexdigest())
+            return hashed.hexdigest()
+    raise OSError(f"{whole} changed {ATTEMPTS} times while it was read: it has no stable content")
+
+
+def _facts(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]

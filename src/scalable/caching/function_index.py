@@ -1,0 +1,230 @@
+"""`FunctionIndex`: the results of each function, to find the one whose key differs least.
+
+Each process appends lines to a file of its own for each function; nothing is appended to by two.
+Lines may be missing or outlive their entries: the index serves explanations, and never a result.
+Whoever finds an entry here reads its header before it is told.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import count, islice
+from pathlib import Path
+
+from scalable.caching.entries import Entry, Unreadable, is_key
+from scalable.caching.own_files import READING, check_own, make_private, touched
+
+logger = logging.getLogger("scalable.caching")
+
+#: Largest number of results of one function that are compared with a call.
+COMPARED = 128
+#: Largest number of results of one function that a process remembers.
+REMEMBERED = 100_000
+#: Largest number of missing results that are skipped in one search.
+SKIPPED = 32
+#: Number of files of a function from which they are joined.
+MANY_FILES = 32
+#: Seconds without a new line after which the process that wrote a file is thought to have ended.
+QUIET_S = 600.0
+
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass
+class Known:
+    """Results of one function, in the order in which they became known.
+
+    Attributes
+    ----------
+    parts
+        Key to the parts of the key.
+    places
+        Key to its place in the order.
+    holders
+        A part and its text to the keys that contain it.
+    read
+        Name of a file to its inode and the number of its bytes that were read.
+    counter
+        Source of the places.
+    """
+
+    parts: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    holders: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+    read: dict[str, tuple[int, int]] = field(default_factory=dict)
+    counter: Iterator[int] = field(default_factory=count)
+
+    def add(self, key: str, parts: Mapping[str, str]) -> None:
+        """Add a result, unless there are too many."""
+        if key not in self.parts and len(self.parts) < REMEMBERED:
+            self.parts[key] = parts
+            self.places[key] = next(self.counter)
+            for item in parts.items():
+                self.holders[item].append(key)
+
+    def nearest(self, parts: Mapping[str, str]) -> list[str]:
+        """Return keys, the one with most equal parts first, of those the latest."""
+        wanted = parts.items()
+        lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
+        keys: dict[str, None] = {}
+        for holders in lists:  # the rarest parts say most
+            left = COMPARED - len(keys)
+            if left <= 0:
+                break
+            keys.update(dict.fromkeys(key for key in holders[-left:] if key in self.parts))
+        if not keys:
+            keys.update(dict.fromkeys(islice(reversed(self.parts), 1)))
+        order = {k: (len(wanted & self.parts[k].items()), self.places[k]) for k in keys}
+        return sorted(order, key=order.__getitem__, reverse=True)
+
+    def nearest_entry(
+        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+    ) -> Entry | None:
+        """Return the nearest entry that still exists; those that are gone are forgotten."""
+        for _ in range(SKIPPED):
+            key = next(iter(self.nearest(parts)), None)
+            if key is None:
+                break
+            entry = entry_of(key)
+            if entry is not None and entry.function == function:
+                return entry
+            del self.parts[key], self.places[key]
+        return None
+
+
+class FunctionIndex:
+    """The results of each function in one directory.
+
+    Parameters
+    ----------
+    directory
+        Directory of the store.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "functions"
+        self._clock = directory / "clock"
+        self._name = ""
+        self._process = 0
+        self._is_torn = False
+        self._known: dict[str, Known] = {}
+        self._lock = threading.Lock()
+
+    def add(self, entry: Entry) -> None:
+        """Add a result. An error is ignored: an explanation may then name a less similar one."""
+        line = json.dumps({"key": entry.key, "parts": dict(entry.parts)}, separators=(",", ":"))
+        directory = self._directory_of(entry.function)
+        with self._lock:
+            if self._process != os.getpid():
+                self._name, self._process = f"{secrets.token_hex(8)}.lines", os.getpid()
+            data = b"\n" * self._is_torn + line.encode() + b"\n"
+            try:
+                try:
+                    descriptor = os.open(directory / self._name, _APPENDING, 0o600)
+                except FileNotFoundError:
+                    make_private(directory)
+                    descriptor = os.open(directory / self._name, _APPENDING, 0o600)
+                try:
+                    self._is_torn = os.write(descriptor, data) != len(data)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                logger.debug("the index of %s is not written: %s", entry.function, error)
+
+    def nearest(
+        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+    ) -> Entry | None:
+        """Return the result of a function whose key has most equal parts; None if there is none.
+
+        Parameters
+        ----------
+        function
+            Qualified name of the function.
+        parts
+            Parts of the key of a call.
+        entry_of
+            Reads an entry by its key; None if it is gone.
+        """
+        with self._lock:
+            known = self._known.setdefault(function, Known())
+            self._read_new_lines(self._directory_of(function), known)
+            return known.nearest_entry(function, parts, entry_of)
+
+    def rebuild(self, entries: Iterable[Entry]) -> None:
+        """Write the index anew from all entries, without the files of processes that ended.
+
+        Raises
+        ------
+        OSError
+            When the directory cannot be written.
+        """
+        before = touched(self._clock) - QUIET_S
+        old = [
+            (path, status.st_size)
+            for path in self._directory.glob("*/*.lines")
+            if (status := path.stat()).st_mtime < before
+        ]
+        lines: dict[str, list[str]] = defaultdict(list)
+        for entry in entries:
+            document = {"key": entry.key, "parts": dict(entry.parts)}
+            lines[entry.function].append(json.dumps(document, separators=(",", ":")))
+        for function, texts in lines.items():
+            directory = self._directory_of(function)
+            make_private(directory)
+            path = directory / f"{secrets.token_hex(8)}.lines"
+            descriptor = os.open(path, _APPENDING | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
+                file.write("\n".join(texts) + "\n")
+        for path, size in old:
+            with suppress(OSError):
+                if path.stat().st_size == size:
+                    path.unlink()
+                    path.parent.rmdir()  # if it is empty
+
+    def is_worn(self) -> bool:
+        """Return whether a function has so many files that reading them takes long."""
+        counts: dict[Path, int] = defaultdict(int)
+        for path in self._directory.glob("*/*.lines"):
+            counts[path.parent] += 1
+        return max(counts.values(), default=0) > MANY_FILES
+
+    def _directory_of(self, function: str) -> Path:
+        name = sha256(function.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self._directory / name
+
+    def _read_new_lines(self, directory: Path, known: Known) -> None:
+        with suppress(OSError), os.scandir(directory) as items:
+            for item in sorted(items, key=lambda item: item.name):
+                with suppress(OSError, Unreadable):
+                    self._read_new_lines_of(item, known)
+
+    def _read_new_lines_of(self, item: os.DirEntry[str], known: Known) -> None:
+        descriptor = os.open(item.path, READING)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
+            status = os.fstat(descriptor)
+            check_own(status)
+            inode, read = known.read.get(item.name, (status.st_ino, 0))
+            if inode != status.st_ino or read > status.st_size:
+                read = 0
+            if read == status.st_size:
+                return
+            file.seek(read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        known.read[item.name] = (status.st_ino, read + len(whole))
+        for line in whole.splitlines():
+            # A process that was killed, or a full disk, leaves a part of a line.
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                document = json.loads(line)
+                key, parts = document["key"], document["parts"]
+                if is_key(key) and all(isinstance(text, str) for text in parts.values()):
+                    known.add(key, parts)

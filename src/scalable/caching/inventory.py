@@ -1,0 +1,90 @@
+"""Lists of what a store has, and the checking of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from scalable.caching.entries import Entry, Unreadable, check_payload, read_header
+from scalable.caching.outcomes import Verified
+from scalable.caching.places import Place
+from scalable.caching.reports import Report
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file or object of a store, with its description where that can be read.
+
+    Attributes
+    ----------
+    key
+        Key of the call.
+    size
+        Size in bytes in the store.
+    used
+        Time of its last use in seconds since the epoch, by the clock of the place.
+    entry
+        Its description; None if it cannot be read.
+    """
+
+    key: str
+    size: int
+    used: float
+    entry: Entry | None
+
+
+def inventory(place: Place) -> Iterator[Item]:
+    """Iterate over all entries of a place. Nothing is logged or counted for unreadable ones."""
+    for stored in place.stored():
+        entry = None
+        try:
+            with place.opened(stored.key) as opened:
+                entry = read_header(opened.source, opened.size, stored.key)[0].entry
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except (Unreadable, OSError):
+            pass
+        yield Item(stored.key, stored.size, stored.used, entry)
+
+
+def verified(place: Place) -> Verified:
+    """Read all entries of a place, and compare them with their digests."""
+    faults: list[Report] = []
+    entries = size = 0
+    for stored in place.stored():
+        entries += 1
+        size += stored.size
+        try:
+            with place.opened(stored.key) as opened:
+                header, begun = read_header(opened.source, opened.size, stored.key)
+                check_payload(opened.source, header, begun)
+        except FileNotFoundError:
+            entries, size = entries - 1, size - stored.size
+        except Unreadable as error:
+            faults.append(Report(error.kind, stored.key, error.reason))
+        except OSError as error:
+            faults.append(Report("unusable", stored.key, str(error)))
+    return Verified(entries, size, tuple(faults))
+
+
+def nearest_earlier(entry: Entry, others: Iterable[Entry]) -> Entry | None:
+    """Return the earlier result of the same function whose key has most equal parts.
+
+    Of several the latest is returned; None if the function has no earlier result. Pure.
+
+    Parameters
+    ----------
+    entry
+        The result that is explained.
+    others
+        Results to choose from; those of other functions are left out.
+    """
+    wanted = entry.parts.items()
+    earlier = (
+        one
+        for one in others
+        if one.function == entry.function and one.key != entry.key and one.created <= entry.created
+    )
+    return max(
+        earlier, key=lambda one: (len(wanted & one.parts.items()), one.created), default=None
+    )

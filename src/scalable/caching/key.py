@@ -1,0 +1,258 @@
+"""The key of a call: equal for calls that give the same result, different for all others."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Final
+
+from scalable.caching.code import Reach
+from scalable.caching.content import Contents
+from scalable.caching.errors import (
+    UnfollowedReferencesError,
+    UnkeyedFutureError,
+    UnstableArgumentError,
+    UnstableValueError,
+)
+from scalable.caching.file_digests import FileDigests
+from scalable.caching.packages import package_version, python_version
+
+logger = logging.getLogger("scalable.caching")
+
+#: Version of the way in which keys are made; results of other versions are not found.
+KEY_VERSION: Final = "1"
+#: Largest number of functions whose code is kept as it was read last.
+_FUNCTIONS: Final = 512
+
+
+@dataclass(frozen=True)
+class CallKey:
+    """The key of a call, and what it is made of.
+
+    Attributes
+    ----------
+    digest
+        64 hexadecimal digits.
+    parts
+        Name of each part -> its digest, or its text where it is short: ``code:climate.run``,
+        ``argument:scenario``, ``package:numpy``.
+    function
+        Name of the function with its module.
+    """
+
+    digest: str
+    parts: Mapping[str, str]
+    function: str
+
+
+@dataclass(frozen=True)
+class KeyOptions:
+    """Options of a function's keys, as its user gives them.
+
+    Attributes
+    ----------
+    version
+        Any value; another value makes other keys.
+    ignore
+        Names of parameters that do not matter for the result.
+    depends_on
+        Further values, functions and files that the result depends on. Where it is given,
+        references that cannot be followed are accepted.
+    """
+
+    version: Any = None
+    ignore: tuple[str, ...] = ()
+    depends_on: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class FunctionCode:
+    """The code of a function, as it was read last.
+
+    Attributes
+    ----------
+    parts
+        The parts of a key that all calls of the function share.
+    signature
+        The function's signature, or None.
+    """
+
+    parts: Mapping[str, str]
+    signature: inspect.Signature | None
+    reach: Reach | None = None
+    mutable: str = ""
+
+
+def _no_future(_: Any) -> str | None:
+    return None
+
+
+@dataclass
+class KeyMaker:
+    """Makes the keys of calls, and keeps what it has read of their functions.
+
+    Parameters
+    ----------
+    future_key
+        Function that returns the key of the call whose result a future is; None for other objects.
+        It raises UnstableValueError for a future of a call that has no key.
+    files
+        Digests of the files that are known.
+    """
+
+    future_key: Callable[[Any], str | None] = _no_future
+    files: FileDigests = field(default_factory=FileDigests)
+    _known: OrderedDict[Any, FunctionCode] = field(default_factory=OrderedDict)
+
+    def key(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: KeyOptions = KeyOptions(),
+        environment: Mapping[str, str] | None = None,
+        code: Mapping[str, str] | None = None,
+    ) -> CallKey:
+        """Return the key of a call.
+
+        Parameters
+        ----------
+        function, args, kwargs
+            The call.
+        options
+            What the user says of the key.
+        environment
+            Further parts: the image and the environment variables of the component.
+        code
+            The parts of the function's code that another process has read (see :meth:`code`).
+
+        Raises
+        ------
+        UnstableValueError
+            When an argument has no stable content; the message names the argument.
+        UnfollowedReferencesError
+            When the function refers to what cannot be followed, and ``depends_on`` is empty.
+        """
+        name = name_of(function)
+        reach = Reach()
+        if code is None:
+            read = self.code(function, options)
+            parts, signature = dict(read.parts), read.signature
+        else:
+            parts, signature = dict(code), _signature(function)
+        contents = Contents(reach.code_id, self.future_key, self.files)
+        for argument, value in _arguments(signature, args, kwargs):
+            if argument.partition("[")[0] not in options.ignore:
+                parts[f"argument:{argument}"] = _part(contents, value, f"argument {argument}", name)
+        for number, value in enumerate(options.depends_on):
+            parts[f"depends_on:{number}"] = _part(contents, value, f"depends_on[{number}]", name)
+        if options.version is not None:
+            parts["version"] = _part(contents, options.version, "version", name)
+        for part, digest in _followed(reach, name, options).items():
+            if parts.setdefault(part, digest) != digest:
+                parts[f"{part} of an argument"] = digest
+        parts |= environment or {}
+        parts |= {"python": python_version(), "key": KEY_VERSION}
+        return CallKey(_digest(parts), parts, name)
+
+    def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
+        """Return a function's code; the same object as long as nothing that it reaches changes.
+
+        Raises
+        ------
+        UnfollowedReferencesError
+            When the function refers to what cannot be followed, and ``depends_on`` is empty.
+        """
+        name = name_of(function)
+        plain = isinstance(function, types.FunctionType)
+        place = function, bool(options.depends_on)
+        known = self._known.get(place) if plain else None
+        if known is not None and known.reach is not None and known.reach.is_current():
+            if known.reach.mutable_digest() == known.mutable:
+                return known
+            logger.debug("a value that %s refers to has changed", name)
+        reach = Reach()
+        contents = Contents(reach.code_id, self.future_key, self.files)
+        digest = _part(contents, function, "the function", name)
+        parts = {"function": digest, **_followed(reach, name, options)}
+        if not plain:
+            return FunctionCode(parts, _signature(function))
+        known = FunctionCode(parts, _signature(function), reach, reach.mutable_digest())
+        self._known[place] = known
+        while len(self._known) > _FUNCTIONS:
+            self._known.popitem(last=False)
+        return known
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function with its module, for messages and for the index of results."""
+    while isinstance(function, partial):
+        function = function.func
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _part(contents: Contents, value: Any, what: str, function: str) -> str:
+    try:
+        return contents.part(value)
+    except UnkeyedFutureError:
+        raise
+    except UnstableValueError as error:
+        raise UnstableArgumentError(error, what, function) from error
+
+
+def _followed(reach: Reach, name: str, options: KeyOptions) -> dict[str, str]:
+    reach.follow()
+    if reach.unfollowed and not options.depends_on:
+        raise UnfollowedReferencesError(name, reach.unfollowed)
+    versions = {package: package_version(package) for package in sorted(reach.packages)}
+    packages = {f"package:{p}": version for p, version in versions.items() if version is not None}
+    return {**reach.parts, **packages}
+
+
+def _arguments(
+    signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterable[tuple[str, Any]]:
+    """Return the name and the value of each argument, defaults included.
+
+    ``f(1)``, ``f(x=1)`` and ``f(1, y=2)`` where 2 is the default are the same call.
+    """
+    try:
+        bound = None if signature is None else signature.bind(*args, **kwargs)
+    except TypeError:  # the call will fail
+        bound = None
+    if bound is None:
+        yield from ((f"[{number}]", value) for number, value in enumerate(args))
+        yield from kwargs.items()
+        return
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((f"{name}[{number}]", item) for number, item in enumerate(value))
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            yield from ((f"{name}[{key}]", item) for key, item in sorted(value.items()))
+        else:
+            yield name, value
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # built-in functions have none
+        return None
+
+
+def _digest(parts: Mapping[str, str]) -> str:
+    hashed = blake2b(digest_size=32)
+    for name, digest in sorted(parts.items()):
+        for text in (name.encode(), digest.encode()):
+            hashed.update(b"%d:" % len(text))
+            hashed.update(text)
+    return hashed.hexdigest()

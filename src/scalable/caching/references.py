@@ -1,0 +1,60 @@
+"""The names that a function's code refers to, read from its bytecode."""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+_GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+
+@dataclass(frozen=True)
+class References:
+    """Names that a code object, and those within it, refer to.
+
+    Attributes
+    ----------
+    globals
+        Chains of a global name and the attributes that are read from it at once:
+        ``np.random.rand`` is ``("np", "random", "rand")``.
+    imports
+        Modules that are imported while the code runs: level (0 for an absolute import), name, and
+        the names that are taken from it.
+    """
+
+    globals: tuple[tuple[str, ...], ...]
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+
+
+@lru_cache(maxsize=4096)
+def references(code: types.CodeType) -> References:
+    """Return the names that a code object and those within it refer to, each once, in order."""
+    chains: dict[tuple[str, ...], None] = {}
+    imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
+    for part in with_nested(code):
+        instructions = [i for i in dis.get_instructions(part) if i.opname != "EXTENDED_ARG"]
+        for number, instruction in enumerate(instructions):
+            if instruction.opname in _GLOBALS:
+                chain = [str(instruction.argval)]
+                for following in instructions[number + 1 :]:
+                    if following.opname not in _ATTRIBUTES:
+                        break
+                    chain.append(str(following.argval))
+                chains[tuple(chain)] = None
+            elif instruction.opname == "IMPORT_NAME":
+                level, taken = (instructions[number - n].argval for n in (2, 1))
+                imports[int(level), str(instruction.argval), tuple(taken or ())] = None
+    return References(tuple(chains), tuple(imports))
+
+
+def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and those of the functions, classes and comprehensions within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from with_nested(constant)

@@ -1,0 +1,92 @@
+"""Sources of the user's modules: which they are, and digests that comments have no part in."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+
+from scalable.protocol.code import is_own, read_source
+
+_MAIN = ("__main__", "__mp_main__")
+
+
+def is_project(module: str) -> bool:
+    """Return whether a module belongs to the user's project, not to Python or a package."""
+    if module in _MAIN:
+        return True
+    loaded = sys.modules.get(module)
+    spec = getattr(loaded, "__spec__", None)
+    origin = getattr(spec, "origin", None) or getattr(loaded, "__file__", None)
+    return is_own(module, origin) if loaded is not None else _is_findable_project(module)
+
+
+@lru_cache(maxsize=1024)
+def _is_findable_project(module: str) -> bool:
+    from importlib.util import find_spec
+
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return False
+    return spec is not None and is_own(module, spec.origin)
+
+
+def module_digest(module: str) -> str | None:
+    """Return the digest of a module's source without comments and places; None without a source."""
+    statements = _statements(module)
+    return None if statements is None else _digest("".join(text for _, text in statements))
+
+
+def binding_digest(module: str, name: str) -> str | None:
+    """Return the digest of the statements of a module that bind a name; None if it has no source.
+
+    A worker imports the module itself: its value is the one that these statements give, whatever
+    was assigned to the name in this process.
+    """
+    statements = None if module in _MAIN else _statements(module)
+    if statements is None:
+        return None
+    return _digest("".join(text for names, text in statements if name in names))
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _statements(module: str) -> tuple[tuple[frozenset[str], str], ...] | None:
+    path = getattr(sys.modules.get(module), "__file__", None)
+    if not isinstance(path, str) or not path.endswith(".py"):
+        return None
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return None
+    return _parsed(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=512)
+def _parsed(path: str, _modified: int, _size: int) -> tuple[tuple[frozenset[str], str], ...] | None:
+    """Return the names that each statement of a module binds, and the statement as a text."""
+    source = read_source(path)
+    if source is None:
+        return None
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return None
+    return tuple((_bound(statement), ast.dump(statement)) for statement in tree.body)
+
+
+def _bound(statement: ast.stmt) -> frozenset[str]:
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+    return frozenset(names)

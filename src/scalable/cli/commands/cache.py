@@ -1,0 +1,306 @@
+"""``scalable cache``: the remembered results."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from scalable import settings
+from scalable.cli.clusters import Duration, confirm
+from scalable.cli.options import output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.remembered import (
+    ORDERS,
+    SHORT,
+    called,
+    is_named,
+    keys_of,
+    render_collected,
+    render_rows,
+    render_verified,
+    render_why,
+    rows_data,
+    rows_of,
+    why_data,
+)
+from scalable.errors import ClusterError
+from scalable.units import counted, format_bytes, format_duration, parse_bytes
+
+if TYPE_CHECKING:
+    from scalable.caching.inventory import Item
+    from scalable.caching.store import ResultStore
+
+#: Maximum number of results that a question names.
+_NAMED = 5
+#: Exit code of ``verify`` when an entry is faulty.
+_FAULTY = 1
+#: Kind of a fault of the place, not of the entry: the entry may be sound.
+_UNREAD = "unusable"
+
+
+class Size(click.ParamType[int]):
+    """A size such as ``10G``; its value is bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read the text."""
+        try:
+            return parse_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.group(no_args_is_help=False)
+def command() -> None:
+    """List, explain, check or remove remembered results."""
+
+
+@contextmanager
+def _changing(store: ResultStore) -> Iterator[None]:
+    """Turn an error of the place into one that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ClusterError(
+            f"results in {store.url} cannot be removed: {error.strerror or error}",
+            hint="see who owns the directory, and whether it is mounted read-only",
+        ) from error
+
+
+def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose a store; the verb receives a ``store``."""
+
+    @click.option(
+        "--store",
+        "place",
+        metavar="URL_OR_PATH",
+        help="The store; by default that of the manifest, or else your own.",
+    )
+    @click.option(
+        "--manifest",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The manifest; by default SCALABLE_MANIFEST, then ./scalable.yaml if it exists.",
+    )
+    @target_option("The target whose store it is, where targets have different ones.")
+    @functools.wraps(verb)
+    def with_store(
+        *args: Any, place: str | None, manifest: Path | None, target: str | None, **given: Any
+    ) -> Any:
+        from scalable.caching.store import ResultStore
+
+        return verb(*args, store=ResultStore(place or _url(manifest, target)), **given)
+
+    return with_store
+
+
+def _url(manifest: Path | None, target: str | None) -> str:
+    """Return the place of a manifest's results, or of the user's own."""
+    from scalable.manifest import read_targets
+    from scalable.session.request import Request
+
+    file = settings.manifest_path(manifest)
+    if manifest is None and target is None and not file.exists():
+        return str(settings.results_dir())
+    targets = [target] if target else list(read_targets(file))
+    if len(targets) < 2:
+        urls = {Request.read(file, target).spec.results_url}
+    else:
+        urls = {Request.read(file, name).spec.results_url for name in targets}
+    if len(urls) > 1:
+        raise ClusterError(
+            f"the targets of {file} remember results in {len(urls)} places: "
+            f"{', '.join(sorted(url or 'your own directory' for url in urls))}",
+            hint="choose one with --target",
+        )
+    return urls.pop() or str(settings.results_dir())
+
+
+@command.command("ls")
+@click.option(
+    "--sort", type=click.Choice(list(ORDERS)), default="newest", help="Order of the rows."
+)
+@click.option("--function", metavar="NAME", help="Only results of a function.")
+@click.option("--task", metavar="NAME", help="Only results of a task.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the first N rows.")
+@_store_options
+@output_options
+def list_results(
+    *,
+    sort: str,
+    function: str | None,
+    task: str | None,
+    limit: int | None,
+    store: ResultStore,
+    output: Output,
+) -> int:
+    """List the remembered results, by default the newest first.
+
+    The column "saves" has the time that the call ran: an equal call saves it.
+    """
+    items = list(store.inventory())
+    rows = [
+        row
+        for row in rows_of(items, time.time())
+        if (function is None or is_named(row.function, function))
+        and (task is None or row.task == task)
+    ]
+    rows.sort(key=ORDERS[sort])
+    unreadable = sum(item.entry is None for item in items)
+    data = {"version": VERSION, "store": store.url} | rows_data(rows, limit, unreadable)
+    empty = f"{store.url} contains no such result\n" if items else f"{store.url} is empty\n"
+    output.show(Result(render_rows(rows, limit, unreadable) if rows else empty, data))
+    return 0
+
+
+@command.command()
+@click.argument("call", metavar="CALL")
+@_store_options
+@output_options
+def why(call: str, *, store: ResultStore, output: Output) -> int:
+    """Say what the key of a call is made of, and why it was no hit.
+
+    CALL is a key, its beginning, or the name of a function, which stands for its latest result.
+    The key is compared with the nearest earlier result of the same function.
+    """
+    from scalable.caching.inventory import nearest_earlier
+
+    entries = [item.entry for item in store.inventory() if item.entry is not None]
+    entry = called(call, entries)
+    nearest = nearest_earlier(entry, entries)
+    number = sum(one.function == entry.function for one in entries)
+    data = {"version": VERSION, "store": store.url} | why_data(entry, nearest, number)
+    output.show(Result(render_why(entry, nearest, number, time.time()), data))
+    return 0
+
+
+@command.command("rm")
+@click.argument("keys", metavar="[KEY]...", nargs=-1)
+@click.option("--function", metavar="NAME", help="Remove the results of a function.")
+@click.option("--all", "everything", is_flag=True, help="Remove all results.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@_store_options
+@output_options
+def remove(
+    keys: tuple[str, ...],
+    *,
+    function: str | None,
+    everything: bool,
+    yes: bool,
+    store: ResultStore,
+    output: Output,
+) -> int:
+    """Remove results, by their keys, by function, or all.
+
+    A key can be written by its beginning. Who reads a result at the moment goes on.
+    """
+    if bool(keys) + (function is not None) + everything != 1:
+        raise click.UsageError("name keys, or --function, or --all")
+    chosen = _chosen(list(store.inventory()), keys, function)
+    removed = 0
+    if chosen:
+        cost_s = sum(item.entry.cost_s for item in chosen if item.entry is not None)
+        names = ", ".join(item.key[:SHORT] for item in chosen[:_NAMED])
+        more = f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else ""
+        confirm(
+            f"Remove {counted(len(chosen), 'result')} of "
+            f"{format_bytes(sum(item.size for item in chosen))} from {store.url}: {names}{more}? "
+            f"They took {format_duration(cost_s)} to compute.",
+            yes=yes,
+        )
+        with _changing(store):
+            removed = store.remove(item.key for item in chosen)
+    text = f"removed {counted(removed, 'result')}\n" if removed else "nothing was removed\n"
+    data = {
+        "version": VERSION,
+        "store": store.url,
+        "removed": removed,
+        "keys": [item.key for item in chosen],
+    }
+    output.show(Result(text, data))
+    return 0
+
+
+def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> list[Item]:
+    """Return the entries that keys or a function name; all if there is neither."""
+    if keys:
+        wanted = frozenset(keys_of(keys, (item.key for item in items)))
+        return [item for item in items if item.key in wanted]
+    if function is None:
+        return items
+    return [
+        item for item in items if item.entry is not None and is_named(item.entry.function, function)
+    ]
+
+
+@command.command()
+@click.option("--remove", "removing", is_flag=True, help="Remove the faulty entries.")
+@_store_options
+@output_options
+def verify(*, removing: bool, store: ResultStore, output: Output) -> int:
+    """Read all entries, and compare them with their digests.
+
+    The exit code is 1 if an entry is faulty, also if it was removed. An entry that could not be
+    read because of an error of the disk or the network is never removed.
+    """
+    found = store.verify()
+    removed = None
+    if removing:
+        with _changing(store):
+            removed = store.remove(one.subject for one in found.faults if one.kind != _UNREAD)
+    data = {
+        "version": VERSION,
+        "store": store.url,
+        "entries": found.entries,
+        "size": found.size,
+        "faults": [
+            {"key": one.subject, "kind": one.kind, "reason": one.reason} for one in found.faults
+        ],
+        "removed": removed or 0,
+    }
+    text = render_verified(store.url, found, removed)
+    output.show(Result(text, data, faulty=bool(found.faults)))
+    return _FAULTY if found.faults else 0
+
+
+@command.command()
+@click.option("--limit", type=Size(), metavar="SIZE", help="Size that all results may have.")
+@click.option(
+    "--max-age", type=Duration(), metavar="AGE", help="Remove what was not used for so long."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@_store_options
+@output_options
+def gc(
+    *,
+    limit: int | None,
+    max_age: float | None,
+    dry_run: bool,
+    store: ResultStore,
+    output: Output,
+) -> int:
+    """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
+
+    Results go by last use, by the time that they took to compute, and by size. Files that killed
+    processes left are removed too; without limits, only they are.
+    """
+    from scalable.caching.outcomes import Collected, Usage
+
+    try:
+        with _changing(store):
+            found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
+    except FileNotFoundError:  # nothing was ever remembered there
+        found = Collected(0, 0, 0, Usage(0, 0))
+    data = {"version": VERSION, "store": store.url, "dry_run": dry_run} | asdict(found)
+    output.show(Result(render_collected(store.url, found, dry_run=dry_run), data))
+    return 0

@@ -1,0 +1,93 @@
+"""``scalable top``."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import click
+
+from scalable.cli.clusters import cluster_data, complete_cluster
+from scalable.cli.options import output_options
+from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import ClusterError
+
+if TYPE_CHECKING:
+    from scalable.lifecycle.watching import Living
+    from scalable.spec.overview import Events, Overview
+
+#: Columns of a text.
+WIDTH = 100
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=complete_cluster)
+@click.option("--once", is_flag=True, help="Print the present state, and end.")
+@output_options
+def command(name: str | None, *, once: bool, output: Output) -> int:
+    """Watch pools, calls, failures and costs in the terminal.
+
+    NAME is a cluster, or a session that runs in another process of yours, by its name or that of
+    its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
+    needed.
+    """
+    from scalable.lifecycle.watching import all_that_live, look
+
+    if not once:
+        _run(name)
+        return 0
+    if name is not None:
+        output.show(_shown(*look(name)))
+        return 0
+    living = all_that_live()
+    for error in living.errors:
+        output.warn(error)
+    output.show(_listed(living))
+    return 0
+
+
+def _run(name: str | None) -> None:
+    """Run the application until the user leaves it.
+
+    Raises
+    ------
+    click.UsageError
+        When standard input or output is no terminal.
+    ClusterError
+        When textual is not installed, or no cluster has the name.
+    """
+    if find_spec("textual") is None:
+        raise ClusterError(
+            "scalable top needs textual, which is not installed",
+            hint="pip install 'scalable[tui]'; scalable top --once works without it",
+        )
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("standard output is not a terminal: scalable top --once prints text")
+    from scalable.records import find
+
+    if name is not None:
+        find(name)
+    from scalable.top.app import TopApp
+    from scalable.top.source import AllClusters
+
+    TopApp(AllClusters(), name).run()
+
+
+def _shown(overview: Overview, events: Events) -> Result:
+    from scalable.showing.page import page
+
+    told = {"decisions": list(events.decisions), "failures": list(events.failures)}
+    data = {"version": VERSION, **overview.to_dict(), **told}
+    return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)
+
+
+def _listed(living: Living) -> Result:
+    from scalable.showing.workers import clusters_table
+
+    table = clusters_table(living.clusters, living.runs, time.time())
+    lines = table.lines(WIDTH) if table.rows else [table.empty]
+    rows = [{**cluster_data(s), "run": living.runs.get(s.id)} for s in living.clusters]
+    data = {"version": VERSION, "clusters": rows, "errors": list(living.errors)}
+    return Result("\n".join(lines) + "\n", data)

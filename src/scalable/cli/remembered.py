@@ -1,0 +1,366 @@
+"""Remembered results as rows, text and JSON values. Pure: nothing here reads a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from scalable.errors import ClusterError
+from scalable.units import counted, format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from scalable.caching.entries import Entry
+    from scalable.caching.inventory import Item
+    from scalable.caching.outcomes import Collected, Verified
+
+#: Number of digits of a key that are shown, and that are mostly enough to name it.
+SHORT: Final = 12
+#: Smallest number of digits of a key that name it.
+LEAST: Final = 4
+_HEADER = ("function", "key", "task", "tag", "size", "saves", "age", "last use")
+_MISSING = "-"
+#: Maximum number of characters of names in the table.
+_FUNCTION, _NAME = 48, 16
+#: Maximum number of texts of one kind that ``why`` shows.
+_SHOWN = 12
+_HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A remembered result.
+
+    Attributes
+    ----------
+    key
+        Key of the call.
+    function
+        Qualified name of the function.
+    task, tag, run
+        Task, tag and run of the call; empty if it had none.
+    size
+        Size in bytes in the store.
+    cost_s
+        Seconds that the call ran: the time that a hit saves.
+    age_s
+        Seconds since it was stored.
+    unused_s
+        Seconds since its last use.
+    """
+
+    key: str
+    function: str
+    task: str
+    tag: str
+    run: str
+    size: int
+    cost_s: float
+    age_s: float
+    unused_s: float
+
+
+#: Name of an order -> key by which rows are sorted.
+ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
+    "newest": lambda row: row.age_s,
+    "used": lambda row: row.unused_s,
+    "size": lambda row: -row.size,
+    "cost": lambda row: -row.cost_s,
+    "function": lambda row: (row.function, row.age_s),
+}
+
+
+def rows_of(items: Iterable[Item], now: float) -> list[Row]:
+    """Return the readable results as rows.
+
+    Parameters
+    ----------
+    items
+        Entries of a store.
+    now
+        Seconds since the epoch.
+    """
+    return [
+        Row(
+            item.key,
+            item.entry.function,
+            item.entry.task,
+            item.entry.tag,
+            item.entry.run,
+            item.size,
+            item.entry.cost_s,
+            max(0.0, now - item.entry.created),
+            max(0.0, now - item.used),
+        )
+        for item in items
+        if item.entry is not None
+    ]
+
+
+def is_named(function: str, name: str) -> bool:
+    """Return whether a name is that of a function, or its last parts."""
+    return function == name or function.endswith(f".{name}")
+
+
+def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
+    """Return the table of results as text, with their sum.
+
+    Parameters
+    ----------
+    rows
+        Results in their order.
+    limit
+        Maximum number of results that are shown; None for all.
+    unreadable
+        Number of entries that cannot be read.
+    """
+    from scalable.report.table import shorten, table
+
+    shown = rows if limit is None else rows[:limit]
+    lines = table(
+        _HEADER,
+        [
+            (
+                shorten(row.function, _FUNCTION),
+                row.key[:SHORT],
+                shorten(row.task, _NAME) or _MISSING,
+                shorten(row.tag, _NAME) or _MISSING,
+                format_bytes(row.size),
+                format_duration(row.cost_s),
+                format_duration(row.age_s),
+                format_duration(row.unused_s),
+            )
+            for row in shown
+        ],
+        width=None,
+    )
+    if len(shown) < len(rows):
+        lines.append(f"  and {counted(len(rows) - len(shown), 'more result')}")
+    size, cost_s = sum(row.size for row in rows), sum(row.cost_s for row in rows)
+    lines.append(
+        f"{counted(len(rows), 'result')}, {format_bytes(size)}, computed in "
+        f"{format_duration(cost_s)}"
+    )
+    if unreadable:
+        entries = "1 entry" if unreadable == 1 else f"{unreadable} entries"
+        lines.append(f"{entries} cannot be read: `scalable cache verify` says why")
+    return "\n".join(lines) + "\n"
+
+
+def rows_data(rows: Sequence[Row], limit: int | None, unreadable: int) -> dict[str, Any]:
+    """Return the values of :func:`render_rows` for programs."""
+    return {
+        "results": [asdict(row) for row in (rows if limit is None else rows[:limit])],
+        "sum": {
+            "results": len(rows),
+            "size": sum(row.size for row in rows),
+            "cost_s": sum(row.cost_s for row in rows),
+            "unreadable": unreadable,
+        },
+    }
+
+
+def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
+    """Return the keys that words name: whole, or by their beginning.
+
+    Parameters
+    ----------
+    words
+        Keys or their beginnings.
+    keys
+        All keys of a store.
+
+    Raises
+    ------
+    ClusterError
+        When a word names no key, or several.
+    """
+    known = sorted(keys)
+    chosen: dict[str, None] = {}
+    for word in words:
+        found = [key for key in known if key.startswith(word.lower())] if is_start(word) else []
+        if not found:
+            raise ClusterError(
+                f"no result has the key {word}", hint="`scalable cache ls` shows the keys"
+            )
+        if len(found) > 1:
+            raise ClusterError(
+                f"{len(found)} results have keys that begin with {word}",
+                hint=f"write more digits, such as {found[0][: max(SHORT, len(word) + 4)]}",
+            )
+        chosen[found[0]] = None
+    return list(chosen)
+
+
+def is_start(word: str) -> bool:
+    """Return whether a word can be the beginning of a key."""
+    return LEAST <= len(word) <= 64 and _HEX.issuperset(word.lower())
+
+
+def called(word: str, entries: Sequence[Entry]) -> Entry:
+    """Return the result that a word names: by its key, or the latest one of a function.
+
+    Parameters
+    ----------
+    word
+        Key, beginning of a key, or name of a function.
+    entries
+        All results of a store.
+
+    Raises
+    ------
+    ClusterError
+        When the word names no result, several keys, or several functions.
+    """
+    own = [one for one in entries if is_named(one.function, word)]
+    functions = sorted({one.function for one in own})
+    if word in functions:
+        own, functions = [one for one in own if one.function == word], [word]
+    if len(functions) > 1:
+        raise ClusterError(
+            f"{word} names {len(functions)} functions", hint=f"write {' or '.join(functions[:5])}"
+        )
+    if own:
+        return max(own, key=lambda one: one.created)
+    if not is_start(word):
+        raise ClusterError(
+            f"no result of a function {word} is stored",
+            hint="`scalable cache ls` shows functions and keys",
+        )
+    (key,) = keys_of([word], (one.key for one in entries))
+    return next(one for one in entries if one.key == key)
+
+
+def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
+    """Return what a key is made of, and its differences from the nearest earlier one.
+
+    Parameters
+    ----------
+    entry
+        The result that is explained.
+    nearest
+        The nearest earlier result of the same function; None if there is none.
+    number
+        Number of stored results of the function.
+    """
+    from scalable.caching.differences import differences, why_missed
+
+    found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
+    return {
+        "key": entry.key,
+        "function": entry.function,
+        "task": entry.task,
+        "tag": entry.tag,
+        "run": entry.run,
+        "host": entry.host,
+        "created": entry.created,
+        "cost_s": entry.cost_s,
+        "results_of_function": number,
+        "parts": _without_environment(entry.parts),
+        "why": why_missed(entry.function, entry.parts, None if nearest is None else nearest.parts),
+        "nearest": None
+        if nearest is None
+        else {
+            "key": nearest.key,
+            "created": nearest.created,
+            "differences": [{"part": one.part, "sentence": one.sentence} for one in found],
+        },
+    }
+
+
+def _without_environment(parts: Mapping[str, str]) -> dict[str, str]:
+    """Return parts without the values of environment variables, which may be secrets."""
+    return {name: "" if name.startswith("environment:") else parts[name] for name in sorted(parts)}
+
+
+def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> str:
+    """Return :func:`why_data` as text.
+
+    Parameters
+    ----------
+    entry, nearest, number
+        As for :func:`why_data`.
+    now
+        Seconds since the epoch.
+    """
+    from scalable.caching.differences import differences, parts_by_group
+    from scalable.report.table import on_one_line
+
+    told = [f", {name} {text}" for name, text in _circumstances(entry) if text]
+    ages = [format_duration(s) for s in (max(0.0, now - entry.created), entry.cost_s)]
+    lines = [
+        f"{entry.function}, key {entry.key[:SHORT]}",
+        f"  stored {ages[0]} ago, ran {ages[1]}{''.join(told)}",
+        "",
+        "The key is made of:",
+    ]
+    for group, texts in parts_by_group(entry.parts).items():
+        if group == "function":
+            continue  # its code and its name are told
+        more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+        lines.append(f"  {group:12} {', '.join(texts[:_SHOWN])}{more}")
+    lines.append("")
+    if nearest is None:
+        lines.append("There is no earlier result of this function.")
+        return "\n".join(map(on_one_line, lines)) + "\n"
+    found = differences(entry.function, entry.parts, nearest.parts)
+    age = format_duration(max(0.0, now - nearest.created))
+    of = f", the nearest of {counted(number - 1, 'other result')}" if number > 2 else ""
+    lines.append(
+        f"It differs from {nearest.key[:SHORT]}, stored {age} ago{of}:"
+        if found
+        else f"Its parts are those of {nearest.key[:SHORT]}, stored {age} ago."
+    )
+    lines += [f"  {one.sentence}" for one in found]
+    return "\n".join(map(on_one_line, lines)) + "\n"
+
+
+def _circumstances(entry: Entry) -> tuple[tuple[str, str], ...]:
+    return ("task", entry.task), ("tag", entry.tag), ("run", entry.run), ("on", entry.host)
+
+
+def render_verified(url: str, found: Verified, removed: int | None) -> str:
+    """Return the outcome of a verification as text.
+
+    Parameters
+    ----------
+    url
+        URL of the store.
+    found
+        The outcome.
+    removed
+        Number of faulty entries that were removed; None if that was not asked for.
+    """
+    from scalable.report.table import on_one_line
+
+    lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
+    entries = "1 entry" if found.entries == 1 else f"{found.entries} entries"
+    end = f"{len(found.faults)} of them faulty" if found.faults else "all sound"
+    lines.append(f"{url}: {entries}, {format_bytes(found.size)}, {end}")
+    if removed is not None and found.faults:
+        lines.append(f"removed {removed} of the faulty ones")
+    return "\n".join(map(on_one_line, lines)) + "\n"
+
+
+def render_collected(url: str, found: Collected, *, dry_run: bool) -> str:
+    """Return the outcome of a collection of garbage as text.
+
+    Parameters
+    ----------
+    url
+        URL of the store.
+    found
+        The outcome.
+    dry_run
+        Whether nothing was removed.
+    """
+    verb = "would remove" if dry_run else "removed"
+    rest = "would stay" if dry_run else "stay"
+    lines = [
+        f"{verb} {counted(found.removed, 'result')} of {format_bytes(found.size)}",
+    ]
+    left = f"{counted(found.left.entries, 'result')} of {format_bytes(found.left.size)}"
+    lines.append(f"{left} {rest} in {url}")
+    if found.leftovers:
+        lines.insert(1, f"removed {counted(found.leftovers, 'file')} of processes that ended")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,28 @@
+"""Bounds of an adaptive pool, for tools that do not wait until its scheduler knows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+
+class Bounds:
+    """Bounds of an adaptive pool, on their way to its scheduler; it can be awaited.
+
+    Parameters
+    ----------
+    order
+        Coroutine that sends the bounds.
+    minimum, maximum
+        The bounds.
+    """
+
+    def __init__(
+        self, order: Coroutine[Any, Any, Any], minimum: int, maximum: float | None
+    ) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self._sent: asyncio.Task[Any] = asyncio.ensure_future(order)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._sent.__await__()

@@ -1,0 +1,228 @@
+"""`RememberedCalls`: the calls of one client whose results are looked up before they are sent."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dask.utils import funcname
+from distributed import Future
+
+from scalable.caching.calls import Purpose, RememberedFunction
+from scalable.caching.code import OPTIONS
+from scalable.caching.errors import UnfollowedReferencesError, UnkeyedFutureError
+from scalable.caching.key import KEY_VERSION, KeyMaker, KeyOptions
+from scalable.caching.outcomes import Found
+from scalable.caching.store import ResultStore
+from scalable.errors import ClusterError
+from scalable.settings import results_dir
+from scalable.spec.remembering import Remembering
+from scalable.storage import scheme_of
+
+logger = logging.getLogger("scalable.client")
+
+#: Largest size in bytes of a result that the client itself reads; a worker reads larger ones.
+READ_HERE: Final = 1 << 16
+#: Keywords of a call that are Dask's, not the function's.
+DASK_KEYWORDS: Final = frozenset(
+    {
+        "actor",
+        "actors",
+        "allow_other_workers",
+        "fifo_timeout",
+        "priority",
+        "resources",
+        "retries",
+        "workers",
+    }
+)
+_KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class RememberedCall:
+    """A call whose result is remembered.
+
+    Attributes
+    ----------
+    function
+        Function to send in place of the user's.
+    key
+        Key of the Dask task, equal for equal calls of all clients of a cluster; None if the key is
+        made on the worker.
+    found
+        The result, if it was found here.
+    """
+
+    function: RememberedFunction
+    key: str | None
+    found: Found | None
+
+
+class RememberedCalls:
+    """Makes the keys of one client's calls, and looks for their results.
+
+    Parameters
+    ----------
+    remembering
+        Function that returns what the cluster's manifest says.
+    is_remote
+        Function that returns whether there are workers without the client's file system.
+    """
+
+    def __init__(
+        self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
+    ) -> None:
+        self._remembering, self._is_remote = remembering, is_remote
+        self._keys = KeyMaker(key_of_future)
+        self._store: ResultStore | None = None
+        self._told: set[str] = set()
+        #: Purpose -> the last function for it whose keys workers make.
+        self._functions: dict[Purpose, RememberedFunction] = {}
+
+    def options(
+        self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
+    ) -> KeyOptions | None:
+        """Return the options of a call's key; None if its result is not remembered.
+
+        Parameters
+        ----------
+        function
+            Function of the call.
+        task
+            Name of its task in the manifest, or None.
+        cache
+            What the call was given: None leaves it to the function's decorator and the manifest.
+        """
+        if isinstance(cache, KeyOptions):
+            return cache
+        given = getattr(function, OPTIONS, None)
+        if cache is False or (
+            cache is None and given is None and task not in self._remembering().tasks
+        ):
+            return None
+        if cache not in (None, True):
+            raise ClusterError(
+                f"cache={cache!r}: a call takes True, False or KeyOptions for cache",
+                hint="write cache=True",
+            )
+        return given or KeyOptions()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: KeyOptions,
+        purpose: Purpose,
+    ) -> RememberedCall | None:
+        """Return a call with its key, and its result if there is one.
+
+        Returns
+        -------
+        RememberedCall or None
+            None if the function refers to what cannot be followed, of which there is one warning.
+
+        Raises
+        ------
+        UnstableArgumentError
+            When an argument has no stable content.
+        """
+        own = _own(function)
+        named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
+        environment = self._remembering().environments.get(purpose.tag, {})
+        store = self.store()
+        try:
+            key = self._keys.key(own, args, named, options, environment)
+        except UnkeyedFutureError:
+            return RememberedCall(self._sent(own, options, purpose), None, None)
+        except UnfollowedReferencesError as error:
+            self._warn(error)
+            return None
+        found = self._found(store, key.digest)
+        name = purpose.task or funcname(own)
+        sent = RememberedFunction(own, store, key, purpose=purpose)
+        return RememberedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
+
+    def function(
+        self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
+    ) -> Callable[..., Any]:
+        """Return a function to send in place of another, for calls whose keys the workers make.
+
+        It is the same object until code changes that the function reaches. A function that refers
+        to what cannot be followed is returned as it is, with one warning.
+        """
+        try:
+            return self._sent(_own(function), options, purpose)
+        except UnfollowedReferencesError as error:
+            self._warn(error)
+            return function
+
+    def _sent(
+        self, own: Callable[..., Any], options: KeyOptions, purpose: Purpose
+    ) -> RememberedFunction:
+        store, code = self.store(), self._keys.code(own, options).parts
+        last = self._functions.get(purpose)
+        if last is not None and (last.function, last.code, last.options) == (own, code, options):
+            return last
+        environment = self._remembering().environments.get(purpose.tag, {})
+        made = RememberedFunction(own, store, None, options, environment, code, purpose)
+        self._functions[purpose] = made
+        return made
+
+    def _warn(self, error: UnfollowedReferencesError) -> None:
+        if error.function not in self._told:
+            self._told.add(error.function)
+            logger.warning("%s", error)
+
+    def store(self) -> ResultStore:
+        """Return the store of results.
+
+        Raises
+        ------
+        ClusterError
+            When the workers do not share this process's file system, and the project has no
+            storage.
+        """
+        if self._store is None:
+            url = self._remembering().url or str(results_dir())
+            if self._is_remote() and scheme_of(url) == "file":
+                raise ClusterError(
+                    f"results cannot be remembered in {url}: this cluster has workers that do not "
+                    "share this file system",
+                    hint="name a bucket as default_storage of the project",
+                )
+            self._store = ResultStore.open(url, self._remembering().limit)
+            self._keys.files = self._store.file_digests
+            logger.debug("results are remembered in %s", self._store.url)
+        return self._store
+
+    @staticmethod
+    def _found(store: ResultStore, digest: str) -> Found | None:
+        if scheme_of(store.url) != "file":
+            return None  # a worker asks the bucket, beside the calls that run meanwhile
+        return store.get(digest, at_most=READ_HERE)
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that the user has decorated with ``scalable.cached``, or itself."""
+    return getattr(function, "__wrapped__", function) if hasattr(function, OPTIONS) else function
+
+
+def key_of_future(value: Any) -> str | None:
+    """Return the digest of the key of a future's call; None for other objects.
+
+    Raises
+    ------
+    UnkeyedFutureError
+        When the call has no key.
+    """
+    if not isinstance(value, Future):
+        return None
+    match = _KEY.search(str(value.key))
+    if match is None or match.end() != len(str(value.key)):
+        raise UnkeyedFutureError(value, "is the result of a call without a key")
+    return match[2] if match[1] == KEY_VERSION else match[0]

@@ -1,0 +1,157 @@
+"""`RememberingClient`: a client that answers calls with remembered results."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dask.utils import funcname
+from distributed import Future
+
+from scalable.caching.calls import Purpose, call_remembered
+from scalable.caching.key import KeyOptions
+from scalable.caching.outcomes import Found
+from scalable.client.remembering import RememberedCall, RememberedCalls
+from scalable.client.retrying import RetryingClient
+from scalable.client.routing import Routing, refuse_hidden
+from scalable.protocol.dask_seams.known_results import known_future
+from scalable.protocol.operations import CARRIES, REMEMBERING
+from scalable.spec.remembering import Remembering
+
+
+class RememberingClient(RetryingClient):
+    """A client whose calls may be remembered: found in a store, or put there by their worker.
+
+    Parameters
+    ----------
+    routing, *args, **kwargs
+        As in :class:`RetryingClient`.
+    remembering
+        What the manifest says about remembered results; None to ask the scheduler.
+    """
+
+    def __init__(
+        self,
+        routing: Routing,
+        *args: Any,
+        remembering: Remembering | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._manifest_says = remembering
+        self._remembered = RememberedCalls(
+            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+        )
+        super().__init__(routing, *args, **kwargs)
+
+    def _remembering(self) -> Remembering:
+        if self._manifest_says is None:
+            told = self.scheduler_facts.get(REMEMBERING)
+            self._manifest_says = Remembering.from_message(told) if told else Remembering()
+        return self._manifest_says
+
+    def _remembered_call(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> RememberedCall | None:
+        """Return a call with its key; None if its result is not remembered.
+
+        Parameters
+        ----------
+        func, args, kwargs
+            The call; ``kwargs`` may have Dask's keywords too.
+        asked
+            Tag, task and ``cache`` of the call.
+        """
+        tag, task, cache = asked
+        if cache is not None:
+            refuse_hidden(func, ["cache"])
+        options = self._remembered.options(func, task, cache)
+        if options is None or kwargs.get("actor") or kwargs.get("actors"):
+            return None
+        purpose = Purpose(task=task or "", tag=tag or "")
+        return self._remembered.call(func, args, kwargs, options, purpose)
+
+    def _known(self, key: Any, found: Found) -> Future[Any]:
+        """Return the future of a result that was found."""
+        if key in self.futures:
+            return Future(key, self)
+        return known_future(self, key, found.value())
+
+    def _map_remembered(
+        self,
+        func: Callable[..., Any],
+        iterables: Iterable[Iterable[Any]],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        send: Callable[..., list[Future[Any]]],
+    ) -> list[Future[Any]] | None:
+        """Return the futures of many calls, of which only those not found are sent, together.
+
+        Parameters
+        ----------
+        func, iterables, kwargs, asked
+            The calls, as in :meth:`_remembered_call`.
+        send
+            Function that sends calls: takes a function, its columns of arguments, and ``key``.
+
+        Returns
+        -------
+        list of Future or None
+            None if results of the function are not remembered.
+        """
+        # Most maps remember nothing: they pay for no row.
+        if self._remembered.options(func, asked[1], asked[2]) is None:
+            return None
+        rows = list(zip(*iterables, strict=False))
+        futures: list[Future[Any] | None] = []
+        missing: list[RememberedCall] = []
+        for row in rows:
+            call = self._remembered_call(func, row, kwargs, asked)
+            if call is None:
+                return send(func, *zip(*rows, strict=True), key=asked[1])
+            futures.append(None if call.found is None else self._known(call.key, call.found))
+            if call.found is None:
+                missing.append(call)
+        if not missing:
+            return [future for future in futures if future is not None]
+        name = asked[1] or funcname(func)
+        keys = [call.key or f"{name}-{uuid.uuid4()}" for call in missing]
+        sent_rows = [row for row, future in zip(rows, futures, strict=True) if future is None]
+        columns = zip(*sent_rows, strict=True)
+        sent = iter(send(call_remembered, [c.function for c in missing], *columns, key=keys))
+        return [next(sent) if future is None else future for future in futures]
+
+    def _remembered_function(
+        self,
+        func: Callable[..., Any],
+        *,
+        tag: str | None,
+        task: str | None,
+        cache: bool | KeyOptions | None,
+    ) -> Callable[..., Any]:
+        """Return a function to send in place of another: the workers make the keys of its calls."""
+        options = self._remembered.options(func, task, cache)
+        if options is None:
+            return func
+        return self._remembered.function(func, options, Purpose(task=task or "", tag=tag or ""))
+
+    def _remembered_nodes(
+        self,
+        graph: Mapping[Any, Any],
+        tags: Mapping[Any, str | None],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> Mapping[Any, Any]:
+        """Return a plain graph whose calls are remembered, if that was asked for."""
+        tag, task, cache = asked
+
+        def node(name: Any, raw: Any) -> Any:
+            if not (type(raw) is tuple and raw and callable(raw[0])):
+                return raw
+            own = tags.get(name, tag)
+            return (self._remembered_function(raw[0], tag=own, task=task, cache=cache), *raw[1:])
+
+        return {name: node(name, raw) for name, raw in graph.items()}

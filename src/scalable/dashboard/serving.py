@@ -1,0 +1,126 @@
+"""The live page served by this process, for a scheduler whose HTTP server cannot be reached."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import secrets
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from scalable.dashboard.routes import routes
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.guarded_http import PARAMETER, guard
+from scalable.protocol.handlers import Handler, SchedulerCalls
+
+logger = logging.getLogger("scalable.dashboard")
+
+#: Seconds for an answer of the scheduler.
+ANSWER_TIMEOUT_S = 10.0
+
+
+class FarScheduler:
+    """Answers the questions of the page in the name of a scheduler elsewhere.
+
+    Parameters
+    ----------
+    address, pem
+        Address of the scheduler, and credentials: keyword of ``distributed.Security`` -> PEM text.
+
+    Attributes
+    ----------
+    handlers
+        Name of a handler -> coroutine function, as those of a scheduler.
+    pages_of_dask
+        Whether Dask's own pages are served beside the live page.
+    """
+
+    pages_of_dask = False
+
+    def __init__(self, address: str, pem: Mapping[str, str]) -> None:
+        from distributed.core import rpc
+
+        from scalable.protocol.credentials import security_of
+
+        connect: Any = rpc
+        security: Any = security_of(pem)
+        arguments = security.get_connection_args("client")
+        self._comm = connect(address, timeout=ANSWER_TIMEOUT_S, connection_args=arguments)
+        calls = SchedulerCalls(self._comm)
+        self.handlers = {
+            Handler.OVERVIEW.value: self._bounded(calls.overview),
+            Handler.CALL.value: self._bounded(calls.call),
+        }
+
+    def _bounded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def asked(**arguments: Any) -> Any:
+            try:
+                return await asyncio.wait_for(call(**arguments), ANSWER_TIMEOUT_S)
+            except (OSError, TimeoutError, ValueError) as error:
+                logger.debug("the scheduler does not answer: %r", error)
+                raise web.HTTPError(503, "the scheduler does not answer") from error
+
+        return asked
+
+    async def close(self) -> None:
+        """Close the connections to the scheduler."""
+        closing = self._comm.close_rpc()
+        if inspect.isawaitable(closing):
+            await closing
+
+
+def page_application(source: Any, token: str) -> web.Application:
+    """Return an application that serves the live page to those who have a token.
+
+    Parameters
+    ----------
+    source
+        Object whose ``handlers`` answer the questions of the page, as those of a scheduler.
+    token
+        The token.
+    """
+    arguments = {"dask_server": source}
+    application = web.Application([(rf"/{path}", page, arguments) for path, page, _ in routes])
+    guard(application, token)
+    return application
+
+
+def serve_page(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
+    """Serve the live page on a free port of loopback, until SIGINT or SIGTERM.
+
+    Parameters
+    ----------
+    address, pem
+        As for :class:`FarScheduler`.
+    shown
+        Function that is called with the link to the page, which contains a new token, as soon as
+        the page answers.
+    """
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_served(address, pem, shown))
+
+
+async def _served(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    scheduler, token = FarScheduler(address, pem), secrets.token_urlsafe(24)
+    server = HTTPServer(page_application(scheduler, token))
+    sockets = bind_sockets(0, LOOPBACK)
+    server.add_sockets(sockets)
+    port = sockets[0].getsockname()[1]
+    try:
+        shown(f"http://{LOOPBACK}:{port}/scalable/?{PARAMETER}={quote(token)}")
+        await ended.wait()
+    finally:
+        server.stop()
+        await server.close_all_connections()
+        await scheduler.close()

@@ -1,0 +1,97 @@
+"""Texts from outside the program, made harmless to a terminal and to a log."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+#: Control characters other than line break and tab, and those that change the order of text.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_LAST_BYTE = 0xFF
+#: Longest line of a log; of a longer one the beginning and the end are written.
+LONGEST_LINE = 2_000
+_ENDS = 800
+#: Longest name in a sentence.
+LONGEST_NAME = 200
+#: Format of the logs of our programs.
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+#: Loggers that have handlers of their own: the root, and those that Dask sets up.
+_WITH_HANDLERS = (
+    "", "distributed", "distributed.client", "distributed.scheduler", "bokeh", "tornado",
+    "tornado.application",
+)  # fmt: skip
+
+
+def harmless(text: str) -> str:
+    r"""Return a text with its control characters shown as ``\x1b`` or ``\u202e``.
+
+    Names, logs, reasons and messages come from workers, places and other users: written to a
+    terminal, their escape sequences would move the cursor, set its title or clipboard, or hide
+    text. Line breaks and tabs stay.
+    """
+    return _CONTROLS.sub(_shown, text.replace("\r\n", "\n"))
+
+
+def _shown(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number <= _LAST_BYTE else f"\\u{number:04x}"
+
+
+def short_name(name: str) -> str:
+    """Return a name or a key for a sentence; the middle of a long one is cut out."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME // 2]}...{name[-LONGEST_NAME // 2 + 3 :]}"
+
+
+def bounded_lines(text: str) -> str:
+    """Return a text whose lines have ``LONGEST_LINE`` characters at most; middles are cut out."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    return "\n".join(map(_bounded, text.split("\n")))
+
+
+def _bounded(line: str) -> str:
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"{line[:_ENDS]} ... ({len(line)} characters) ... {line[-_ENDS:]}"
+
+
+class HarmlessFormatter(logging.Formatter):
+    """Formatter of logs that makes what another formatter has written harmless.
+
+    Parameters
+    ----------
+    formatter
+        The other formatter; None for one that writes the message alone.
+    """
+
+    def __init__(self, formatter: logging.Formatter | None = None) -> None:
+        super().__init__()
+        self._formatter = formatter or logging.Formatter()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return bounded_lines(harmless(self._formatter.format(record)))
+
+
+def make_warnings_harmless() -> None:
+    """Make the log messages harmless that Python prints where logging is not set up."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(HarmlessFormatter())
+
+
+def make_logs_harmless() -> None:
+    """Make all that the loggers of this process write harmless; for processes of our own."""
+    make_warnings_harmless()
+    for name in _WITH_HANDLERS:
+        for handler in logging.getLogger(name).handlers:
+            if not isinstance(handler.formatter, HarmlessFormatter):
+                handler.setFormatter(HarmlessFormatter(handler.formatter))
+
+
+def log_to_stderr() -> None:
+    """Write the log of a program, and Dask's warnings, to standard error."""
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    make_logs_harmless()

@@ -1,0 +1,49 @@
+"""Clusters in JupyterLab: an extension of Jupyter's server that feeds Dask's sidebar.
+
+The sidebar shows all clusters of the user. :func:`lab_cluster` starts clusters for its "+NEW"
+button, and for dask-ctl. In Dask's configuration::
+
+    labextension:
+      factory:
+        module: scalable.lab
+        class: lab_cluster
+        kwargs: {manifest: /path/to/scalable.yaml, target: local}
+
+In the file that ``dask cluster create -f FILE`` reads::
+
+    version: 1
+    module: scalable.lab
+    class: lab_cluster
+    kwargs: {manifest: /path/to/scalable.yaml, target: local}
+
+Nothing here makes overviews or statuses: they are the scheduler's.
+"""
+
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+from scalable.lab.extension import (
+    _jupyter_server_extension_points,
+    _link_jupyter_server_extension,
+    _load_jupyter_server_extension,
+)
+
+if TYPE_CHECKING:
+    from scalable.lab.factory import lab_cluster
+    from scalable.lab.showing import show
+
+__all__ = [
+    "_jupyter_server_extension_points",
+    "_link_jupyter_server_extension",
+    "_load_jupyter_server_extension",
+    "lab_cluster",
+    "show",
+]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.lab.factory": ("lab_cluster",),
+        "scalable.lab.showing": ("show",),
+    },
+)

@@ -1,0 +1,31 @@
+"""Clusters that were disconnected from the sidebar, and are shown again."""
+
+from __future__ import annotations
+
+from scalable.records import ClusterDirectory, find
+
+SHOWN = "shown-in-lab"
+
+
+def show(name: str) -> None:
+    """Show a cluster in JupyterLab's sidebar again, after it was disconnected there.
+
+    Parameters
+    ----------
+    name
+        Name of the cluster, ``provider/name``, its id, or the beginning of its id.
+
+    Raises
+    ------
+    ClusterError
+        When no cluster or several clusters match.
+    """
+    (find(name).path / SHOWN).touch(mode=0o600)
+
+
+def shown_at(directory: ClusterDirectory) -> float:
+    """Return the time of the last :func:`show` of a cluster, in epoch seconds; 0 for none."""
+    try:
+        return (directory.path / SHOWN).stat().st_mtime
+    except OSError:
+        return 0.0

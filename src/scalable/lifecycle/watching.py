@@ -1,0 +1,109 @@
+"""Looks at running clusters: overviews, workers, and a list of all that lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from scalable.errors import ClusterError
+from scalable.lifecycle.control import ask
+from scalable.lifecycle.discovery import ANSWERING, list_clusters
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.records import ClusterDirectory, find
+from scalable.spec import ClusterStatus
+from scalable.spec.overview import Events, Overview
+from scalable.spec.worker_overview import WorkerOverview
+
+#: Kinds of events that a terminal shows.
+SHOWN_KINDS = ("decisions", "failures", "samples")
+#: Largest number of workers that are asked for.
+MOST_WORKERS = 1_000
+#: States of clusters that live.
+LIVING = ("creating", *ANSWERING)
+
+
+@dataclass(frozen=True)
+class Living:
+    """Clusters and sessions that live now.
+
+    Attributes
+    ----------
+    clusters
+        Status of each, in order of creation.
+    runs
+        Id of a cluster -> name of its run.
+    errors
+        One message for each plug-in or record that could not be read.
+    """
+
+    clusters: tuple[ClusterStatus, ...]
+    runs: dict[str, str]
+    errors: tuple[str, ...] = ()
+
+
+def look(
+    name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
+) -> tuple[Overview, Events]:
+    """Return the overview of a running cluster, and its events.
+
+    Parameters
+    ----------
+    name
+        Name or id of the cluster, or name of its run.
+    since
+        Number of the last event that the caller has, 0 for all; None for no events.
+    kinds
+        Kinds of events, as in :meth:`.SchedulerCalls.overview`.
+
+    Raises
+    ------
+    ClusterError
+        When no cluster matches, or its scheduler does not answer.
+    """
+    wanted = tuple(kinds)
+    answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))
+    events = answer.get("events")
+    return (
+        Overview.from_dict(answer["overview"]),
+        Events(seq=0) if events is None else Events.from_dict(events),
+    )
+
+
+def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
+    """Return the workers of a running cluster, at most 1,000.
+
+    Parameters
+    ----------
+    name
+        As for :func:`look`.
+    tag
+        Tag of a pool, "" for workers without a tag; None for all.
+    """
+    directory = find(name)
+
+    async def page_by_page(scheduler: SchedulerCalls) -> list[WorkerOverview]:
+        found: list[WorkerOverview] = []
+        while len(found) < MOST_WORKERS:
+            answer = await scheduler.workers(tag, len(found))
+            found += map(WorkerOverview.from_dict, answer["workers"])
+            if not answer["workers"] or len(found) >= answer["total"]:
+                break
+        return found[:MOST_WORKERS]
+
+    return ask(directory, page_by_page)
+
+
+def all_that_live() -> Living:
+    """Return the clusters and sessions of this user that live, as far as can be seen from here."""
+    listing = list_clusters()
+    clusters = [s for s in listing if s.state in LIVING and not s.orphan and ":" not in s.id]
+    runs = {}
+    for status in clusters:
+        try:
+            said = ClusterDirectory(ClusterDirectory.parent() / status.id).scheduler() or {}
+        except ClusterError:
+            continue
+        if said.get("run"):
+            runs[status.id] = Path(said["run"]).name
+    return Living(tuple(clusters), runs, listing.errors)

@@ -1,0 +1,170 @@
+"""Clusters, sessions, clients and executors as HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from scalable.markup.templates import in_notebook, render
+from scalable.showing.cluster import (
+    managers_table,
+    pool_reasons,
+    pools_table,
+    reasons_in_words,
+    summary,
+    tasks_table,
+)
+from scalable.showing.events import decisions_table
+from scalable.showing.tables import Table
+from scalable.spec.overview import Overview
+
+#: Maximum number of rows of task names, and of pools.
+SHOWN_TASKS, SHOWN_POOLS = 12, 30
+
+#: State -> style of the state; all others are warnings.
+_LOOKS = {
+    "running": "good",
+    **dict.fromkeys(("not running", "starting", "closing", "closed", "shut down"), "soft"),
+}
+
+Facts = Sequence[tuple[str, Any]]
+
+
+def render_overview(
+    kind: str,
+    name: str,
+    state: str,
+    overview: Overview | None,
+    *,
+    facts: Facts = (),
+    note: str = "",
+    tag: str | None = None,
+    table: Table | None = None,
+) -> str:
+    """Return an object that belongs to a cluster as HTML.
+
+    Parameters
+    ----------
+    kind, name
+        Kind of the object, such as ``ScalableSession``, and its name.
+    state
+        State of the object in one word or more; ``running`` is shown as
+        good.
+    overview
+        Overview of the cluster; None for an object without a running cluster.
+    facts
+        Titles and values to show above the counts.
+    note
+        Sentence below everything.
+    tag
+        Tag of the only pool to show, ``""`` for that without a tag; None for all pools.
+    table
+        Table to show below the counts; None for none.
+    """
+    values: dict[str, Any] = {}
+    if overview is not None:
+        tasks = tasks_table(overview).of_pool(tag)
+        pools = pools_table(overview).of_pool(tag)
+        own = {t: pool for t, pool in overview.pools.items() if tag in (None, t)}
+        decided = [pool.decided for pool in overview.pools.values() if pool.decided]
+        failures = f"Failures: {reasons_in_words(overview.failures)}" if overview.failures else ""
+        values = {
+            "lines": summary(overview)[1:],
+            "failures": failures,
+            "managers": managers_table(overview).first(SHOWN_POOLS),
+            "decided": decisions_table(decided, overview.at).of_pool(tag).first(SHOWN_POOLS),
+            "pools": pools.first(SHOWN_POOLS),
+            "reasons": pool_reasons(replace(overview, pools=own)),
+            "tasks": tasks.first(SHOWN_TASKS),
+            "more": max(0, len(tasks.rows) - SHOWN_TASKS),
+        }
+    given: dict[str, Any] = {
+        "kind": kind,
+        "name": name,
+        "state": state,
+        "look": _LOOKS.get(state, "warn"),
+        "facts": facts,
+        "note": note,
+        "table": table,
+    }
+    return in_notebook(render("cluster.html", overview=overview, **given, **values))
+
+
+def render_cluster(
+    kind: str, name: str, state: str, address: str, overview: Overview | None
+) -> str:
+    """Return a cluster object as HTML.
+
+    Parameters
+    ----------
+    kind, name
+        Name of its class, and of the cluster.
+    state
+        Its state, such as ``running`` or ``closed``.
+    address
+        Address of its scheduler.
+    overview
+        Its overview; None if there is none.
+    """
+    facts: list[tuple[str, Any]] = []
+    if state == "running":
+        facts.append(("Scheduler", address))
+    note = ""
+    if overview is not None:
+        cluster = overview.cluster
+        facts += [(t, cluster[k]) for t, k in _CLUSTER if cluster.get(k)]
+        state = str(cluster.get("state") or state)
+    elif state == "running":
+        note = "The scheduler has not answered: counts are not known."
+    return render_overview(kind, name, state, overview, facts=facts, note=note)
+
+
+_CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider"), ("Run", "run"))
+
+
+def render_progress(overviews: Sequence[Overview]) -> str:
+    """Return the calls of clusters by task name as HTML.
+
+    Parameters
+    ----------
+    overviews
+        The clusters; without any, the HTML says that none runs.
+    """
+    shown = []
+    for overview in overviews:
+        tasks = tasks_table(overview)
+        name, calls, end, *_ = summary(overview)
+        shown.append(
+            {
+                "name": name,
+                "lines": (calls, end),
+                "reasons": pool_reasons(overview),
+                "tasks": tasks.first(SHOWN_TASKS),
+                "more": max(0, len(tasks.rows) - SHOWN_TASKS),
+            }
+        )
+    return in_notebook(render("progress.html", clusters=shown))
+
+
+def render_executor(
+    tag: str, state: str, overview: Overview | None, *, unfinished: int, asked: Facts
+) -> str:
+    """Return an executor as HTML.
+
+    Parameters
+    ----------
+    tag
+        Tag of its pool; ``""`` for any worker.
+    state
+        ``running`` or ``shut down``.
+    overview
+        Overview of the cluster; None if there is none.
+    unfinished
+        Number of the executor's own calls that wait or run.
+    asked
+        Titles and values of its options.
+    """
+    facts = [*asked, ("Unfinished calls of this executor", unfinished)]
+    name = f"tag {tag}" if tag else "any worker"
+    return render_overview("PoolExecutor", name, state, overview, facts=facts, tag=tag or None)

@@ -1,0 +1,28 @@
+"""Seams (dependences on Dask internals) of the scheduler's metrics for Prometheus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed.http.scheduler import prometheus
+
+from scalable.protocol.dask_seams.facts import Seams, has, mentions
+
+seams = Seams("scheduler")
+
+
+@seams.relies_on(
+    has("distributed.http.scheduler:prometheus", "routes"),
+    mentions("distributed.http.scheduler.prometheus.core:PrometheusHandler.get", "write"),
+    mentions("distributed.http.utils:RequestHandler.initialize", "server"),
+    optional=True,  # without prometheus-client there is no such handler
+)
+def dask_metrics_handler() -> type[Any]:
+    """Return the class of Dask's page of metrics, for a subclass that writes more of them.
+
+    Relies on the module's list of routes, on a ``get`` that writes its text without ending the
+    answer, and on the attribute ``server`` that Dask sets. Without prometheus-client Dask's page
+    says that there are no metrics.
+    """
+    ((_, handler, _),) = prometheus.routes
+    return handler  # type: ignore[no-any-return]

@@ -1,0 +1,179 @@
+"""Requests to a scheduler inside another process of the same user, through a socket of the machine.
+
+A session whose workers are threads opens no port. Its process listens on a Unix socket instead, in
+a directory that only its user can enter. Requests and answers are lines of JSON. Only the handlers
+that readers need are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import ClusterError, ScalableError
+from scalable.protocol.handlers import Handler
+from scalable.protocol.private_directory import PrivateDirectory, check_private
+
+logger = logging.getLogger("scalable.protocol")
+
+#: Handlers that are served, apart from those of readers also those with which users scale.
+SERVED = (
+    Handler.STATUS,
+    Handler.OVERVIEW,
+    Handler.WORKERS,
+    Handler.POOLS,
+    Handler.EXPLAIN,
+    Handler.CALL,
+    Handler.PROFILE,
+    Handler.LIVE_PAGE,
+    Handler.SCALE,
+    Handler.DRAIN,
+    Handler.SET_BUDGET,
+)
+#: Largest request and largest answer, in bytes.
+MOST_BYTES = 2**26
+#: Seconds in which a connected process has to send its request.
+REQUEST_S = 10.0
+#: Longest path of the directory of a socket, whose own path may have 103 bytes on some systems.
+_LONGEST_PATH = 100
+_NAME = "s"
+
+
+class PrivateSocket:
+    """A socket on which the handlers of a scheduler are served to processes of the same user.
+
+    Parameters
+    ----------
+    handlers
+        Name of a handler -> function or coroutine function that serves it; only those in
+        :data:`SERVED` are.
+    """
+
+    def __init__(self, handlers: Mapping[str, Callable[..., Any]]) -> None:
+        self._handlers = handlers
+        self._directory: PrivateDirectory | None = None
+        self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> Path:
+        """Begin to listen; return the path of the socket.
+
+        Raises
+        ------
+        OSError
+            When the machine has no such sockets, or no directory can be made for it.
+        ClusterError
+            When another user could replace that directory.
+        """
+        self._directory = _directory()
+        self._loop = asyncio.get_running_loop()
+        path = self._directory.path / _NAME
+        try:
+            self._server = await asyncio.start_unix_server(self._serve, path, limit=MOST_BYTES)
+        except OSError:
+            self.close()
+            raise
+        path.chmod(0o600)
+        return path
+
+    def close(self) -> None:
+        """Stop listening, and remove the socket; from any thread, and twice without harm."""
+        server, self._server = self._server, None
+        if server is not None and self._loop is not None:
+            with suppress(RuntimeError):  # at the end of the process the loop is closed already
+                self._loop.call_soon_threadsafe(server.close)
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            directory.release()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if _is_own_user(writer.get_extra_info("socket")):
+                line = await asyncio.wait_for(reader.readline(), REQUEST_S)
+                writer.write(json.dumps(await self._answer(line), default=str).encode() + b"\n")
+                await writer.drain()
+        except (OSError, TimeoutError, ValueError) as error:
+            logger.debug("a request from another process was not answered: %r", error)
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            name, arguments = request["handler"], dict(request["arguments"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            return {"error": f"not a request: {error!r}"}
+        function = self._handlers.get(name) if name in SERVED else None
+        if function is None:
+            return {"error": f"{name!r:.80} is not served to other processes"}
+        try:
+            answer = function(**arguments)
+            return {"answer": await answer if inspect.isawaitable(answer) else answer}
+        except (ScalableError, TypeError, ValueError, KeyError) as error:
+            return {"error": str(error)}
+
+
+class SocketComm:
+    """The handlers behind a socket, as an object for :class:`.SchedulerCalls`.
+
+    Each call opens a connection of its own.
+
+    Parameters
+    ----------
+    path
+        Path of the socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getattr__(self, handler: str) -> Callable[..., Awaitable[Any]]:
+        async def call(**arguments: Any) -> Any:
+            check_private(self._path.parent)
+            reader, writer = await asyncio.open_unix_connection(self._path, limit=MOST_BYTES)
+            try:
+                request = {"handler": handler, "arguments": arguments}
+                writer.write(json.dumps(request).encode() + b"\n")
+                await writer.drain()
+                line = await reader.readline()
+            finally:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+            if not line.endswith(b"\n"):
+                raise ConnectionError("the session ended before it answered")
+            answer = json.loads(line)
+            if "error" in answer:
+                raise ClusterError(answer["error"])
+            return answer["answer"]
+
+        return call
+
+
+def _directory() -> PrivateDirectory:
+    """Return a directory whose path is short enough for a socket in it."""
+    directory = PrivateDirectory()
+    if len(os.fsencode(directory.path)) > _LONGEST_PATH:
+        directory.release()
+        directory = PrivateDirectory("/tmp")  # noqa: S108 - its name cannot be foreseen
+    return directory
+
+
+def _is_own_user(connection: socket.socket) -> bool:
+    """Return whether the process at the other end belongs to this user; True where not known."""
+    if not sys.platform.startswith("linux"):
+        return True  # the directory of the socket keeps others out
+    layout = "3i"
+    said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(layout))
+    _, uid, _ = struct.unpack(layout, said)
+    return bool(uid == os.geteuid())

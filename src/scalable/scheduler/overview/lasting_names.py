@@ -1,0 +1,60 @@
+"""Rows of task names that last: a name is counted in the same row for the life of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import add
+
+from scalable.scheduler.overview.call_counts import OTHERS, beginning_of
+from scalable.spec.overview import CallCounts, TaskOverview
+
+#: Number of task names that have a row each; calls of further names are counted by the beginning of
+#: the name, in as many rows again, and then in one.
+LASTING_ROWS = 100
+
+
+class LastingNames:
+    """Sums up rows of task names in few rows whose names and members never change.
+
+    The numbers of ended calls of such a row never fall, as readers that record them over time need
+    it. The first names have a row each; later names share rows.
+    """
+
+    def __init__(self) -> None:
+        self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}
+        self._rows: set[tuple[str, str | None]] = set()
+
+    def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
+        """Return the lasting rows with the numbers of the given ones."""
+        sums: dict[tuple[str, str | None], list[float]] = {}
+        for task in tasks:
+            key = task.name, task.tag
+            row = self._row_of.get(key) or self._row(*key)
+            c = task.counts
+            ints = c.running, c.waiting, c.done, c.failed, c.cancelled, task.names, task.measured
+            numbers = (*ints, task.queued, task.run_s, task.queued_s)
+            known = sums.get(row)
+            # In lists: rows of many names are summed up in the scheduler's event loop.
+            sums[row] = list(numbers) if known is None else list(map(add, known, numbers))
+        return tuple(_task(name, tag, numbers) for (name, tag), numbers in sums.items())
+
+    def _row(self, name: str, tag: str | None) -> tuple[str, str | None]:
+        row = self._row_of.get((name, tag))
+        if row is None:
+            row = name, tag
+            if len(self._rows) >= LASTING_ROWS:
+                row = beginning_of(name), tag
+            if len(self._rows) >= 2 * LASTING_ROWS and row not in self._rows:
+                row = OTHERS, tag
+            self._rows.add(row)
+            self._row_of[name, tag] = row
+        return row
+
+
+def _task(name: str, tag: str | None, numbers: Sequence[float]) -> TaskOverview:
+    *whole, run_s, queued_s = numbers
+    *counts, names, measured, queued = map(int, whole)
+    mean_s = run_s / measured if measured else None
+    mean_queued_s = queued_s / queued if queued else None
+    times = measured, run_s, queued, queued_s, mean_queued_s
+    return TaskOverview(name, tag, CallCounts(*counts), mean_s, names, *times)

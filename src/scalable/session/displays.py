@@ -1,0 +1,241 @@
+"""Displays of progress: a table below what a terminal shows, or lines in a log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
+
+from scalable.showing.progress import live_lines, progress_line
+from scalable.showing.texts import fitted
+from scalable.spec.overview import Overview
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
+
+logger = logging.getLogger("scalable.session")
+
+#: Seconds between two lines of progress.
+LINE_INTERVAL_S = 10.0
+_STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
+
+
+class Display:
+    """Display of progress; the base class shows nothing.
+
+    As a context manager it removes what it has drawn at its end.
+    """
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        """Show clusters.
+
+        Parameters
+        ----------
+        overviews
+            Overviews of the clusters.
+        """
+
+    def close(self) -> None:
+        """End the display."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class LineDisplay(Display):
+    """Display of one line every ten seconds, for pipes and logs.
+
+    Parameters
+    ----------
+    stream
+        Stream of the lines; None for standard error.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+        self._began = time.monotonic()
+        self._shown_at = float("-inf")
+        self._shown = self._last = ""
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        """Print a line if enough time has passed."""
+        if not overviews:
+            return
+        self._last = progress_line(overviews)
+        if time.monotonic() - self._shown_at >= LINE_INTERVAL_S:
+            self._print()
+
+    def close(self) -> None:
+        """Print the last state, unless it is shown already."""
+        if self._last != self._shown:
+            self._print()
+
+    def _print(self) -> None:
+        self._shown, self._shown_at = self._last, time.monotonic()
+        elapsed_s = self._shown_at - self._began
+        stream = sys.stderr if self._stream is None else self._stream
+        try:
+            stream.write(f"[{elapsed_s:4.0f} s] {self._shown}\n")
+            stream.flush()
+        except (OSError, ValueError) as error:  # nobody reads it any more, or it is closed
+            logger.debug("progress is not shown: %s", error)
+
+
+class LiveDisplay(Display):
+    """Table of task names in the last lines of a terminal, below everything that is printed.
+
+    The cursor stays visible, so that a program that is killed leaves a terminal that can be used.
+
+    Parameters
+    ----------
+    stream
+        Stream of the terminal.
+    redirect_stdout, redirect_stderr
+        Whether what this process prints there is shown above the table.
+    """
+
+    def __init__(
+        self, stream: TextIO, *, redirect_stdout: bool = False, redirect_stderr: bool = False
+    ) -> None:
+        from rich.live import Live
+
+        self._began = time.monotonic()
+        self._console = _console(stream)
+        self._overviews: Sequence[Overview] = ()
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=redirect_stdout,
+            redirect_stderr=redirect_stderr,
+            vertical_overflow="crop",
+        )
+        self._lock = threading.RLock()
+        self._tail = ""
+        self._live.start()
+        self._lives = True
+
+    @property
+    def lives(self) -> bool:
+        """Whether the table is drawn."""
+        return self._lives
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        """Draw the table again."""
+        self._overviews = overviews
+        self._draw(self._refresh)
+
+    def tail(self, text: str) -> None:
+        """Show the beginning of a line that has no end yet, above the table."""
+        if text != self._tail:
+            self._tail = text
+            self._draw(self._refresh)
+
+    def print(self, text: str, tail: str = "") -> None:
+        """Show whole lines above the table, with the colours that they bring.
+
+        Parameters
+        ----------
+        text
+            Lines, each with its line break.
+        tail
+            Beginning of a line that has no end yet, as for :meth:`tail`.
+        """
+
+        def draw() -> None:
+            self._tail = tail
+            self._live.update(self._table())
+            self._console.print(_AsItIs(text), soft_wrap=True, end="")
+
+        self._draw(draw)
+
+    def close(self) -> None:
+        """Remove the table."""
+
+        def stop() -> None:
+            self._overviews, self._tail = (), ""
+            self._live.update(self._table())
+            self._live.stop()
+            self._lives = False
+
+        self._draw(stop)
+
+    def _refresh(self) -> None:
+        self._live.update(self._table(), refresh=True)
+
+    def _table(self) -> Text:
+        from rich.text import Text
+
+        # One cell is left: in the last one, some terminals begin a new line.
+        width, height = self._console.width - 1, self._console.height
+        text = Text(no_wrap=True, overflow="crop", end="")
+        elapsed_s = time.monotonic() - self._began
+        lines = live_lines(self._overviews, width, height - bool(self._tail), elapsed_s)
+        if self._tail:
+            lines.insert(0, (fitted(self._tail, width), ""))
+        for number, (line, style) in enumerate(lines):
+            text.append("\n" if number else "")
+            text.append(line, style=_STYLES.get(style, ""))
+        return text
+
+    def _draw(self, draw: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._lives:
+                return
+            try:
+                draw()
+            except (OSError, ValueError) as error:  # the terminal is gone, or its file is closed
+                self._lives = False
+                logger.debug("progress is not shown: %s", error)
+
+
+class _AsItIs:
+    """Text that a console writes as it is."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+
+        yield Segment(self._text)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    class VisibleCursor(Console):
+        def show_cursor(self, show: bool = True) -> bool:  # noqa: ARG002
+            return False
+
+    return VisibleCursor(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Return whether a live display can be drawn on a stream.
+
+    It is a terminal that can move its cursor, and this process is in its foreground.
+    """
+    try:
+        number = stream.fileno()
+        return (
+            os.isatty(number)
+            and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+            and os.tcgetpgrp(number) == os.getpgrp()
+        )
+    except (OSError, ValueError):  # no file, or not the terminal that controls this process
+        return False

@@ -1,0 +1,163 @@
+"""Tables whose rows have a key, and columns that can be sorted by their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from scalable.showing.texts import one_line, padded, width_of
+
+_GAP = "  "
+_INDENT = "  "
+#: Least width to which a column with text is shortened.
+_LEAST = 8
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    Attributes
+    ----------
+    title
+        Title of the column.
+    number
+        Whether its texts are numbers, which are aligned to the right and never shortened.
+    width
+        Maximum number of cells of its texts; None for any number.
+    """
+
+    title: str
+    number: bool = False
+    width: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes
+    ----------
+    key
+        Text that identifies the row in its table.
+    cells
+        One text for each column: on one line and without control characters.
+    values
+        One value for each column, to sort by.
+    pool
+        Tag of the row's pool; None for a row that belongs to none.
+    """
+
+    key: str
+    cells: tuple[str, ...]
+    values: tuple[Any, ...]
+    pool: str | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under titles.
+
+    Attributes
+    ----------
+    columns, rows
+        Columns and rows.
+    empty
+        Words for a table without rows.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...] = field(default=())
+    empty: str = "nothing"
+
+    def sorted(self, title: str, *, reverse: bool = False) -> Self:
+        """Return the table sorted by the column with a title; unchanged if there is none."""
+        titles = [column.title for column in self.columns]
+        if title not in titles:
+            return self
+        place = titles.index(title)
+        rows = sorted(self.rows, key=lambda row: _order(row.values[place]), reverse=reverse)
+        return replace(self, rows=tuple(rows))
+
+    def containing(self, text: str) -> Self:
+        """Return the table with the rows in which a text occurs, in whatever case."""
+        wanted = text.casefold().strip()
+        if not wanted:
+            return self
+        rows = (row for row in self.rows if wanted in " ".join(row.cells).casefold())
+        return replace(self, rows=tuple(rows))
+
+    def of_pool(self, tag: str | None) -> Self:
+        """Return the table with the rows of one pool; all rows for None."""
+        if tag is None:
+            return self
+        return replace(self, rows=tuple(row for row in self.rows if row.pool == tag))
+
+    def first(self, count: int) -> Self:
+        """Return the table with its first rows."""
+        return replace(self, rows=self.rows[:count])
+
+    def widths(self, width: int, gap: int) -> list[int]:
+        """Return the number of cells of each column, so that a line has at most ``width`` cells.
+
+        Columns of numbers are kept; those with text are shortened, the widest first. Numbers alone
+        may be too wide.
+
+        Parameters
+        ----------
+        width
+            Maximum number of cells of a line.
+        gap
+            Number of cells between two columns.
+        """
+        widths = []
+        for place, column in enumerate(self.columns):
+            cells = [column.title, *(row.cells[place] for row in self.rows)]
+            widest = max(map(width_of, cells))
+            widths.append(widest if column.width is None else min(widest, column.width))
+        room = width - gap * (len(widths) - 1)
+        while sum(widths) > room:
+            texts = [
+                place
+                for place, column in enumerate(self.columns)
+                if not column.number and widths[place] > _LEAST
+            ]
+            if not texts:
+                break
+            widths[max(texts, key=widths.__getitem__)] -= 1
+        return widths
+
+    def lines(self, width: int) -> list[str]:
+        """Return the table as lines of text, the titles first.
+
+        Parameters
+        ----------
+        width
+            Maximum number of cells of a line. Columns with text are shortened, the widest first.
+        """
+        titles = tuple(column.title for column in self.columns)
+        texts = [titles, *(row.cells for row in self.rows)]
+        widths = self.widths(width - len(_INDENT), len(_GAP))
+        lines = []
+        for cells in texts:
+            parts = [
+                padded(cell, wide, right=column.number)
+                for cell, wide, column in zip(cells, widths, self.columns, strict=True)
+            ]
+            lines.append((_INDENT + _GAP.join(parts)).rstrip())
+        return lines
+
+
+def row(
+    key: str, values: Sequence[Any], texts: Sequence[object], *, pool: str | None = None
+) -> Row:
+    """Return a row whose cells are harmless to a terminal."""
+    return Row(key, tuple(map(one_line, texts)), tuple(values), pool)
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """Return a key that sorts missing values before numbers, and numbers before texts."""
+    if value is None:
+        return 0, 0
+    return (2, value.casefold()) if isinstance(value, str) else (1, value)

@@ -1,0 +1,62 @@
+"""`Remembering`: where a cluster's results are remembered, and for which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from scalable.spec.deployment import CACHE_LIMIT, DeploymentSpec
+
+
+@dataclass(frozen=True)
+class Remembering:
+    """Facts of a manifest that clients need to remember results.
+
+    Attributes
+    ----------
+    url
+        URL of the store, or None for the user's own directory of results.
+    tasks
+        Names of the tasks with ``cache: true``.
+    environments
+        Tag -> parts of the keys of its calls: image and environment variables.
+    limit
+        Largest size of the store in bytes.
+    """
+
+    url: str | None = None
+    tasks: frozenset[str] = frozenset()
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    limit: int = CACHE_LIMIT
+
+    @classmethod
+    def of(cls, spec: DeploymentSpec) -> Self:
+        """Return what a deployment's manifest says."""
+        environments = {}
+        for tag, component in spec.components.items():
+            parts = {f"environment:{name}": value for name, value in component.env.items()}
+            if component.image is not None:
+                parts["image"] = component.image
+            environments[tag] = parts
+        tasks = frozenset(task.name for task in spec.tasks.values() if task.cache)
+        return cls(spec.results_url, tasks, environments, spec.cache_limit)
+
+    def to_message(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "url": self.url,
+            "tasks": sorted(self.tasks),
+            "environments": {tag: dict(parts) for tag, parts in self.environments.items()},
+            "limit": self.limit,
+        }
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Return what :meth:`to_message` wrote."""
+        return cls(
+            message["url"],
+            frozenset(message["tasks"]),
+            message["environments"],
+            message.get("limit", CACHE_LIMIT),
+        )

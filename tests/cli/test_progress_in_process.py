@@ -1,0 +1,86 @@
+"""``session.progress()`` in the process of a workflow: on a terminal, and in a log."""
+
+import subprocess
+import sys
+
+from terminals import Terminal
+
+# A file opens the gate: the numbers stay while the screen is read.
+WORKFLOW = """\
+import logging, pathlib, sys, time
+from scalable import ScalableSession
+
+def wait_for(name):
+    while not pathlib.Path(name).exists():
+        time.sleep(0.02)
+
+def step(number):
+    if number > 2:
+        wait_for("go")
+
+logging.basicConfig(stream=sys.stderr, format="logged %(message)s")
+session = ScalableSession.local({"small": 2})
+with session as client:
+    futures = client.map(step, range(8), tag="small", key="grow")
+    while sum(future.done() for future in futures) < 3:
+        time.sleep(0.02)
+    try:
+        with session.progress():
+            print("printed")
+            print("to standard error", file=sys.stderr)
+            logging.warning("it")
+            wait_for("end")
+            pathlib.Path("go").touch()
+            client.gather(futures)
+            raise KeyError("of the block")
+    except KeyError as error:
+        print("ended with", error)
+    print(session.progress())
+"""
+
+
+def test_a_block_shows_its_progress_below_what_it_prints(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "workflow.py").write_text(WORKFLOW)
+    terminal = Terminal("workflow.py")
+    screen = terminal.until("2 running, 3 waiting, 3 done")
+    assert "printed\nto standard error\nlogged it\n" in screen.partition("local-local")[0]
+    (tmp_path / "end").touch()
+    assert terminal.end() == 0
+    assert not terminal.hidden
+    assert terminal.column == 0
+    printed = "printed\nto standard error\nlogged it\nended with 'of the block'\n"
+    assert printed in terminal.screen
+    after = terminal.screen.partition(printed)[2]
+    assert "waiting" not in terminal.screen.partition(printed)[0], "the table is gone"
+    assert "0 running, 0 waiting, 8 done; " in after, "what is printed is the state of now"
+
+
+def test_a_log_gets_a_line_at_the_beginning_and_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "workflow.py").write_text(WORKFLOW)
+    (tmp_path / "end").touch()
+    done = subprocess.run(
+        [sys.executable, "workflow.py"], capture_output=True, text=True, timeout=90, check=True
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert lines[0].startswith("[   0 s] small: 2/2 workers | grow: ")
+    assert lines[-1].endswith("small: 2/2 workers | grow: 8 done")
+    assert "printed\nended with 'of the block'\n" in done.stdout
+
+
+def test_scalable_run_shows_it_already(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    shown = tmp_path / "shown"
+    shown.touch()
+    monkeypatch.setenv("SCALABLE_RUN_OVERVIEWS", str(shown))
+    (tmp_path / "workflow.py").write_text(WORKFLOW)
+    (tmp_path / "end").touch()
+    done = subprocess.run(
+        [sys.executable, "workflow.py"], capture_output=True, text=True, timeout=90, check=True
+    )
+    assert "workers |" not in done.stderr
+    assert '"done": 8' in shown.read_text()

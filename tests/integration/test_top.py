@@ -1,0 +1,149 @@
+"""`scalable top` of a detached cluster: the numbers of its scheduler, as text and as JSON."""
+
+import json
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from verbs import program, read, up
+
+import scalable
+from scalable.errors import ClusterError
+from scalable.lifecycle.control import ask, drain
+from scalable.lifecycle.watching import look, workers_of
+from scalable.records import find
+
+
+def fit(x):
+    time.sleep(0.01)
+    return x
+
+
+def fail(x):
+    raise ValueError("[bold]no\x1b[31m value")
+
+
+def wait(x):
+    time.sleep(x)
+
+
+@pytest.fixture
+def cluster(place):
+    up("--name", "watched")
+    with scalable.connect("watched") as client:
+        yield client
+
+
+def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventually):
+    done = [cluster.submit(fit, n, tag="a", pure=False) for n in range(20)]
+    failed = [cluster.submit(fail, n, tag="a", pure=False) for n in range(2)]
+    waits = [cluster.submit(wait, 300, tag="b", pure=False) for _ in range(3)]
+    cluster.gather(done)
+    assert [future.status for future in failed if future.exception()] == ["error"] * 2
+    eventually(lambda: look("watched")[0].calls.running == 1)
+    told = read("top", "watched", "--once")
+    overview, events = look("watched")
+    assert told["calls"] == {"running": 1, "waiting": 2, "done": 20, "failed": 2, "cancelled": 0}
+    assert {k: v["counts"] for k, v in ((t["name"], t) for t in told["tasks"])} == {
+        name: vars(counts) for name, counts in ((t.name, t.counts) for t in overview.tasks)
+    }
+    assert told["pools"]["a"]["status"] == read("status", "watched")["pools"]["a"]
+    assert told["workers"] == len(workers_of("watched")) == 3
+    assert told["clients"] == 1
+    assert len(told["decisions"]) == len(events.decisions) == 2
+    assert sum(row["count"] for row in told["failures"]) == 2
+    text = program("top", "watched", "--once").stdout
+    assert "1 running, 2 waiting, 20 done, 2 failed; 3 workers, 1 client" in text
+    assert "[bold]no\ufffd[31m value" in text
+    assert "\x1b" not in text
+    [row] = json.loads(program("top", "--once", "--format", "json").stdout)["clusters"]
+    assert (row["name"], row["embedded"], row["state"]) == ("watched", False, "running")
+    assert overview.cluster["run"].endswith(row["run"])
+    assert "watched  detached" in program("top", "--once").stdout
+    del waits
+
+
+SESSION = """\
+import sys, time
+from scalable import ScalableSession
+
+def fit(x):
+    time.sleep(0.01)
+    return x
+
+def wait(x):
+    time.sleep(x)
+
+if __name__ == "__main__":
+    session = ScalableSession.from_yaml("scalable.yaml", "threads")
+    with session.start() as client:
+        client.gather([client.submit(fit, n, tag="a", pure=False) for n in range(5)])
+        waits = [client.submit(wait, 300, tag="b", pure=False) for n in range(3)]
+        print("started", flush=True)
+        sys.stdin.readline()
+        client.cancel(waits)
+"""
+
+
+@pytest.fixture
+def session(place):
+    (place() / "work.py").write_text(SESSION)
+    process = subprocess.Popen(
+        [sys.executable, "work.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "started\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
+    session, eventually
+):
+    [row] = read("top", "--once")["clusters"]
+    assert (row["embedded"], row["state"]) == (True, "running")
+    record = find(row["name"]).path
+    socket = Path(json.loads((record / "scheduler.json").read_text())["socket"])
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    eventually(lambda: look(row["run"])[0].calls.running == 1)
+    told = read("top", row["run"], "--once")
+    assert told["calls"] == {"running": 1, "waiting": 2, "done": 5, "failed": 0, "cancelled": 0}
+    assert read("top", row["name"], "--once")["calls"] == told["calls"]
+    assert "slot" in program("explain", row["run"], "b").stdout
+    assert read("explain")["cluster"] == row["name"]
+    program("scale", row["name"], "b=2")
+    eventually(lambda: look(row["run"])[0].calls.running == 2)
+    drained = {worker.name for worker in workers_of(row["name"], "a")}
+    drain(row["name"], drained)
+    others = eventually(lambda: {w.name for w in workers_of(row["name"], "a")} - drained)
+    assert len(others) == len(drained)
+    with pytest.raises(ClusterError, match="is not served"):
+        ask(find(row["name"]), lambda scheduler: scheduler.end("no"))
+
+    session.kill()
+    session.wait()
+    assert read("top", "--once")["clusters"] == []
+    gone = program("top", row["name"], "--once")
+    assert gone.returncode != 0
+    assert "no cluster" in gone.stderr
+
+
+def test_the_socket_of_a_session_goes_with_it(session):
+    [row] = read("top", "--once")["clusters"]
+    known = json.loads((find(row["name"]).path / "scheduler.json").read_text())
+    session.communicate("\n")
+    assert session.returncode == 0
+    assert not Path(known["socket"]).parent.exists()
+
+
+def test_no_terminal_and_no_textual_are_named(place, monkeypatch):
+    done = program("top")
+    assert done.returncode == 2
+    assert "scalable top --once prints text" in done.stderr
+    monkeypatch.setattr("scalable.cli.commands.top.find_spec", lambda name: None)
+    done = program("top", here=True)
+    assert "scalable top needs textual" in done.stderr
+    assert "pip install 'scalable[tui]'" in done.stderr

@@ -1,0 +1,69 @@
+"""The file in which sessions show their clusters."""
+
+import fcntl
+import json
+
+import pytest
+
+from scalable.records.overview_file import OverviewFile
+from scalable.spec.overview import CallCounts, Overview, TaskOverview
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "shown"
+    path.touch()
+    return OverviewFile(path)
+
+
+def overview(done):
+    return Overview(at=1.0, tasks=(TaskOverview("fit", "big", CallCounts(done=done)),))
+
+
+def test_the_last_overview_of_each_session_is_read(file):
+    assert file.read() == {}
+    file.show("a", overview(1))
+    file.show("b", overview(5))
+    file.show("a", overview(2))
+    found = file.read()
+    assert {name: (each.overview.calls.done, each.ended) for name, each in found.items()} == {
+        "a": (2, False),
+        "b": (5, False),
+    }
+
+
+def test_a_session_that_has_ended_keeps_its_last_overview(file):
+    file.show("a", overview(3))
+    file.end("a")
+    file.end("unknown")
+    (found,) = file.read().values()
+    assert (found.overview.calls.done, found.ended) == (3, True)
+
+
+def test_a_shorter_text_leaves_nothing_of_a_longer_one(file, tmp_path):
+    file.show("a", Overview(at=1.0, cluster={"name": "x" * 10_000}))
+    file.show("a", Overview(at=1.0))
+    assert json.loads((tmp_path / "shown").read_text())["a"]["overview"]["cluster"] == {}
+
+
+def test_a_reader_does_not_wait_for_a_writer(file, tmp_path):
+    file.show("a", overview(1))
+    with (tmp_path / "shown").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert file.read() is None
+    assert file.read() is not None
+
+
+def test_a_file_that_was_torn_is_written_anew(file, tmp_path):
+    (tmp_path / "shown").write_text('{"a": {"overv')
+    assert file.read() is None
+    file.show("b", overview(1))
+    assert list(file.read()) == ["b"]
+
+
+def test_a_file_that_is_gone_is_not_made_again(file, tmp_path):
+    (tmp_path / "shown").unlink()
+    assert file.read() is None
+    with pytest.raises(FileNotFoundError):
+        file.show("a", overview(1))
+    assert not (tmp_path / "shown").exists()

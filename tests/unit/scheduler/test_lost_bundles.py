@@ -1,0 +1,121 @@
+"""Calls of lost bundles: what runs again is counted when it begins, what fails is counted once."""
+
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from distributed.scheduler import KilledWorker
+
+from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.lost_bundles import LostBundles
+from scalable.scheduler.overview.call_counts import NameCounts
+from scalable.scheduler.recorder import Recorder
+from scalable.telemetry import read_run, summarize
+from unit.scheduler.test_ledger import FakeScheduler, Rows
+
+KILLED = pickle.dumps(KilledWorker("x", SimpleNamespace(address="tcp://w"), 0))
+
+
+class Lossy:
+    """A scheduler that loses the workers of bundles, and its record."""
+
+    def __init__(self, *, rows=False):
+        self.scheduler, self.rows, self.each = FakeScheduler(), Rows(), rows
+        self.lost = LostBundles(self.scheduler)
+        self.counts = NameCounts(self.scheduler)
+        recorder = Recorder(self.scheduler, self.rows, ["a"])
+        self.ledger = Ledger.of(self.scheduler)
+        for listener in (self.lost, self.counts, recorder):
+            self.ledger.listen(listener)
+        self.recorder = recorder
+
+    def send(self, key, after=None, calls=1):
+        """Send a bundle; a worker of the same name takes it."""
+        about = {"calls": calls, "rows": self.each}
+        about |= {} if after is None else {"after": after, "again": 1}
+        task = self.scheduler.add(key, {BUNDLE_ANNOTATION: about, TASK_ANNOTATION: "fit"}, {"a": 1})
+        task.priority = (len(self.scheduler.tasks),)
+        task.who_wants = [SimpleNamespace(client_key="me")]
+        self.scheduler.send(key)
+        self.scheduler.move(key, "waiting", "processing")
+
+    def lose(self, worker, *keys):
+        """Lose a worker with one thread that had these bundles."""
+        self.scheduler.connect(f"tcp://{worker}", worker)
+        taken = self.scheduler.workers[f"tcp://{worker}"]
+        taken.executing, taken.long_running = [], []  # the tasks of the fake have no hash
+        for key in keys:
+            self.scheduler.tasks[key].exception_blame = self.scheduler.tasks[key]
+            self.scheduler.move(key, "erred", exception=KILLED)
+        message = {
+            "action": "remove-worker", "worker": f"tcp://{worker}", "expected": False,
+            "processing-tasks": set(keys), "lost-computed-tasks": set(),
+        }  # fmt: skip
+        self.ledger.log_event("all", message)
+        self.scheduler.remove(f"tcp://{worker}")
+
+    def reruns(self):
+        self.recorder.flush()
+        rows = self.rows.get("tasks", [])
+        return [(r["task_id"], r["reason"], r["lost"]) for r in rows if r["state"] == "rerun"]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_call_that_is_given_up_has_failed_once_and_ran_again_as_often_as_it_began(rows):
+    lossy = Lossy(rows=rows)
+    lossy.send("one")
+    lossy.lose("w1", "one")
+    lossy.send("two", after="one")
+    lossy.lose("w2", "two")
+    lossy.send("three", after="two")
+    lossy.lose("w3", "three")
+    told = [[0, "LostWorkers", "it is given up", "(1,)"]]
+    lossy.lost.give_up("three", told, "me")
+    lossy.lost.give_up("three", told, "me")  # twice is once
+    lossy.lost.give_up("three", [[7, "LostWorkers", "no such call", None]], "me")
+    lossy.lost.give_up("two", told, "another client")
+    lossy.lost.give_up("nothing", told, "me")
+    (row,) = lossy.rows["failures"][3:]  # the first rows are those of the lost workers
+    assert (row["failure_class"], row["count"], row["details"]["tries"]) == ("LostWorkers", 1, 3)
+    assert (row["details"]["worker"], row["details"]["arguments"]) == ("w3", "(1,)")
+    (counted,) = lossy.counts
+    assert counted.ended == (0, 1, 0)
+    place = "/0" if rows else ""
+    assert lossy.reruns() == [
+        (f"two{place}", "worker lost", "w1"),
+        (f"three{place}", "worker lost", "w2"),
+    ]
+
+
+def test_a_bundle_that_waited_at_the_lost_worker_did_not_begin(tmp_path):
+    lossy = Lossy()
+    lossy.send("one")
+    lossy.lose("w1", "one")
+    lossy.send("before")
+    lossy.send("two", after="one")
+    lossy.lose("w2", "before", "two")  # of these, the worker's one thread ran the first
+    assert lossy.reruns() == []
+    lossy.send("three", after="two")
+    lossy.lose("w3", "three")
+    assert lossy.reruns() == [("three", "worker lost", "w1")]
+    lossy.lost.give_up("three", [[0, "KilledWorker", "no", None]], "me")
+    assert lossy.rows["failures"][-1]["details"]["tries"] == 2
+
+
+def test_the_summary_of_a_run_counts_reruns_and_failures_of_executors(tmp_path):
+    lossy = Lossy(rows=True)
+    lossy.send("one")
+    lossy.lose("w1", "one")
+    lossy.send("two", after="one")
+    lossy.lose("w2", "two")
+    lossy.lost.give_up("two", [[0, "LostWorkers", "no", None]], "me")
+    lossy.recorder.flush()
+    (tmp_path / "run.json").write_text('{"status": "completed"}')
+    record = read_run(tmp_path)
+    record.tasks.extend(lossy.rows["tasks"])
+    record.failures.extend(lossy.rows["failures"])
+    summary = summarize(record)
+    assert summary.tasks == {"failed": 1}
+    assert summary.rerun_reasons == {"worker lost": 1}
+    assert summary.failures.classes["LostWorkers"].count == 1

@@ -1,0 +1,54 @@
+"""Overviews of single workers: their states and slots, in answers of limited length."""
+
+from itertools import count
+from types import SimpleNamespace
+
+from distributed.core import Status
+from distributed.scheduler import WorkerState
+
+from scalable.scheduler.overview.worker_rows import WORKERS_AT_ONCE, WorkerRows
+
+PORTS = count(1)
+
+
+def worker(name, tag, status=Status.running):
+    made = WorkerState(
+        address=f"tls://10.0.0.1:{next(PORTS)}", status=status, pid=1, name=name, nthreads=2,
+        memory_limit=10**9, local_directory="/", nanny=None, server_id=name, services={},
+        versions={}, extra={},
+    )  # fmt: skip
+    made.resources = {tag: 4} if tag else {}
+    made.metrics = {"memory": 10**8}
+    return made
+
+
+def rows(*workers, leaves=()):
+    cluster = SimpleNamespace(
+        scheduler=SimpleNamespace(workers={ws.address: ws for ws in workers}, handlers={}),
+        counts=SimpleNamespace(pools=lambda: {"a": 1, "b": 1}),
+        departures=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
+    )
+    return WorkerRows(cluster)
+
+
+def test_workers_have_their_pool_state_slots_and_memory():
+    found = rows(
+        worker("b-1", "b", Status.paused), worker("a-1", "a"), worker("x", ""), leaves={"a-1"}
+    ).answer()["workers"]
+    assert [(w["name"], w["tag"], w["state"], w["slots"], w["memory"]) for w in found] == [
+        ("x", None, "running", 2, 10**8),
+        ("a-1", "a", "leaving", 4, 10**8),
+        ("b-1", "b", "paused", 4, 10**8),
+    ]
+
+
+def test_a_pool_is_chosen_and_long_lists_come_in_parts():
+    made = rows(*(worker(f"a-{n:04d}", "a") for n in range(600)), worker("b-1", "b"))
+    assert [w["name"] for w in made.answer("b")["workers"]] == ["b-1"]
+    names, first = [], 0
+    while first < made.answer("a")["total"]:
+        part = made.answer("a", first)["workers"]
+        assert len(part) <= WORKERS_AT_ONCE
+        names += [w["name"] for w in part]
+        first += len(part)
+    assert names == [f"a-{n:04d}" for n in range(600)]
