@@ -11,7 +11,7 @@ from typing import Any
 from distributed.protocol import Serialize
 from distributed.versions import get_versions
 
-from scalable.protocol.measured import FAILURE_ACTION, USAGE_ACTION
+from scalable.protocol.measured import FAILURE, USAGE, addition
 from scalable.protocol.operations import MANAGER_KEY
 
 MB = 1_000_000
@@ -90,7 +90,7 @@ def finished(call: Mapping[str, Any], seconds: float, nbytes: int) -> dict[str, 
 def erred(call: Mapping[str, Any], seconds: float, worker: str, words: str) -> dict[str, Any]:
     """Return the message that a call has failed on a worker, after some seconds."""
     now = time.time()
-    told = {"action": FAILURE_ACTION, "start": now, "stop": now, "worker": worker}
+    told = addition(FAILURE, {"worker": worker})
     return {
         "op": "task-erred",
         "status": "error",
@@ -108,10 +108,9 @@ def erred(call: Mapping[str, Any], seconds: float, worker: str, words: str) -> d
 
 def _times(began: float, seconds: float) -> list[dict[str, Any]]:
     ended = began + seconds
-    used = {"action": USAGE_ACTION, "start": ended, "stop": ended}
     return [
         {"action": "compute", "start": began, "stop": ended},
-        {**used, "cpu_s": seconds, "peak_memory": 100 * MB},
+        addition(USAGE, {"cpu_s": seconds, "peak_memory": 100 * MB}),
     ]
 
 
