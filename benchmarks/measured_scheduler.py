@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Scheduler
+from distributed.stealing import WorkStealing
 
 from scalable.dashboard import routes
 from scalable.lifecycle.ending import clear_away
@@ -65,12 +66,13 @@ REQUESTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "worker leaves": (Controller, ("remove_worker",)),
     "worker's heartbeat": (Scheduler, ("heartbeat_worker",)),
     "graph of a client": (Ledger, ("update_graph",)),
+    "recorder's rows": (Recorder, ("_tick",)),
+    "Dask's stealing": (WorkStealing, ("balance",)),
 }
 #: Label -> class and methods whose own time counts for it.
 PARTS: Mapping[str, tuple[type, tuple[str, ...]]] = {
     "model: a sample": (Overviews, ("sample",)),
     "model: an overview made": (Overviews, ("_made",)),
-    "explain: groups": (Explainer, ("_groups",)),
     "status: snapshot": (Status, ("snapshot",)),
     "ledger: graph": (Ledger, ("update_graph",)),
 }

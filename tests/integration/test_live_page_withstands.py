@@ -63,7 +63,7 @@ def pager(page, part):
 def test_1000_workers_and_10000_names_are_shown_in_pages(browser, crowded, scheme):
     with page_in(browser, crowded, color_scheme=scheme) as page:
         page.wait_for_selector("#timeline-pages .pager", timeout=60_000)
-        # The ring holds the last 20,000 spans; one answer has 1,500 of them.
+        # The ring holds the last 20,000 spans; one answer has 1,000 of them.
         assert pager(page, "timeline") == "1 to 60 of 1000"
         assert pager(page, "tasks") == "1 to 50 of 200"
         assert pager(page, "pools") == "1 to 50 of 120"

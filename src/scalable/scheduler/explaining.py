@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from distributed.scheduler import TaskState
@@ -27,6 +27,7 @@ from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
+from scalable.scheduler.pace import Pace
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
 from scalable.spec import PoolStatus
 
@@ -99,8 +100,11 @@ class Explainer:
         if key is not None:
             return Explanations(calls=(await self._call(key, statuses),)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
-        pools = tuple(explain_pool(self.pools.facts(t, statuses)) for t in tags)
-        return Explanations(pools, self._groups(statuses, tag)).to_dict()
+        pace, pools = Pace(), list[Explanation]()
+        for each in tags:
+            pools.append(explain_pool(self.pools.facts(each, statuses)))
+            await pace.give_way()
+        return Explanations(tuple(pools), await self._groups(statuses, tag, pace)).to_dict()
 
     def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
         """Return the tag or the key that a name means; one of both is None."""
@@ -184,12 +188,12 @@ class Explainer:
 
     # Many calls ---------------------------------------------------------------------------------
 
-    def _groups(
-        self, statuses: Mapping[str, PoolStatus], tag: str | None
+    async def _groups(
+        self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
     ) -> tuple[Explanation, ...]:
         """Return explanations of the waiting calls (of one pool), grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
-        for task in self._waiting():
+        async for task in self._waiting(pace):
             # There may be many calls, so the key is made of what each task has at hand.
             given = task.annotations or {}
             same = (
@@ -200,18 +204,21 @@ class Explainer:
                 tuple(task.resource_restrictions or ()),
                 frozenset(task.worker_restrictions or ()),
             )
-            first, count = groups.get(same, (task, 0))
-            groups[same] = first, count + 1
+            # The last stands for all: while turns are given away, the first ones begin.
+            groups[same] = task, groups.get(same, (task, 0))[1] + 1
         explained, pools = [], dict[str, PoolFacts]()
-        shown = self._of_pool(groups.values(), statuses, tag)
-        for first, count in islice(shown, SHOWN_GROUPS):
-            facts = replace(self._calls.facts(first, statuses, pool=False), count=count)
+        still = {same: each for same, each in groups.items() if each[0].state == same[0]}
+        shown = self._of_pool(still.values(), statuses, tag)
+        for one, count in islice(shown, SHOWN_GROUPS):
+            await pace.give_way()
+            facts = replace(self._calls.facts(one, statuses, pool=False), count=count)
             if facts.tag not in pools:  # they take as long to read as the pool has workers
                 pools[facts.tag] = self.pools.facts(facts.tag, statuses)
             facts = replace(facts, pool=pools[facts.tag])
-            if count > 1:  # those before the first are no news about the others
+            if count > 1:  # those before the one are no news about the others
                 facts = replace(facts, before=0, first=())
             explained.append(explain_call(facts))
+        await pace.give_way()
         return (*explained, *self._needing(statuses, tag))
 
     @staticmethod
@@ -231,20 +238,24 @@ class Explainer:
                 joined[same] = first, before + count
         return joined.values()
 
-    def _waiting(self) -> Iterable[TaskState]:
-        """Yield the calls that wait for a worker or on a worker, at most ``LOOKED_CALLS``."""
-        left = LOOKED_CALLS
-        for some in (tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)):
-            for task in islice(some, left):
-                left -= 1
+    async def _waiting(self, pace: Pace) -> AsyncIterator[TaskState]:
+        """Yield calls that wait for a worker, then those on one: ``LOOKED_CALLS`` at most."""
+        nowhere, queued = tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)
+        ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
+        left = LOOKED_CALLS - len(ready)
+        for task in ready:
+            await pace.give_way()
+            if task.state in ("no-worker", "queued"):
                 yield task
         for worker in list(self._scheduler.workers.values()):
             if left <= 0 or not worker.processing:
                 continue
             running = {task for task, _ in running_on(worker)}
-            for task in islice(worker.processing, left):
-                left -= 1
-                if task not in running:
+            assigned = list(islice(worker.processing, left))
+            left -= len(assigned)
+            for task in assigned:
+                await pace.give_way()
+                if task.processing_on is worker and task not in running:
                     yield task
 
     def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[Explanation]:

@@ -18,7 +18,7 @@ KEPT_SAMPLES = 1_000
 SAMPLES_INTERVAL_S = 1.0
 #: Largest numbers of spans and failures in one answer: the newest ones. A reader that asks each
 #: second misses none unless there are more in a second.
-SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_500, 100
+SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_000, 100
 #: Largest number of samples in one answer, times the number of pools. Of more, some are left out at
 #: even distances.
 SAMPLED_POOLS_AT_ONCE = 4_000
