@@ -10,6 +10,8 @@ from typing import Any
 
 from scalable.errors import ClusterError
 from scalable.files import private_directory
+from scalable.lifecycle.control import ask
+from scalable.records import ClusterDirectory
 from scalable.spec import names
 
 logger = logging.getLogger("scalable.lifecycle")
@@ -114,6 +116,18 @@ class RepeatedPull:
         self._done.set()
         self._thread.join(PULL_TIMEOUT_S)
         self.pull()
+
+
+def flush_run(directory: ClusterDirectory) -> None:
+    """Have a cluster's scheduler write the rows of its run that it has not written yet."""
+    directory.fetch_run()
+    run = (directory.scheduler() or {}).get("run")
+    try:
+        known = {} if run is None else _sizes(Path(run))
+        if known:  # there is a record, and it lies here
+            ask(directory, lambda calls: calls.run_files(known))
+    except (ClusterError, OSError) as error:
+        logger.debug("the last rows of %s are not written: %s", directory.id, error)
 
 
 def _sizes(directory: Path) -> dict[str, int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 WORKFLOW = "workflow.py"
 _INTERRUPTED = 130
 #: Most seconds to wait until the cluster's scheduler has recorded the ends of the last calls.
-_RECORDED_S = 2.0
+_RECORDED_S = 10.0
 _ARGUMENTS = "scalable.workflow_arguments"
 
 
@@ -122,6 +122,10 @@ def command(  # noqa: PLR0913 - what a user may say
     spending = {} if budget is None else {settings.BUDGET: f"{budget:g}"}
     environ = {**os.environ, **spending}
     code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
+    if part is not None:
+        from scalable.lifecycle.run_copy import flush_run
+
+        flush_run(directory)
     if code:
         output.note(f"{script} ended with exit code {code}")
     _report(runs, code, output, part, attached=cluster is not None)
@@ -138,9 +142,10 @@ def _confirm_cost(request: Request, plan: Plan, *, yes: bool) -> None:
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     """Return the part of a detached cluster's run that begins now; None without telemetry."""
+    from scalable.lifecycle.run_copy import flush_run
     from scalable.telemetry import RunPart
 
-    directory.fetch_run()
+    flush_run(directory)
     run = (directory.scheduler() or {}).get("run")
     return RunPart(run) if run else None
 
