@@ -40,7 +40,7 @@ class Metrics(dask_metrics_handler()):  # type: ignore[misc]
         self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         made = self.server.handlers.get(Handler.OVERVIEW.value)
         if made is not None:  # a scheduler without pools has Dask's metrics only
-            overview = made(lasting=True)["overview"]
+            overview = (await made(lasting=True))["overview"]
             # In a thread: the scheduler goes on meanwhile.
             self.write(await asyncio.to_thread(lambda: exposition(Overview.from_dict(overview))))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -121,7 +123,21 @@ class Overviews:
         Ledger.of(scheduler).listen(self._timeline)
         cluster.event_listeners.append(self._timeline.event)
         cluster.demand.listeners.append(self._timeline.scaled)
-        offer(scheduler, {Handler.OVERVIEW: self.answer})
+        offer(scheduler, {Handler.OVERVIEW: self.answer_in_turns})
+
+    async def answer_in_turns(
+        self, since: int | None = None, *, fresh_s: float = FRESH_S, **wanted: Any
+    ) -> dict[str, Any]:
+        """Return :meth:`answer`, in two turns of the scheduler's event loop.
+
+        Parameters
+        ----------
+        since, fresh_s, **wanted
+            As in :meth:`answer`.
+        """
+        self.present(fresh_s)
+        await asyncio.sleep(0)
+        return self.answer(since, fresh_s=math.inf, **wanted)
 
     def answer(
         self,
