@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.spec import ComponentSpec, DeploymentSpec, ManagerSpec, TaskSpec, WorkerRange
+from scalable.spec import (
+    ComponentSpec,
+    DeploymentSpec,
+    ManagerSpec,
+    RetryPolicy,
+    TaskSpec,
+    WorkerRange,
+)
 from scalable.spec.codec import VERSION, SpecFormatError, decode_spec, encode_spec
 
 texts = st.text(max_size=8)
@@ -47,11 +54,13 @@ components = st.builds(
     workers=maybe(ranges),
     tags=names,
 )
+policies = st.builds(RetryPolicy, st.integers(0, 9), seconds, names, maybe(st.floats(1.1, 9)))
 tasks = st.builds(
     TaskSpec,
     texts,
     texts,
     cache=st.booleans(),
+    retries=maybe(policies),
     outputs=names,
     count=maybe(st.integers(0, 10**9)),
     duration_s=maybe(seconds),
@@ -104,7 +113,8 @@ def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
     assert len(fields(DeploymentSpec)) == 24
     assert len(fields(ComponentSpec)) == 12
-    assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (8, 4, 2)
+    assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (9, 4, 2)
+    assert len(fields(RetryPolicy)) == 4
 
 
 SPEC = DeploymentSpec("p", "t", "local", {"a": ComponentSpec("a")})

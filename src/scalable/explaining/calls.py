@@ -26,13 +26,15 @@ _NEEDED = {
 }
 
 
-def explain_call(call: CallFacts) -> Explanation:
+def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
     """Return the explanation of a call."""
     match call.state:
         case "needs":
             return _needs(call)
         case "no-worker":
             return _no_worker(call)
+        case "backoff":
+            return _backoff(call)
         case "queued" | "assigned" | "fetching":
             return _assigned(call)
         case "running":
@@ -131,6 +133,14 @@ def _no_worker(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cas
         words = f"for {shown(tag)}: its workers have just connected or take no calls yet"
         return _waits(call, Reason.LAUNCHING, words)
     return _waits(call, cause.reason, f"for {shown(tag)}: {cause.words}", cause.advice)
+
+
+def _backoff(call: CallFacts) -> Explanation:
+    coming = call.next_try
+    if coming is None:
+        return _waits(call, Reason.BACKOFF, "before it is tried again")
+    words = f"{format_duration(coming.left_s)} before try {coming.number} of {coming.of}"
+    return _waits(call, Reason.BACKOFF, f"{words}: {coming.error}")
 
 
 def _assigned(call: CallFacts) -> Explanation:

@@ -46,6 +46,7 @@ class Reason(StrEnum):
     RESTRICTION = "restriction"
     FULL = "full"
     PRIORITY = "priority"
+    BACKOFF = "backoff"
     HELD_SLOT = "held-slot"
     BACKLOG = "backlog"
     ARGUMENTS = "arguments"

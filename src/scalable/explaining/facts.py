@@ -201,6 +201,26 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class NextTry:
+    """The next try of a call that has failed.
+
+    Attributes
+    ----------
+    left_s
+        Seconds until then.
+    number, of
+        Number of the next try, and largest number of tries.
+    error
+        Error of the last try.
+    """
+
+    left_s: float
+    number: int
+    of: int
+    error: str
+
+
+@dataclass(frozen=True)
 class CallFacts:
     """Facts about one call, or about several calls that wait for the same reason.
 
@@ -210,7 +230,8 @@ class CallFacts:
         Key (of the oldest call), task name and tag; the tag is "" for a call without one.
     state
         ``needs`` (other calls), ``no-worker``, ``queued``, ``assigned`` (it waits on a worker),
-        ``fetching`` (its arguments come to the worker), ``running``, ``done``, ``failed``,
+        ``fetching`` (its arguments come to the worker), ``backoff`` (it has failed, and is
+        tried again later), ``running``, ``done``, ``failed``,
         ``cancelled``, ``unknown``, ``backlog`` (it waits in its client), ``held`` (in its client,
         for an argument).
     count
@@ -227,6 +248,8 @@ class CallFacts:
         Calls whose results it needs: some of them, and the number of all.
     ask
         Needs that no worker meets.
+    next_try
+        Next try of a call that has failed and waits for it, or None.
     before, first
         Number of calls that go first on its worker or in the queue, and names of some.
     children, child
@@ -253,6 +276,7 @@ class CallFacts:
     needs: tuple[NeededCall, ...] = ()
     needed: int = 0
     ask: Ask = field(default_factory=Ask)
+    next_try: NextTry | None = None
     before: int = 0
     first: tuple[str, ...] = ()
     children: int = 0

@@ -123,6 +123,8 @@ class Deployment:
         if scheduler is not None:
             self._wiring.describe(scheduler)
             scheduler.remembering = Remembering.of(self._spec).to_message()
+            if hasattr(scheduler, "retrying"):  # another cluster's scheduler has none
+                scheduler.retrying.deployment = self._spec
         if run is None:
             return
         if hasattr(cluster, "run_files"):

@@ -10,7 +10,10 @@ options are a subclass of :class:`ProviderOptions` with these types or pydantic'
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -27,6 +30,7 @@ from pydantic_core import PydanticCustomError
 
 from scalable.spec import names
 from scalable.spec.names import Rule, is_control
+from scalable.spec.retrying import OUT_OF_MEMORY
 from scalable.storage import url_fault
 from scalable.units import parse_bytes, parse_duration, parse_port_range, parse_walltime
 
@@ -36,11 +40,13 @@ __all__ = [
     "ContainerRuntime",
     "Duration",
     "Environment",
+    "ErrorName",
     "Image",
     "Interface",
     "Label",
     "MaxWorkers",
     "Memory",
+    "MemoryFactor",
     "NonNegativeFloat",
     "NonNegativeInt",
     "Port",
@@ -56,6 +62,7 @@ __all__ = [
     "TextMap",
     "Walltime",
     "Written",
+    "parse_factor",
     "parse_port_range",
 ]
 
@@ -143,6 +150,46 @@ def _checked_ports(text: str) -> str:
     return text
 
 
+def parse_factor(text: str) -> float:
+    """Return the number in a factor such as ``1.5x``."""
+    match = re.fullmatch(_FACTOR, text)
+    if match is None or float(match[3]) >= MOST:
+        raise ValueError(f"{text!r} must be a factor of more than 1, such as 1.5x")
+    return float(match[3])
+
+
+def _checked_factor(text: str) -> str:
+    parse_factor(text)
+    return text
+
+
+def _error_name(text: str) -> str:
+    """Return the name of an exception class; a builtin one under its first name."""
+    if text == OUT_OF_MEMORY:
+        return text
+    if "." in text:
+        if all(part.isidentifier() for part in text.split(".")):
+            return text
+        fault, close = f"retries.on: {text!r} is not the name of an exception class", []
+    else:
+        found = getattr(builtins, text, None)
+        if isinstance(found, type) and issubclass(found, Exception):
+            return found.__name__
+        fault = f"retries.on: {text!r} is no builtin exception, and not {OUT_OF_MEMORY}"
+        close = difflib.get_close_matches(text, _ERROR_WORDS, 1, 0.8)
+    hint = f"did you mean {close[0]!r}?" if close else "write other classes as module.Name"
+    raise PydanticCustomError("name", "{fault}", {"fault": fault, "hint": hint})
+
+
+_ERROR_WORDS = sorted(
+    {OUT_OF_MEMORY}.union(
+        name
+        for name, value in vars(builtins).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    )
+)
+
+
 def _positive_workers(value: Any) -> Any:
     if type(value) is not int or value < 1:
         raise PydanticCustomError("E_BAD_MAX_WORKERS", "max_workers must be a positive integer")
@@ -154,6 +201,8 @@ def _any_case(word: str) -> str:
 
 
 _NUMBER = r"([0-9]+([.][0-9]*)?|[.][0-9]+)"
+#: A number above 1, with or without an x.
+_FACTOR = r"(?!0*([.xX]|$))(?!0*1([.]0*)?[xX]?$)([0-9]+([.][0-9]*)?)[xX]?"
 _UNITS = "|".join(
     _any_case(unit)
     for unit in (
@@ -244,6 +293,35 @@ Memory: TypeAlias = Annotated[
     _text_or("number", rf"^{_SOME}\s*{_NUMBER}\s*[kmgtpeKMGTPE]?[iI]?[bB]?\s*$", "20G", "512MiB"),
 ]
 """Amount of memory; a bare number is bytes."""
+
+MemoryFactor: TypeAlias = Annotated[
+    str,
+    Written(),
+    AfterValidator(_checked_factor),
+    WithJsonSchema(
+        {
+            "type": ["string", "number"],
+            "pattern": f"^{_FACTOR}$",
+            "exclusiveMinimum": 1,
+            "examples": ["1.5x"],
+        }
+    ),
+]
+"""Multiple of an amount, more than 1."""
+
+ErrorName: TypeAlias = Annotated[
+    str,
+    AfterValidator(_error_name),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": _ERROR_WORDS},
+                {"type": "string", "pattern": r"^[^\W\d]\w*([.][^\W\d]\w*)+$"},
+            ]
+        }
+    ),
+]
+"""Name of an exception class: a builtin one, ``OutOfMemory``, or one with its module."""
 
 Duration: TypeAlias = Annotated[
     str,

@@ -10,15 +10,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.faults import Source
+from scalable.manifest.fields import parse_factor
 from scalable.manifest.tree import Entry, Table, nearest
 from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
     Diagnostic,
     ManagerSpec,
+    RetryPolicy,
     TaskSpec,
     WorkerRange,
 )
+from scalable.spec.retrying import OUT_OF_MEMORY
 from scalable.units import parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -229,12 +232,22 @@ def _task(name: str, part: Task) -> TaskSpec:
         name=name,
         component=part.component,
         cache=part.cache,
+        retries=_policy(part),
         outputs=tuple(outputs),
         count=part.count,
         duration_s=_seconds(part.duration),
         memory=part.memory,
         after=part.after,
     )
+
+
+def _policy(part: Task) -> RetryPolicy | None:
+    """Return the rule for further tries; ``memory_on_retry`` alone asks for one more."""
+    factor = None if part.memory_on_retry is None else parse_factor(part.memory_on_retry)
+    retries = part.retries
+    if retries is None:
+        return None if factor is None else RetryPolicy(1, 0.0, (OUT_OF_MEMORY,), factor)
+    return RetryPolicy(retries.count, _seconds(retries.backoff) or 0.0, retries.on, factor)
 
 
 def _range(bounds: Bounds | None) -> WorkerRange | None:

@@ -11,10 +11,12 @@ from scalable.manifest.fields import (
     ComponentRuntime,
     Duration,
     Environment,
+    ErrorName,
     Image,
     Label,
     ManagerPolicy,
     Memory,
+    MemoryFactor,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -91,6 +93,35 @@ Outputs = Annotated[
 ]
 
 
+class Retries(Record):
+    """Further tries of failed calls."""
+
+    count: NonNegativeInt = Field(description="Maximum number of further tries of one call.")
+    backoff: Duration | None = Field(
+        default=None, description="Time before the second try; each later pause is twice as long."
+    )
+    on: tuple[ErrorName, ...] = Field(
+        default=(), description="Exceptions that are tried again, such as OSError; by default all."
+    )
+
+
+def _retries_of_count(value: Any) -> Any:
+    if type(value) is int and value >= 0:
+        return {"count": value}
+    if isinstance(value, dict):
+        # What a validator returns is not read as JSON any more, where a list is a tuple.
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+    raise PydanticCustomError(
+        "retries", "must be a number of further tries, or a map of count, backoff and on"
+    )
+
+
+FurtherTries = Annotated[
+    Retries,
+    BeforeValidator(_retries_of_count, json_schema_input_type=NonNegativeInt | Retries),
+]
+
+
 class Project(Record):
     """The project."""
 
@@ -145,6 +176,15 @@ class Task(Record):
     cache: bool = Field(
         default=False,
         description="Remember results: an equal call of a later run is not run again.",
+    )
+    retries: FurtherTries | None = Field(
+        default=None,
+        description="Further tries of a failed call: a number, or a map of count, backoff and on.",
+    )
+    memory_on_retry: MemoryFactor | None = Field(
+        default=None,
+        description="A call that ran out of memory is tried again in the smallest pool with so "
+        "many times the memory, such as 1.5x.",
     )
     outputs: Outputs = Field(
         default=(), description="Outputs: a list of names, or a map of name to path."

@@ -100,6 +100,7 @@ async def serve(
     wiring.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
     scheduler.remembering = Remembering.of(spec).to_message()
+    scheduler.retrying.deployment = spec
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)

@@ -66,6 +66,17 @@ def described(
     return facts
 
 
+def kinds_of(error: BaseException) -> tuple[str, ...]:
+    """Return the names of an error's class and its base classes; with modules unless builtin."""
+    return tuple(
+        each.__qualname__
+        if each.__module__ == "builtins"
+        else f"{each.__module__}.{each.__qualname__}"
+        for each in type(error).__mro__
+        if each not in (BaseException, object)
+    )
+
+
 def last_lines(text: str) -> str:
     """Return the last lines of an output, at most ``LAST_LINES`` and ``LAST_CHARACTERS``."""
     lines = text[-LAST_CHARACTERS:].rstrip().splitlines()

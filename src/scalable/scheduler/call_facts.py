@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.explaining.facts import Ask, CallFacts, Failure, NeededCall
+from scalable.explaining.facts import Ask, CallFacts, Failure, NeededCall, NextTry
 from scalable.frames import own_frame_in
 from scalable.protocol.dask_seams.explained_tasks import (
     FailedTask,
@@ -25,6 +25,7 @@ from scalable.scheduler.ledger import EndedCall, Ledger
 from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
 from scalable.scheduler.profiles import Profiles
+from scalable.scheduler.retrying import Retrying
 from scalable.spec import PoolStatus
 
 #: Maximum number of calls that are named, and that are looked at, among those that a call needs.
@@ -116,6 +117,8 @@ class CallReader:
             case "waiting" | "released":
                 needs = self._needs(task)
                 return CallFacts(**told, state="needs" if needs else "no-worker", **needs)
+            case "no-worker" if (coming := self.next_try(task.key)) is not None:
+                return CallFacts(**told, state="backoff", next_try=coming)
             case "no-worker":
                 ask = ask_of(task, self._scheduler, statuses)
                 since = since_no_worker(self._scheduler, task)
@@ -212,6 +215,11 @@ class CallReader:
     def _profile(self, key: Any) -> dict[str, Any] | None:
         profiles = self._profiles()
         return None if profiles is None else profiles.profile(key)
+
+    def next_try(self, key: Any) -> NextTry | None:
+        """Return the next try for which a failed call waits, or None."""
+        retrying = getattr(self._scheduler, "retrying", None)
+        return retrying.next_try(key) if isinstance(retrying, Retrying) else None
 
     def _ready_s(self, task: TaskState) -> float | None:
         profiles = self._profiles()

@@ -198,6 +198,7 @@ class Explainer:
             given = task.annotations or {}
             same = (
                 task.state,
+                self._calls.next_try(task.key) is not None,
                 task.prefix,
                 given.get(TASK_ANNOTATION),
                 given.get(TAG_ANNOTATION),
@@ -221,8 +222,8 @@ class Explainer:
         await pace.give_way()
         return (*explained, *self._needing(statuses, tag))
 
-    @staticmethod
     def _of_pool(
+        self,
         groups: Iterable[tuple[TaskState, int]],
         statuses: Mapping[str, PoolStatus],
         tag: str | None,
@@ -233,7 +234,8 @@ class Explainer:
             of = asked_tag(task, statuses)
             if tag is None or of == tag:
                 alike = tuple(sorted(task.resource_restrictions or ())), task.worker_restrictions
-                same = (task.state, of, name_of(task), *map(str, alike))
+                waits_to_try = self._calls.next_try(task.key) is not None
+                same = (task.state, waits_to_try, of, name_of(task), *map(str, alike))
                 first, before = joined.get(same, (task, 0))
                 joined[same] = first, before + count
         return joined.values()

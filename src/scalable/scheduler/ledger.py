@@ -88,6 +88,10 @@ class Call:
         self.tries += 1
         self.again = reason, worker
 
+    def routed_anew(self) -> None:
+        """Note that the call goes to another pool from now on."""
+        self._slots = None
+
     @property
     def name(self) -> str:
         """Name of the task in the manifest, or of its function."""

@@ -11,12 +11,14 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.nodes import fail_ready_task
+from scalable.protocol.dask_seams.reruns import begun_on
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Handler, LossReason, offer
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.ledger import Call, Ledger, Listener
+from scalable.scheduler.retrying import Retrying
 from scalable.units import as_written
 
 logger = logging.getLogger("scalable.scheduler")
@@ -35,10 +37,15 @@ class LostWorkers(Listener):
     ----------
     scheduler
         Scheduler of the workers.
+    retrying
+        Decides which calls that ran out of memory are tried again.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, scheduler: Scheduler, retrying: Retrying) -> None:
+        self._scheduler, self._retrying = scheduler, retrying
+        self._connected: dict[str, WorkerState] = {}
+        #: Keys of the tasks that lost workers had begun, as far as that is known.
+        self._begun: dict[str, set[Any]] = {}
         self._names: dict[str, str] = {}
         self._lost_with: dict[Any, list[str]] = {}
         self._reasons: dict[str, LossReason] = {}
@@ -62,14 +69,20 @@ class LostWorkers(Listener):
     def worker_added(self, worker: WorkerState) -> None:
         """Remember the name of a worker."""
         name = self._names[worker.address] = str(worker.name)
+        self._connected[worker.address] = worker
         self._memories[name] = next(iter(worker.resources), ""), worker.memory_limit
         _forget_oldest(self._memories)
 
     def worker_lost(self, lost: LostWorker) -> None:
         """Remember which tasks ran on a worker that was lost."""
         name = self._names.pop(lost.address, None)
-        if name is None or lost.expected:
+        state = self._connected.pop(lost.address, None)
+        if name is None or state is None or lost.expected:
             return
+        known = (self._scheduler.tasks.get(key) for key in lost.running)
+        begun = begun_on(state, [task for task in known if task is not None])
+        self._begun[name] = {task.key for task in begun}
+        _forget_oldest(self._begun)
         for key in lost.running:
             self._lost_with.setdefault(key, []).append(name)
         _forget_oldest(self._lost_with)
@@ -140,7 +153,8 @@ class LostWorkers(Listener):
             if task is None or task.processing_on is not state:
                 continue
             amounts = used, limit, component, len(keys) - 1
-            self._count_try(task, str(state.name), state.clean(), amounts)
+            if self._again(task, str(state.name), state.clean(), amounts, counts=True) is None:
+                self._count_try(task, str(state.name), state.clean(), amounts)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
         """Treat the calls of lost workers as :meth:`out_of_memory` does.
@@ -163,7 +177,30 @@ class LostWorkers(Listener):
                 task = self._scheduler.tasks.get(key)
                 if task is not None:
                     amounts = limit, limit, component, len(keys) - 1
-                    self._count_try(task, name, name, amounts)
+                    again: bool | None = key not in self._begun.get(name, ())
+                    if not again:
+                        again = self._again(task, name, name, amounts, counts=False)
+                    if again is None:
+                        self._count_try(task, name, name, amounts)
+
+    def _again(
+        self,
+        task: TaskState,
+        worker: str,
+        shown: Any,
+        amounts: tuple[int, int, str, int],
+        *,
+        counts: bool,
+    ) -> bool | None:
+        """Try a task again that ran out of memory, or fail it; None if it has no policy."""
+        call = Call(task)
+        error = OutOfMemory(call.name, shown, 0, *amounts)
+        again = self._retrying.out_of_memory(task, str(error), counts=counts)
+        if again is not None:
+            self._know(worker, f"it ran out of memory: {error}")
+        if again is False:
+            fail_ready_task(self._scheduler, task, error)
+        return again
 
     def _count_try(
         self, task: TaskState, worker: str, shown: Any, amounts: tuple[int, int, str, int]

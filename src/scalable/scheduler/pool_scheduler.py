@@ -15,6 +15,7 @@ from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
+from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
@@ -31,6 +32,7 @@ from scalable.scheduler.lost_workers import LostWorkers
 from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
+from scalable.scheduler.retrying import Retrying
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -47,6 +49,7 @@ class PoolScheduler(
     RegisteringScheduler,
     GreetingScheduler,
     CarryingScheduler,
+    RetryingScheduler,
 ):
     """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
 
@@ -83,7 +86,8 @@ class PoolScheduler(
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
         self.image_versions = ImageVersions.of_this_process()
-        self.lost_workers = LostWorkers(self)
+        self.retrying = Retrying(self)
+        self.lost_workers = LostWorkers(self, self.retrying)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
@@ -126,8 +130,14 @@ class PoolScheduler(
         """Record which call has made these calls."""
         self.nested.made(parent, keys)
 
+    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
+        """Return whether a call that has failed is tried again; None to leave it to Dask."""
+        return self.retrying.erred(task, worker, details)
+
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         """Return the worker for a call that is ready, or None if no worker can take the call."""
+        if self.retrying.holds(ts):
+            return None
         if self.placement is not None and self.placement.takes(ts):
             return self.placement.choose(ts)
         return super().decide_worker_non_rootish(ts)

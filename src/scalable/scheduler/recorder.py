@@ -164,6 +164,8 @@ class Recorder(Listener):
         if entry is None:  # it runs again: its result was lost, or a client retries it
             self._pending[call.key] = self._entry(call, now)
         else:
+            if call.again is not None:  # it may go to another pool than before
+                entry.head = self._entry(call, now).head
             entry.ready_at = now
             entry.running = entry.silent
         if call.again is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from scalable.spec.prices import Offer, Packing, Price, Rate, Shape
     from scalable.spec.resources import ResourceRequest
+    from scalable.spec.retrying import RetryPolicy
     from scalable.spec.traits import Starting, Traits
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "ProgramState",
     "Rate",
     "ResourceRequest",
+    "RetryPolicy",
     "ScalePlan",
     "Shape",
     "Starting",
@@ -116,6 +118,7 @@ __getattr__, __dir__ = exported_lazily(
             "Shape",
         ),
         "scalable.spec.resources": ("ResourceRequest",),
+        "scalable.spec.retrying": ("RetryPolicy",),
         "scalable.spec.traits": (
             "Starting",
             "Traits",

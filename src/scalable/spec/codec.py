@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+from scalable.spec.retrying import RetryPolicy
 
 #: Version of the JSON form. A release reads only its own version.
 VERSION = 1
@@ -97,7 +98,11 @@ def _component(fields: Mapping[str, Any]) -> ComponentSpec:
 
 
 def _task(fields: Mapping[str, Any]) -> TaskSpec:
-    return _made(TaskSpec, fields, outputs=tuple, after=tuple)
+    return _made(TaskSpec, fields, outputs=tuple, after=tuple, retries=_policy)
+
+
+def _policy(fields: Mapping[str, Any] | None) -> RetryPolicy | None:
+    return None if fields is None else RetryPolicy.from_message(fields)
 
 
 def _range(fields: Mapping[str, Any] | None) -> WorkerRange | None:
@@ -121,6 +126,8 @@ def _plain(noun: Any) -> dict[str, Any]:
             value = dict(value)
         elif isinstance(value, WorkerRange):
             value = _plain(value)
+        elif isinstance(value, RetryPolicy):
+            value = value.to_message()
         plain[field.name] = value
     return plain
 

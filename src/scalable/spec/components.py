@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from scalable.spec.retrying import RetryPolicy
 from scalable.units import parse_bytes
 
 #: Variables by which numerical libraries choose their number of threads.
@@ -117,6 +118,8 @@ class TaskSpec:
         Expected peak memory of one call, as it was written.
     after
         Tasks that must have ended before this one starts.
+    retries
+        Rule for further tries of its failed calls; None for no further try.
     """
 
     name: str
@@ -127,6 +130,7 @@ class TaskSpec:
     duration_s: float | None = None
     memory: str | None = None
     after: tuple[str, ...] = ()
+    retries: RetryPolicy | None = None
 
     @cached_property
     def memory_bytes(self) -> int | None:

@@ -209,6 +209,13 @@ BAD_VALUES = [
     *(component(f"runtime: {v}") for v in ("rkt", "1")),
     *(task(f"count: {v}") for v in ("0", "'3'", "1.5")),
     *(task(f"cache: {v}") for v in ("yes", "1", "'true'")),
+    *(task(f"retries: {v}") for v in ("-1", "'3'", "1.5", "true", "[3]", "{count: -1}")),
+    *(task(f"retries: {{count: 3, {v}}}") for v in ("backoff: 0", "on: OSError", "on: [OsError]")),
+    *(
+        task(f"retries: {{count: 3, on: [{v}]}}")
+        for v in ("int", "a b.C", "KeyboardInterrupt", "1")
+    ),
+    *(task(f"memory_on_retry: {v}") for v in ("1", "0.5x", "x", "true", "[2]", "2y")),
     *(task(f"duration: {v}") for v in ("long", "0", "-1s")),
     *(task(f"outputs: {v}") for v in ("a", "[1]", "{a: 1}", "3")),
     *(task(f"after: {v}") for v in ("t", "{t: 1}")),
@@ -231,6 +238,9 @@ def test_every_bad_value_is_a_bad_option_with_its_path(diagnose, text):
     ("text", "hint"),
     [
         (component("cpu: 1"), "did you mean 'cpus'?"),
+        (task("retries: {count: 1, on: [OsError]}"), "did you mean 'OSError'?"),
+        (task("retries: {count: 1, on: [HTTPError]}"), "write other classes as module.Name"),
+        (task("retries: {count: 1, backof: 1s}"), "did you mean 'backoff'?"),
         (component("zzz: 1"), "known: image, runtime, cpus"),
         (local("max_worker: 1"), "did you mean 'max_workers'?"),
         (local("adaptve: {}"), "did you mean 'adaptive'?"),

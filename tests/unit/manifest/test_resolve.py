@@ -7,7 +7,7 @@ import yaml
 
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest, read_targets
-from scalable.spec import ComponentSpec, Diagnostic, ManagerSpec, TaskSpec, WorkerRange
+from scalable.spec import ComponentSpec, Diagnostic, ManagerSpec, RetryPolicy, TaskSpec, WorkerRange
 
 DOCUMENT = """\
 version: 1
@@ -149,7 +149,10 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
             count: 2
             duration: 1m30s
             memory: 1G
-          two: {component: b, outputs: {name: path}, after: [one]}
+            retries: {count: 3, backoff: 10s, on: [IOError, OutOfMemory, a.b.C]}
+            memory_on_retry: 1.5x
+          two: {component: b, outputs: {name: path}, after: [one], retries: 2}
+          three: {component: b, memory_on_retry: 2}
         managers:
           - {target: t, priority: 2, limits: {a: 5}}
         """)
@@ -172,8 +175,18 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
     )
     assert spec.components["b"] == ComponentSpec(name="b", workers=WorkerRange(3, 3))
     assert spec.tasks == {
-        "one": TaskSpec("one", "a", True, ("f",), 2, 90.0, "1G"),
-        "two": TaskSpec("two", "b", outputs=("path",), after=("one",)),
+        "one": TaskSpec(
+            "one",
+            "a",
+            True,
+            ("f",),
+            2,
+            90.0,
+            "1G",
+            retries=RetryPolicy(3, 10.0, ("OSError", "OutOfMemory", "a.b.C"), 1.5),
+        ),
+        "two": TaskSpec("two", "b", outputs=("path",), after=("one",), retries=RetryPolicy(2)),
+        "three": TaskSpec("three", "b", retries=RetryPolicy(1, 0.0, ("OutOfMemory",), 2.0)),
     }
     assert (spec.target_name, spec.provider_name) == ("t", "slurm")
     assert spec.written_options == {"queue", "scheduler"}

@@ -14,7 +14,7 @@ from distributed.scheduler import TaskState
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.protocol.described_failures import described
+from scalable.protocol.described_failures import described, kinds_of
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CODE_ANNOTATION
@@ -62,7 +62,7 @@ class CarriedNode(GraphNode):
         self._carries_coroutine = bool(node.is_coro)
         self.code = code
         #: Fields of :class:`.FailureDetails`, after the call has failed in this process.
-        self.failure: dict[str, str | None] | None = None
+        self.failure: dict[str, Any] | None = None
         self.shown = str(funcname(node.func)) if hasattr(node, "func") else key_split(node.key)
 
     @property
@@ -78,7 +78,7 @@ class CarriedNode(GraphNode):
             result = node(values)
             return self._awaited(result, node, values) if self._carries_coroutine else result
         except BaseException as error:
-            self.failure = described(error, lambda: arguments_of(node, values))
+            self._note_failure(error, node, values)
             release_frames(error)
             if not isinstance(error, ModuleNotFoundError):
                 raise
@@ -99,10 +99,14 @@ class CarriedNode(GraphNode):
         try:
             return await coroutine
         except BaseException as error:
-            self.failure = described(error, lambda: arguments_of(node, values))
+            self._note_failure(error, node, values)
             raise
         finally:
             self._begun = None
+
+    def _note_failure(self, error: BaseException, node: Any, values: Any) -> None:
+        facts = described(error, lambda: arguments_of(node, values))
+        self.failure = {**facts, "kinds": kinds_of(error)}
 
     def _loaded(self) -> Any:
         if self._node is not None:  # the worker is in the scheduler's process

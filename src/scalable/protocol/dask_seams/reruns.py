@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams.facts import Seams, has, mentions
+from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
 
 seams = Seams("scheduler")
 
 _SCHEDULER = "distributed.scheduler:Scheduler"
 _WORKER = "distributed.scheduler:WorkerState"
 _TASK = "distributed.scheduler:TaskState"
+_TRANSITIONS = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
 
 
 @seams.relies_on(
@@ -27,6 +30,75 @@ def failed_try(details: Mapping[str, Any]) -> bool:
     failure of a task.
     """
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
+
+
+@seams.relies_on(
+    declares(
+        f"{_SCHEDULER}.stimulus_task_erred",
+        *("self", "worker", "stimulus_id", "key", "run_id", "kwargs"),
+    ),
+    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "run_id", "waiting", "erred"),
+    mentions(f"{_SCHEDULER}.handle_task_erred", "stimulus_task_erred", "key", "stimulus_id"),
+    has(_TASK, "retries", "run_id"),
+)
+class RetryingScheduler(Scheduler):
+    """A scheduler that decides itself which failed tasks run again.
+
+    Relies on ``TaskState.retries``, the number of further tries, which
+    ``Scheduler.stimulus_task_erred`` reads when a worker has told of a failure.
+    """
+
+    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
+        """Return whether a task that has failed runs again; None to leave it to Dask."""
+        del task, worker, details
+        return None
+
+    def stimulus_task_erred(
+        self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
+    ) -> Any:
+        """Handle the failure of a task on a worker."""
+        task = self.tasks.get(key)
+        if task is not None and task.state == "processing" and task.run_id == run_id:
+            again = self.tries_again(task, worker, kwargs)
+            if again is not None:
+                task.retries = int(again)
+        return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
+
+
+@seams.relies_on(
+    *seams.facts["failed_try"],
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TRANSITIONS, ("processing", "released"), ("queued", "released"),
+             ("no-worker", "released"), ("released", "waiting")),
+)  # fmt: skip
+def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
+    """Take a task that has a worker, or waits for one, from there, and find it a worker anew.
+
+    Relies on the transitions of tasks to ``waiting``, as ``Scheduler.stimulus_task_erred`` does.
+
+    Parameters
+    ----------
+    scheduler, task
+        The task and its scheduler. A task in another state is left alone.
+    failed
+        Whether that is a failed try: see :func:`failed_try`.
+    """
+    if task.state in ("processing", "queued", "no-worker"):
+        stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
+        scheduler.transitions({task.key: "waiting"}, stimulus)
+
+
+@seams.relies_on(
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TRANSITIONS, ("no-worker", "processing")),
+)
+def run_now(scheduler: Scheduler, task: TaskState) -> None:
+    """Find a worker for a task that waits for one; other tasks are left alone.
+
+    Relies on the transition from ``no-worker`` to ``processing``.
+    """
+    if task.state == "no-worker":
+        scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
 
 
 @seams.relies_on(

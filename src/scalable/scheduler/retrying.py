@@ -1,0 +1,211 @@
+"""Further tries of failed calls, as the retry policies of their tasks say.
+
+A call that is tried again waits on the scheduler, where it takes no slot and no thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed.scheduler import TaskState
+
+from scalable.explaining.facts import NextTry
+from scalable.protocol.dask_seams.reruns import RetryingScheduler, run_now, take_back
+from scalable.protocol.dask_seams.scheduler import startstops
+from scalable.protocol.measured import measured
+from scalable.scheduler.larger_pools import larger_component
+from scalable.scheduler.ledger import Call, Ledger, Listener
+from scalable.spec import DeploymentSpec, RetryPolicy
+from scalable.spec.retrying import OUT_OF_MEMORY
+from scalable.units import as_written, format_duration
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Maximum number of characters of an error that are logged and explained.
+LONGEST_ERROR = 200
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A call that waits for its next try.
+
+    Attributes
+    ----------
+    until
+        Monotonic time of the next try in seconds.
+    number, of
+        Number of the next try, and largest number of tries.
+    error
+        Error of the last try as text.
+    tag
+        Tag of the pool of the next try; None for the same pool.
+    """
+
+    until: float
+    number: int
+    of: int
+    error: str
+    tag: str | None
+
+
+class Retrying(Listener):
+    """Decides which failed calls are tried again, and holds them until then.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the calls.
+
+    Attributes
+    ----------
+    deployment
+        Deployment with the policies; None for a cluster without a manifest.
+    """
+
+    def __init__(self, scheduler: RetryingScheduler) -> None:
+        self._scheduler = scheduler
+        self.deployment: DeploymentSpec | None = None
+        self._failures: dict[Any, int] = {}
+        self._held: dict[Any, _Held] = {}
+        Ledger.of(scheduler).listen(self)
+
+    # Decisions ----------------------------------------------------------------------------------
+
+    def erred(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
+        """Return whether a call that has failed is tried again; None if it has no policy.
+
+        Parameters
+        ----------
+        task
+            Task of the call.
+        worker
+            Address of its worker.
+        details
+            Message of the worker about the failure.
+        """
+        policy = self._policy(task)
+        if policy is None:
+            return None
+        text = str(details.get("exception_text") or "an error")
+        failure = measured(startstops(details)).failure or {}
+        kinds = failure.get("kinds") or (text.partition("(")[0],)
+        state = self._scheduler.workers.get(worker)
+        where = f"worker {worker if state is None else state.name}"
+        return self._tries_again(task, policy, kinds, f"failed on {where}", text)
+
+    def out_of_memory(self, task: TaskState, error: str, *, counts: bool) -> bool | None:
+        """Return whether a call whose worker ran out of memory is tried again; None: no policy.
+
+        Parameters
+        ----------
+        task
+            Task of the call. If it is tried again, it is taken from the worker that has it.
+        error
+            Error of the call as text.
+        counts
+            Whether this try is still to be counted: its worker has not left yet.
+        """
+        policy = self._policy(task)
+        if policy is None:
+            return None
+        if not self._tries_again(task, policy, (OUT_OF_MEMORY,), "ran out of memory", error):
+            return False
+        take_back(self._scheduler, task, failed=counts)
+        return True
+
+    def _policy(self, task: TaskState) -> RetryPolicy | None:
+        if self.deployment is None or "retries" in (task.annotations or {}):
+            return None  # the call's own number of tries counts
+        call = Ledger.of(self._scheduler).call(task.key)
+        known = None if call.bundle is not None else self.deployment.tasks.get(call.name)
+        return None if known is None else known.retries
+
+    def _tries_again(
+        self, task: TaskState, policy: RetryPolicy, kinds: Iterable[str], what: str, error: str
+    ) -> bool:
+        failures = self._failures.pop(task.key, 0) + 1
+        kinds = tuple(kinds)
+        wait_s = policy.wait_s(failures) if policy.covers(kinds) else None
+        if wait_s is None:
+            logger.debug("call %s %s and is not tried again: %s", task.key, what, error)
+            return False
+        self._failures[task.key] = failures
+        is_memory = OUT_OF_MEMORY in kinds or "MemoryError" in kinds
+        tag, why = self._next_pool(task, policy) if is_memory else (None, "")
+        shown = error if len(error) <= LONGEST_ERROR else f"{error[:LONGEST_ERROR]}..."
+        held = _Held(time.monotonic() + wait_s, failures + 1, policy.count + 1, shown, tag)
+        self._held[task.key] = held
+        self._scheduler.loop.call_later(wait_s, self._try, task.key, held)
+        logger.info(
+            "call %s %s, and waits %s before try %d of %d%s: %s",
+            task.key, what, format_duration(wait_s), held.number, held.of, why, shown,
+        )  # fmt: skip
+        return True
+
+    def _next_pool(self, task: TaskState, policy: RetryPolicy) -> tuple[str | None, str]:
+        """Return the tag for the next try of a call that ran out of memory, and words for it."""
+        tag = Call(task).tag
+        if policy.memory_factor is None or tag is None:
+            return None, ""
+        assert self.deployment is not None
+        components = self.deployment.components
+        slots = int((task.resource_restrictions or {})[tag])
+        found = larger_component(components, tag, policy.memory_factor, slots)
+        if found is None:
+            return None, f" in pool {tag!r} again: no pool like it has more memory"
+        memory = as_written(components[found].memory_bytes or 0)
+        return found, f" in pool {found!r}, which has {memory}"
+
+    # Waiting ------------------------------------------------------------------------------------
+
+    def holds(self, task: TaskState) -> bool:
+        """Return whether a call that is on no worker waits for its next try."""
+        held = self._held.get(task.key)
+        if held is None:
+            return False
+        if held.tag is not None:
+            self._move(task, held.tag)
+        return True
+
+    def next_try(self, key: Any) -> NextTry | None:
+        """Return the next try for which a call waits; None for a call that waits for none."""
+        held = self._held.get(key)
+        if held is None:
+            return None
+        left_s = max(0.0, held.until - time.monotonic())
+        return NextTry(left_s, held.number, held.of, held.error)
+
+    def _move(self, task: TaskState, tag: str) -> None:
+        """Route a call that is on no worker to another pool."""
+        call = Ledger.of(self._scheduler).call(task.key)
+        if call.tag == tag:
+            return
+        others = dict(task.resource_restrictions or {})
+        slots = others.pop(call.tag or "", 1)
+        task.resource_restrictions = {tag: slots, **others}
+        call.routed_anew()
+
+    def _try(self, key: Any, held: _Held) -> None:
+        """Let a call run again."""
+        if self._held.get(key) is not held:
+            return
+        del self._held[key]
+        task = self._scheduler.tasks.get(key)
+        if task is not None:
+            run_now(self._scheduler, task)
+
+    # Events -------------------------------------------------------------------------------------
+
+    def forgotten(self, call: Call) -> None:
+        """Forget a call."""
+        self._held.pop(call.key, None)
+        self._failures.pop(call.key, None)
+
+    def restarted(self, scheduler: Any) -> None:  # noqa: ARG002
+        """Forget all calls."""
+        self._held.clear()
+        self._failures.clear()
