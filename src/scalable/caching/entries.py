@@ -21,6 +21,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Protocol
 
 from scalable.caching.payloads import Buffer, Payload
@@ -37,7 +38,7 @@ CHUNK = 1 << 20
 _FIXED = struct.Struct(">8sII")
 _PREFIX = _FIXED.size + sha256().digest_size
 _HEX = frozenset("0123456789abcdef")
-_TEXTS = ("key", "function", "task", "tag", "run", "host")
+_texts_of = attrgetter("key", "function", "task", "tag", "run", "host")
 
 
 class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never leaves this room
@@ -200,7 +201,7 @@ def read_header(source: Source, size: int, key: str | None) -> tuple[Header, mem
 def _parsed(header: bytes) -> Header:
     """Return a header whose digest is right. Another program may still have written it."""
     try:
-        document = json.loads(header)
+        document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})
         found = Header(
             entry,
@@ -219,16 +220,17 @@ def _is_sound(header: Header) -> bool:
     entry = header.entry
     parts = entry.parts
     return (
-        {type(getattr(entry, name)) for name in _TEXTS} == {str}
+        {*map(type, _texts_of(entry))} == {str}
         and is_key(entry.key)
         and isinstance(parts, dict)
-        and {type(text) for text in parts.values()} <= {str}
-        and all(type(number) in (int, float) for number in (entry.created, entry.cost_s))
+        and {*map(type, parts.values())} <= {str}
+        and {type(entry.created), type(entry.cost_s)} <= {int, float}
         and isinstance(header.digest, str)
         and bool(header.sizes)
-        and all(type(size) is int and size >= 0 for size in header.sizes)
+        and {*map(type, header.sizes)} == {int}
+        and min(header.sizes) >= 0
         and sum(header.sizes) == entry.size
-        and all(type(place) is int for place in header.read_only)
+        and {*map(type, header.read_only)} <= {int}
     )
 
 

@@ -16,7 +16,14 @@ from pathlib import Path
 
 from scalable.caching.entries import is_key
 from scalable.caching.function_index import FunctionIndex
-from scalable.caching.own_files import READING, TEMPORARY, check_own, make_private, touched
+from scalable.caching.own_files import (
+    READING,
+    TEMPORARY,
+    Descriptor,
+    check_own,
+    make_private,
+    touched,
+)
 from scalable.caching.payloads import Buffer
 from scalable.caching.places import Opened, Stored
 from scalable.errors import ClusterError
@@ -92,10 +99,12 @@ class Folder:
             When it does not exist, or cannot be read.
         """
         descriptor = os.open(f"{self._entry}{key[:2]}/{key}", READING)
-        with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
+        try:
             status = os.fstat(descriptor)
             check_own(status)
-            yield Opened(file, status.st_size, status.st_mtime)
+            yield Opened(Descriptor(descriptor), status.st_size, status.st_mtime)
+        finally:
+            os.close(descriptor)
 
     def exists(self, key: str) -> bool:
         """Return whether there is an entry now, whoever wrote it."""
@@ -125,16 +134,16 @@ class Folder:
         OSError
             When it cannot be written. Nothing is left then.
         """
-        path = self._path(key)
-        if path.parent.name not in self._made:
-            make_private(path.parent)
-            self._made.add(path.parent.name)
-        temporary = path.with_name(f"{TEMPORARY}{key[:16]}.{secrets.token_hex(8)}")
+        directory = f"{self._entry}{key[:2]}"
+        if directory not in self._made:
+            make_private(Path(directory))
+            self._made.add(directory)
+        temporary = f"{directory}{os.sep}{TEMPORARY}{key[:16]}.{secrets.token_hex(8)}"
         try:
             try:
                 descriptor = os.open(temporary, _WRITING, 0o600)
             except FileNotFoundError:  # somebody removed the directory
-                make_private(path.parent)
+                make_private(Path(directory))
                 descriptor = os.open(temporary, _WRITING, 0o600)
             try:
                 _write_all(descriptor, pieces)
@@ -142,16 +151,16 @@ class Folder:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)  # over NFS, this may tell that the disk is full
-            temporary.rename(path)
+            os.rename(temporary, f"{directory}{os.sep}{key}")  # noqa: PTH104 - texts, as above
         except BaseException:
             with suppress(OSError):
-                temporary.unlink()
+                os.unlink(temporary)  # noqa: PTH108
             raise
 
     def note_use(self, key: str) -> None:
         """Note that an entry is used now, by the time of its file."""
         with suppress(OSError):  # a read-only store keeps no order of use
-            os.utime(self._path(key))
+            os.utime(f"{self._entry}{key[:2]}/{key}")
 
     def stored(self) -> Iterator[Stored]:
         """Iterate over the entries, whoever wrote them."""

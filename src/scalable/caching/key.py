@@ -6,9 +6,9 @@ import inspect
 import logging
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -71,6 +71,59 @@ class KeyOptions:
     depends_on: tuple[Any, ...] = ()
 
 
+class Signature:
+    """The parameters of a function, to name the arguments of its calls.
+
+    Parameters
+    ----------
+    whole
+        The signature as Python tells it.
+    """
+
+    def __init__(self, whole: inspect.Signature) -> None:
+        self._whole = whole
+        parameters = whole.parameters.values()
+        #: Name and default of each parameter, where a position is all that an argument needs.
+        self._places = [(one.name, one.default) for one in parameters]
+        self._is_plain = all(one.kind in _POSITIONAL for one in parameters)
+
+    def named(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Iterable[tuple[str, Any]] | None:
+        """Return the name and the value of each argument, defaults included; None if none fit."""
+        if self._is_plain and not kwargs and len(args) <= len(self._places):
+            # Python's own way takes as long as all the rest of a small call's key.
+            found = [
+                (name, args[place] if place < len(args) else default)
+                for place, (name, default) in enumerate(self._places)
+            ]
+            return None if any(value is inspect.Parameter.empty for _, value in found) else found
+        try:
+            bound = self._whole.bind(*args, **kwargs)
+        except TypeError:  # the call will fail
+            return None
+        bound.apply_defaults()
+        return _flat(bound)
+
+
+_POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments of a call; those that ``*`` and ``**`` take have a name each."""
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((f"{name}[{number}]", item) for number, item in enumerate(value))
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            yield from ((f"{name}[{key}]", item) for key, item in sorted(value.items()))
+        else:
+            yield name, value
+
+
 @dataclass(frozen=True)
 class FunctionCode:
     """The code of a function, as it was read last.
@@ -84,7 +137,7 @@ class FunctionCode:
     """
 
     parts: Mapping[str, str]
-    signature: inspect.Signature | None
+    signature: Signature | None
     reach: Reach | None = None
     mutable: str = ""
 
@@ -217,42 +270,31 @@ def _followed(reach: Reach, name: str, options: KeyOptions) -> dict[str, str]:
 
 
 def _arguments(
-    signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    signature: Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterable[tuple[str, Any]]:
     """Return the name and the value of each argument, defaults included.
 
     ``f(1)``, ``f(x=1)`` and ``f(1, y=2)`` where 2 is the default are the same call.
     """
-    try:
-        bound = None if signature is None else signature.bind(*args, **kwargs)
-    except TypeError:  # the call will fail
-        bound = None
-    if bound is None:
-        yield from ((f"[{number}]", value) for number, value in enumerate(args))
-        yield from kwargs.items()
-        return
-    bound.apply_defaults()
-    for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_POSITIONAL:
-            yield from ((f"{name}[{number}]", item) for number, item in enumerate(value))
-        elif kind is inspect.Parameter.VAR_KEYWORD:
-            yield from ((f"{name}[{key}]", item) for key, item in sorted(value.items()))
-        else:
-            yield name, value
+    named = None if signature is None else signature.named(args, kwargs)
+    if named is not None:
+        return named
+    return [*((f"[{number}]", value) for number, value in enumerate(args)), *kwargs.items()]
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+def _signature(function: Callable[..., Any]) -> Signature | None:
     try:
-        return inspect.signature(function)
+        return Signature(inspect.signature(function))
     except (TypeError, ValueError):  # built-in functions have none
         return None
 
 
 def _digest(parts: Mapping[str, str]) -> str:
-    hashed = blake2b(digest_size=32)
-    for name, digest in sorted(parts.items()):
-        for text in (name.encode(), digest.encode()):
-            hashed.update(b"%d:" % len(text))
-            hashed.update(text)
-    return hashed.hexdigest()
+    written = b"".join([_written(name, digest) for name, digest in sorted(parts.items())])
+    return blake2b(written, digest_size=32).hexdigest()
+
+
+@lru_cache(maxsize=8192)
+def _written(*texts: str) -> bytes:
+    """Return texts, each after its length. Most parts are the same for all calls of a function."""
+    return b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, texts)])

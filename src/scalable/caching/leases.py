@@ -33,7 +33,7 @@ logger = logging.getLogger("scalable.caching")
 #: Seconds without renewal after which a lease is stale. Machines may see the time of a file late
 #: over NFS, and a process may be stopped for a while.
 STALE_S = 60.0
-#: Seconds between two renewals.
+#: Largest number of seconds between two renewals.
 RENEWED_S = 10.0
 #: Number of takers that may have died one after the other while they took a stale lease over.
 _TAKERS = 4
@@ -127,7 +127,7 @@ class Leases:
     stale_s
         Seconds without renewal after which a lease is stale. The same for all processes.
     renewed_s
-        Seconds between two renewals.
+        Largest number of seconds between two renewals.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Leases:
         self._renewed_s = renewed_s
         self._owned: dict[str, _Owned] = {}
         self._process = os.getpid()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._renewing: threading.Thread | None = None
 
     def take(self, key: str, owner: str) -> Lease | None:
@@ -161,8 +161,8 @@ class Leases:
         if self._process != os.getpid():
             # Forked: what the parent has is not ours, and one of its threads may have the lock.
             self._owned, self._process, self._renewing = {}, os.getpid(), None
-            self._changed = threading.Condition()
-        with self._changed:
+            self._lock = threading.Lock()
+        with self._lock:
             owned = self._fresh(owner)
             try:
                 is_ours = self._acquire(path, owned, _TAKERS)
@@ -178,7 +178,6 @@ class Leases:
                     target=self._renew, name="scalable-leases", daemon=True
                 )
                 self._renewing.start()
-            self._changed.notify()
         return Lease(key, lambda: _inode(path) == owned.inode, lambda: self._release(path, owned))
 
     def is_free(self, key: str) -> bool:
@@ -262,28 +261,29 @@ class Leases:
     def _release(self, path: Path, owned: _Owned) -> None:
         if self._process != os.getpid():
             return
-        with self._changed:
+        with self._lock:
             if path not in owned.leases:
                 return
             owned.leases.discard(path)
             with suppress(OSError):
                 if _inode(path) == owned.inode:
                     path.unlink()
-            self._changed.notify()
 
     def _renew(self) -> None:
-        """Renew the leases of this process until there are none."""
+        """Renew the leases of this process, until it has had none for a while."""
+        held: list[_Owned] = []
         while True:
-            with self._changed:
+            had = bool(held)
+            # Nobody wakes this thread: a process that runs many short calls would pay for each.
+            time.sleep(self._renewed_s / 2)
+            with self._lock:
                 held = [owned for owned in self._owned.values() if owned.leases]
-                if not held:
+                if not (held or had):
                     self._renewing = None
                     return
-                due = min(owned.touched for owned in held) + self._renewed_s - time.monotonic()
-                if due > 0:
-                    self._changed.wait(due)
-                    continue
             for owned in held:
+                if time.monotonic() - owned.touched < self._renewed_s / 2:
+                    continue
                 try:
                     os.utime(owned.path)
                 except OSError as error:

@@ -15,6 +15,29 @@ TEMPORARY = "."
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
+class Descriptor:
+    """A file that is read by its descriptor: an object of ``open`` takes longer than a small entry.
+
+    Parameters
+    ----------
+    number
+        The descriptor. It is closed by whoever opened it.
+    """
+
+    __slots__ = ("_number",)
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to so many bytes."""
+        return os.read(self._number, size)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Read bytes into a buffer, and return their number."""
+        return os.readv(self._number, [buffer])
+
+
 def check_own(status: os.stat_result) -> None:
     """Raise Unreadable unless a file is a regular file that only this user can change."""
     if not stat.S_ISREG(status.st_mode):
