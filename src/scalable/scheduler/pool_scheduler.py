@@ -42,6 +42,14 @@ METRICS = "scalable.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for a peer that ended while it connected, as workers may at a session's end."""
+    return "UNEXPECTED_EOF_WHILE_READING" not in record.getMessage()
+
+
+logging.getLogger("distributed.comm.tcp").addFilter(_is_news)
+
+
 class PoolScheduler(
     GuardedHttp,
     PrivateNode,
