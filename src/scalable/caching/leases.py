@@ -2,9 +2,10 @@
 
 All processes that share a store take part. A lease is a file `leases/<key>`, made by ``link``: it
 works over NFS, where locks do not. All leases of a process for one owner are links to one file, and
-one touch of that file renews them all. A process that dies stops renewing. Whether a lease is stale
-is decided by the clock of the file server alone: by the time of the file, and the time that a file
-touched there now gets.
+one touch of that file renews them all. A process that dies stops renewing. A lease is stale by the
+clock of the file server alone: by the time of the file, and the time that a file touched there now
+gets. Where that clock was set back, whoever waits takes a lease that it saw unchanged for as long.
+The lease of a process that has ended on this machine is stale at once.
 
 A stale lease is taken over by exactly one: whoever links a file whose name contains the identity of
 the stale one, and then finds that unchanged, replaces it.
@@ -16,25 +17,30 @@ import json
 import logging
 import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from scalable.caching.entries import is_key
 from scalable.caching.own_files import READING, TEMPORARY, touched
+from scalable.liveness import identify_process, is_alive
 
 logger = logging.getLogger("scalable.caching")
+
+#: Identity of a file, and its time in ns.
+_Seen: TypeAlias = tuple[tuple[int, int], int]
 
 #: Seconds without renewal after which a lease is stale. Machines may see the time of a file late
 #: over NFS, and a process may be stopped for a while.
 STALE_S = 60.0
 #: Largest number of seconds between two renewals.
 RENEWED_S = 10.0
+#: Largest number of leases of others that are watched at once.
+_WATCHED = 10_000
 #: Number of takers that may have died one after the other while they took a stale lease over.
 _TAKERS = 4
 
@@ -138,6 +144,8 @@ class Leases:
         self._stale_s = stale_s
         self._renewed_s = renewed_s
         self._owned: dict[str, _Owned] = {}
+        #: Path of a lease -> its identity and time, and when this process saw them first.
+        self._watched: dict[Path, tuple[_Seen, float]] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._renewing: threading.Thread | None = None
@@ -182,15 +190,17 @@ class Leases:
 
     def is_free(self, key: str) -> bool:
         """Return whether nobody has the lease of a key, or who had it stopped renewing it."""
-        found = _seen(self._directory / key)
-        return found is None or self._is_stale(found[1])
+        path = self._directory / key
+        found = _seen(path)
+        return found is None or self._is_stale(path, found)
 
     def holder(self, key: str) -> Holder | None:
         """Return who has the lease of a key; None if nobody has, or it is not known."""
+        document = _document(self._directory / key)
         try:
-            document = json.loads((self._directory / key).read_text(encoding="utf-8"))
-            return Holder(str(document["owner"]), str(document["host"]), int(document["process"]))
-        except (OSError, ValueError, TypeError, KeyError):
+            process = document["process"]
+            return Holder(str(document["owner"]), str(process["host"]), int(process["pid"]))
+        except (TypeError, KeyError, ValueError):
             return None
 
     def remove_leftovers(self) -> int:
@@ -222,7 +232,7 @@ class Leases:
                 logger.debug("the file of the leases of %s is gone: they will be taken over", owner)
         self._directory.mkdir(mode=0o700, exist_ok=True)
         path = self._directory / f"{TEMPORARY}owner.{secrets.token_hex(8)}"
-        document = {"owner": owner, "host": socket.gethostname(), "process": os.getpid()}
+        document = {"owner": owner, "process": identify_process()}
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "w", encoding="utf-8") as file:  # noqa: PTH123 - a descriptor
             json.dump(document, file)
@@ -244,7 +254,9 @@ class Leases:
             # failed was the repeated request.
             return path not in owned.leases
         taking = path.with_name(f"{path.name}.{inode[1]:x}-{modified:x}")
-        if not (takers and self._is_stale(modified) and self._acquire(taking, owned, takers - 1)):
+        if not (
+            takers and self._is_stale(path, found) and self._acquire(taking, owned, takers - 1)
+        ):
             return False
         # Who has this name may replace that lease and no other: it must be the same still.
         if _seen(path) == found:
@@ -255,8 +267,18 @@ class Leases:
             taking.unlink()
         return False
 
-    def _is_stale(self, modified: int) -> bool:
-        return touched(self._clock) - modified / 1e9 > self._stale_s
+    def _is_stale(self, path: Path, found: _Seen) -> bool:
+        """Return whether nobody will renew a lease any more, as far as can be known."""
+        if touched(self._clock) - found[1] / 1e9 > self._stale_s or _has_ended(_document(path)):
+            return True
+        now = time.monotonic()
+        if len(self._watched) >= _WATCHED:
+            self._watched.clear()
+        seen, since = self._watched.setdefault(path, (found, now))
+        if seen != found:
+            self._watched[path] = found, now
+            return False
+        return now - since > self._stale_s
 
     def _release(self, path: Path, owned: _Owned) -> None:
         if self._process != os.getpid():
@@ -300,7 +322,23 @@ def _linked(source: Path, path: Path) -> bool:
     return True
 
 
-def _seen(path: Path) -> tuple[tuple[int, int], int] | None:
+def _document(path: Path) -> Any:
+    """Return what the file of a lease says of its holder; None if it says nothing."""
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_text(encoding="utf-8"))
+    return None
+
+
+def _has_ended(document: Any) -> bool:
+    """Return whether the process that wrote a document is known to have ended."""
+    process = document.get("process") if isinstance(document, dict) else None
+    if not isinstance(process, dict) or process.get("boot_id") is None:
+        return False
+    # Another machine may have the same name: only one that runs since the same start is this one.
+    return process["boot_id"] == identify_process()["boot_id"] and is_alive(process) is False
+
+
+def _seen(path: Path) -> _Seen | None:
     """Return the identity and the time in ns of a file; None if there is none.
 
     It is opened: over NFS that asks the server, where ``stat`` may answer from a cache.

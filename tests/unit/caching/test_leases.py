@@ -140,7 +140,8 @@ def wait_until(holds):
         time.sleep(0.01)
 
 
-def test_the_lease_of_a_killed_process_can_be_taken_when_it_is_stale(store):
+def killed_with_the_lease(store):
+    """Let another process take the lease, and kill it."""
     script = (
         "import os, sys; from scalable.caching.store import ResultStore\n"
         "assert ResultStore.open(sys.argv[1]).lease(sys.argv[2], 'killed')\n"
@@ -148,9 +149,68 @@ def test_the_lease_of_a_killed_process_can_be_taken_when_it_is_stale(store):
     )
     subprocess.run([sys.executable, "-c", script, store.url, KEY], check=False, timeout=120)
     assert store.holder(KEY).owner == "killed"
+
+
+def test_the_lease_of_a_process_that_was_killed_here_can_be_taken_at_once(store):
+    killed_with_the_lease(store)
+    assert store._leases.is_free(KEY)
+    assert store.lease(KEY, "me").is_held()
+
+
+def on_another_machine(store, **other):
+    """Make the holder's file look as if another machine had written it."""
+    path = folder(store) / KEY
+    document = json.loads(path.read_text())
+    document["process"] |= other
+    status = path.stat()
+    path.write_text(json.dumps(document))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "other", [{"host": "other"}, {"boot_id": "other"}, {"boot_id": None}, {"pid_namespace": "4"}]
+)
+def test_the_lease_of_a_process_killed_elsewhere_can_be_taken_when_it_is_stale(store, other):
+    killed_with_the_lease(store)
+    on_another_machine(store, **other)
+    assert not store._leases.is_free(KEY)
     assert store.lease(KEY, "me") is None
     age(store)
     assert store.lease(KEY, "me").is_held()
+
+
+@pytest.mark.parametrize("hours", [-1, 1, 1000])
+def test_a_lease_is_taken_when_a_clock_that_was_set_back_would_keep_it(tmp_path, hours):
+    leases = Leases(tmp_path, stale_s=0.3, renewed_s=0.05)
+    store = ResultStore.open(tmp_path)
+    killed_with_the_lease(store)
+    on_another_machine(store, host="other")
+    age(store, seconds=-hours * 3600)
+    began = time.monotonic()
+    wait_until(lambda: leases.is_free(KEY))
+    assert hours < 0 or time.monotonic() - began >= 0.3
+    assert leases.take(KEY, "me").is_held()
+
+
+def test_a_lease_that_is_renewed_is_not_taken_whatever_its_time_is(tmp_path):
+    store, leases = ResultStore.open(tmp_path), Leases(tmp_path, stale_s=0.3, renewed_s=0.05)
+    store.lease(KEY, "one")
+    on_another_machine(store, host="other")
+    end = time.monotonic() + 1
+    while time.monotonic() < end:
+        age(store, seconds=-3600)  # ahead, and renewed
+        assert not leases.is_free(KEY)
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", '{"process": 5}', '{"process": {}}', "\xff"])
+def test_a_lease_that_does_not_tell_its_holder_is_kept_until_it_is_stale(store, second, text):
+    store.lease(KEY, "one")
+    (folder(store) / KEY).write_text(text)
+    assert second.lease(KEY, "two") is None
+    assert second.holder(KEY) is None
+    age(store)
+    assert second.lease(KEY, "two").is_held()
 
 
 def test_a_forked_process_does_not_have_the_leases_of_its_parent(store):
