@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scalable.caching.file import File
     from scalable.caching.key import KeyOptions
     from scalable.client.client import ScalableClient
+    from scalable.client.kept_failures import CallFailed
     from scalable.embedded.pool_cluster import PoolCluster
     from scalable.errors import (
         ClusterError,
@@ -47,6 +48,7 @@ __version__ = "2.0.0.dev0"
 
 _SOURCES = {
     "AdaptiveScaler": "scalable.scaling",
+    "CallFailed": "scalable.client.kept_failures",
     "ClusterError": "scalable.errors",
     "ClusterHandle": "scalable.providers.base",
     "CostEstimate": "scalable.spec",
@@ -82,6 +84,7 @@ _SOURCES = {
 
 __all__ = [
     "AdaptiveScaler",
+    "CallFailed",
     "ClusterError",
     "ClusterHandle",
     "CostEstimate",

@@ -234,6 +234,24 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+#: Pattern of a factor: a number above 1, with or without an x.
+FACTOR = r"(?!0*([.xX]|$))(?!0*1([.]0*)?[xX]?$)([0-9]{1,9}([.][0-9]*)?)[xX]?"
+
+
+def parse_factor(text: str) -> float:
+    """Return the number in a factor such as ``1.5x``.
+
+    Raises
+    ------
+    ValueError
+        When the text is no factor, or not above 1.
+    """
+    match = re.fullmatch(FACTOR, text)
+    if match is None:
+        raise ValueError(f"{text!r} must be a factor of more than 1, such as 1.5x")
+    return float(match[3])
+
+
 def parse_port_range(text: str) -> tuple[int, int]:
     """Parse a range of ports.
 

@@ -13,6 +13,7 @@ from scalable.spec import Diagnostic
 def test_public_names_are_pinned():
     assert sorted(scalable.__all__) == [
         "AdaptiveScaler",
+        "CallFailed",
         "ClusterError",
         "ClusterHandle",
         "CostEstimate",

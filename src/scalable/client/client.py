@@ -23,6 +23,7 @@ from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
 from scalable.client.graphs import is_raw, prepare
+from scalable.client.kept_failures import RAISE
 from scalable.client.known_slots import ask_known_slots
 from scalable.client.overviews import overview_of
 from scalable.client.remembering_client import RememberingClient
@@ -102,6 +103,7 @@ class ScalableClient(RememberingClient):
         key: Any = None,
         pure: bool | None = None,
         cache: bool | KeyOptions | None = None,
+        errors: str = RAISE,
         **kwargs: Any,
     ) -> Future[Any]:
         """Run a function on a worker of a pool.
@@ -126,6 +128,9 @@ class ScalableClient(RememberingClient):
             Whether the result is remembered, so that an equal call of any later run is answered
             without running; see ``docs/resuming.md``. None leaves it to ``cache:`` of the task in
             the manifest, and to :func:`scalable.cached`.
+        errors
+            ``raise``: the result of a failed call raises its exception. ``keep``: it is a
+            :class:`scalable.CallFailed`, which is false.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
             the keyword arguments of the function.
@@ -140,9 +145,10 @@ class ScalableClient(RememberingClient):
         ClusterError
             When no pool has the tag, or no worker of the pool has ``n`` slots.
         TypeError
-            When the function itself has a parameter named ``tag``, ``n`` or ``task``.
+            When the function itself has a parameter named ``tag``, ``n``, ``task`` or ``errors``.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
+        self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
         call = self._remembered_call(func, args, kwargs, (tag, task, cache))
         if call is not None:
@@ -156,7 +162,8 @@ class ScalableClient(RememberingClient):
         self._run_failed_again([key])
         self._line.made_calls()
         with notes(key), explained(name_of(func), lambda: parts_of_call(func, args, kwargs)):
-            return super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
+            future = super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
+        return self._kept([future], errors)[0]
 
     def map(
         self,
@@ -168,6 +175,7 @@ class ScalableClient(RememberingClient):
         key: Any = None,
         pure: bool | None = None,
         cache: bool | KeyOptions | None = None,
+        errors: str = RAISE,
         **kwargs: Any,
     ) -> list[Future[Any]]:
         """Run a function on the workers of a pool, once for each element of the iterables.
@@ -177,7 +185,7 @@ class ScalableClient(RememberingClient):
         func, *iterables
             Function, and one iterable for each of its arguments. The shortest iterable sets the
             number of calls.
-        tag, n, task, pure, cache, key, **kwargs
+        tag, n, task, pure, cache, errors, key, **kwargs
             As in :meth:`submit`; ``key`` may also be a list with one key for each call.
 
         Returns
@@ -186,6 +194,7 @@ class ScalableClient(RememberingClient):
             One future for each call, in the order of the elements.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
+        self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
         self._line.made_calls()
         name = name_of(func)
@@ -206,7 +215,7 @@ class ScalableClient(RememberingClient):
         failed = [f for f in futures if f.status == "error"]
         if failed:
             self._retry_now(failed)
-        return list(futures)
+        return self._kept(futures, errors)
 
     def _is_pure(self, pure: bool | None, tag: str | None, options: Mapping[str, Any]) -> bool:
         if options.get("actor") or options.get("actors"):

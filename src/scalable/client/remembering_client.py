@@ -12,21 +12,21 @@ from distributed import Future
 from scalable.caching.calls import Purpose, call_remembered
 from scalable.caching.key import KeyOptions
 from scalable.caching.outcomes import Found
+from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.remembering import RememberedCall, RememberedCalls
-from scalable.client.retrying import RetryingClient
 from scalable.client.routing import Routing, refuse_hidden
 from scalable.protocol.dask_seams.known_results import known_future
 from scalable.protocol.operations import CARRIES, REMEMBERING
 from scalable.spec.remembering import Remembering
 
 
-class RememberingClient(RetryingClient):
+class RememberingClient(FailureKeepingClient):
     """A client whose calls may be remembered: found in a store, or put there by their worker.
 
     Parameters
     ----------
     routing, *args, **kwargs
-        As in :class:`RetryingClient`.
+        As in :class:`FailureKeepingClient`.
     remembering
         What the manifest says about remembered results; None to ask the scheduler.
     """

@@ -13,7 +13,6 @@ from __future__ import annotations
 import builtins
 import difflib
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -32,7 +31,14 @@ from scalable.spec import names
 from scalable.spec.names import Rule, is_control
 from scalable.spec.retrying import OUT_OF_MEMORY
 from scalable.storage import url_fault
-from scalable.units import parse_bytes, parse_duration, parse_port_range, parse_walltime
+from scalable.units import (
+    FACTOR,
+    parse_bytes,
+    parse_duration,
+    parse_factor,
+    parse_port_range,
+    parse_walltime,
+)
 
 __all__ = [
     "Argument",
@@ -62,7 +68,6 @@ __all__ = [
     "TextMap",
     "Walltime",
     "Written",
-    "parse_factor",
     "parse_port_range",
 ]
 
@@ -150,14 +155,6 @@ def _checked_ports(text: str) -> str:
     return text
 
 
-def parse_factor(text: str) -> float:
-    """Return the number in a factor such as ``1.5x``."""
-    match = re.fullmatch(_FACTOR, text)
-    if match is None or float(match[3]) >= MOST:
-        raise ValueError(f"{text!r} must be a factor of more than 1, such as 1.5x")
-    return float(match[3])
-
-
 def _checked_factor(text: str) -> str:
     parse_factor(text)
     return text
@@ -201,8 +198,6 @@ def _any_case(word: str) -> str:
 
 
 _NUMBER = r"([0-9]+([.][0-9]*)?|[.][0-9]+)"
-#: A number above 1, with or without an x.
-_FACTOR = r"(?!0*([.xX]|$))(?!0*1([.]0*)?[xX]?$)([0-9]+([.][0-9]*)?)[xX]?"
 _UNITS = "|".join(
     _any_case(unit)
     for unit in (
@@ -301,7 +296,7 @@ MemoryFactor: TypeAlias = Annotated[
     WithJsonSchema(
         {
             "type": ["string", "number"],
-            "pattern": f"^{_FACTOR}$",
+            "pattern": f"^{FACTOR}$",
             "exclusiveMinimum": 1,
             "examples": ["1.5x"],
         }

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.faults import Source
-from scalable.manifest.fields import parse_factor
 from scalable.manifest.tree import Entry, Table, nearest
 from scalable.spec import (
     ComponentSpec,
@@ -22,7 +21,7 @@ from scalable.spec import (
     WorkerRange,
 )
 from scalable.spec.retrying import OUT_OF_MEMORY
-from scalable.units import parse_bytes, parse_duration
+from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from scalable import settings
@@ -19,6 +20,8 @@ logger = logging.getLogger("scalable.worker")
 #: Largest number of lines and of characters of an output that are kept, counted from its end.
 LAST_LINES = 20
 LAST_CHARACTERS = 4000
+#: Maximum number of notes of an error to which the note about its call is added.
+MOST_NOTES = 10
 _OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]] | None
@@ -55,15 +58,31 @@ def described(
     facts: dict[str, str | None] = {}
     try:
         facts["frame"] = own_frame(error)
-        known = arguments() if settings.records_arguments() else None
-        if known is not None:
-            facts["arguments"] = shown_arguments(*known)
+        if (text := arguments_text(arguments)) is not None:
+            facts["arguments"] = text
         if output:
             facts["stderr"], facts["stdout"] = _of_child(error)
             facts["output"] = recent_output()
     except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
         logger.debug("a failed call is not described in full: %r", problem)
     return facts
+
+
+def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
+    """Return the arguments of a call as text; None if they are not known, or not to be shown."""
+    known = arguments() if settings.records_arguments() else None
+    return None if known is None else shown_arguments(*known)
+
+
+def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
+    """Add the call, its arguments and its worker to an error, as a note; does not raise."""
+    where = "" if worker is None else f" on worker {worker}"
+    note = f"call {name}{arguments or ''}{where}"
+    known = getattr(error, "__notes__", ())
+    # One error object may be raised by many calls of a worker.
+    if len(known) < MOST_NOTES and note not in known:
+        with suppress(Exception):  # a class that takes no further attributes
+            error.add_note(note)
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:

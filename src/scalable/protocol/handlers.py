@@ -67,6 +67,7 @@ class Handler(StrEnum):
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
+    FAILURES = "scalable_failures"
     LACKS_FILES = "scalable_lacks_files"
     RUN_FILES = "scalable_run_files"
     TAKE_FILES = "scalable_take_files"
@@ -397,6 +398,10 @@ class SchedulerCalls:
     async def give_up(self, worker: str, key: Any) -> None:
         """Have a worker replaced, because a call was interrupted on it and does not end."""
         await self._call(Handler.GIVE_UP, worker=worker, key=key)
+
+    async def failures(self, keys: Iterable[Any]) -> list[Mapping[str, Any]]:
+        """Return what is known about failed calls; see :class:`.scheduler.failures.Failures`."""
+        return list(await self._call(Handler.FAILURES, keys=list(keys)))
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:
         """Return the reason of each loss, for a task's lost workers and for those named."""

@@ -27,6 +27,7 @@ from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
+from scalable.scheduler.failures import Failures
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.lost_workers import LostWorkers
 from scalable.scheduler.nested_calls import NestedCalls
@@ -94,7 +95,7 @@ class PoolScheduler(
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
         self.image_versions = ImageVersions.of_this_process()
-        self.retrying = Retrying(self)
+        self.retrying, self.failures = Retrying(self), Failures(self)
         self.lost_workers = LostWorkers(self, self.retrying)
         self.relay = BundleRelay()
         self.relay.install(self)

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from scalable.frames import own_frame
-from scalable.protocol.described_failures import described
+from scalable.protocol.described_failures import arguments_text, described
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.quantiles import quantile
 
@@ -43,7 +43,9 @@ class BundleCounts:
         #: Numbers of the failed calls that are not described, by class.
         self._more: list[dict[str, Any]] = []
 
-    def failed(self, error: BaseException, position: int | None = None, given: Any = None) -> None:
+    def failed(
+        self, error: BaseException, position: int | None = None, given: Any = None
+    ) -> str | None:
         """Count a failed call, and describe its error, the first of each cause in full.
 
         Parameters
@@ -54,25 +56,32 @@ class BundleCounts:
             Position of the call in its bundle.
         given
             Positional and keyword arguments of the call; None if they could not be unpickled.
+
+        Returns
+        -------
+        str or None
+            Arguments of the call as text.
         """
         self._failed += 1
         name = type(error).__name__
         if len(self._failures) >= DESCRIBED:
             self._count_only(name)
-            return
+            return arguments_text(lambda: given)
         cause = name, own_frame(error)
         in_full = self._causes[cause] < IN_FULL and len(self._causes) < _CAUSES
         self._causes[cause] += 1
         trace = "".join(traceback.format_tb(error.__traceback__)) if in_full else None
+        facts = described(error, lambda: given, output=in_full)
         self._failures.append(
             {
                 "failure_class": name,
                 "message": _message_of(error)[:_MESSAGE],
                 "traceback": trace and trace[-_TRACEBACK:],
                 "position": position,
-                **described(error, lambda: given, output=in_full),
+                **facts,
             }
         )
+        return facts.get("arguments")
 
     def _count_only(self, name: str) -> None:
         rest = next((row for row in self._more if row["failure_class"] == name), None)

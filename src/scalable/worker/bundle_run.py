@@ -14,6 +14,7 @@ from typing import Any
 
 from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
+from scalable.protocol.described_failures import note_call
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
@@ -183,10 +184,11 @@ class BundleRun:
             self._counts.durations.append(seconds)
 
     def _fail(self, number: int, error: BaseException, given: Any = None) -> None:
+        name = getattr(self._function(number), "__qualname__", self.key)
         if isinstance(error, ModuleNotFoundError):
-            name = getattr(self._function(number), "__qualname__", self.key)
             error = with_place(error, f"call {name!r}")
-        self._counts.failed(error, number, given)
+        told = self._counts.failed(error, number, given)
+        note_call(error, name, told, str(self._worker.name))
         self._unsent.add_error(number, error)
 
     def _keep_or_add(self, number: int, value: Any) -> None:

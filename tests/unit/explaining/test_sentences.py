@@ -90,7 +90,7 @@ CASES = [
     (needs("failed"), Reason.DEPENDENCIES, "in-0, which has failed"),
     (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 calls (of the first 2): 2 are computed again"),
     (call("fetching", worker="a-1"), Reason.ARGUMENTS, "for its arguments, which are on their way there"),
-    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError('no')")), Reason.BACKOFF, "waits 20 s before try 3 of 4: OSError('no')"),
+    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError('no')")), Reason.BACKOFF, "waits 20.0 s before try 3 of 4: OSError('no')"),
     (call("held"), Reason.ARGUMENTS, "in its client until its arguments are on a worker"),
     (call("queued", FULL), Reason.FULL, "its slot is taken, by calls of 'fit', the oldest for"),
     (call("assigned", FULL, worker="a-1"), Reason.FULL, "on worker a-1 for a slot of pool 'a'"),

@@ -52,6 +52,7 @@ ARGUMENTS = {
     Handler.NOTICE: (("address", 120.0, "its machine is taken back"), {}),
     Handler.OUT_OF_MEMORY: (("address", ["key"], 2, 1), {}),
     Handler.GIVE_UP: (("address", "key"), {}),
+    Handler.FAILURES: ((["key"],), {}),
     Handler.REASONS_OF_LOSS: (("key", ["a-1"]), {}),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
 from distributed import Client, Future
-from distributed.client import futures_of
+from distributed.client import FutureState, futures_of
 from distributed.utils import set_thread_state
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
@@ -97,6 +97,40 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
     Relies on ``Client._gather``.
     """
     return list(await client._gather(futures, direct=direct))  # noqa: SLF001
+
+
+@seams.relies_on(mentions("distributed.client:Future._result", "_state", "wait", "exception"))
+def state_of(future: Future[Any]) -> FutureState:
+    """Return the state of a future, which has its error once the future has failed.
+
+    Relies on ``Future._state``.
+    """
+    state = future._state  # noqa: SLF001
+    assert state is not None
+    return state
+
+
+@seams.relies_on(
+    declares("distributed.client:Future._result", "self", "raiseit"),
+    mentions("distributed.client:Future.result", "_result"),
+    mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
+)
+class KeptResult(Future[Any]):
+    """A future whose failure is a value.
+
+    Relies on ``Future._result``, behind ``result()``. ``as_completed`` calls it with
+    ``raiseit=False`` and takes Dask's description of an error.
+    """
+
+    async def value_of_failure(self) -> Any:
+        """Return the value in place of the result of a failed call."""
+        raise NotImplementedError
+
+    async def _result(self, raiseit: bool = True) -> Any:
+        await state_of(self).wait()
+        if raiseit and self.status == "error":
+            return await self.value_of_failure()
+        return await super()._result(raiseit)
 
 
 class _SharedAnswer(asyncio.Future[Any]):
@@ -225,6 +259,11 @@ class ReportingClient(Client):
         del error, keys
         return None
 
+    async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+        """Return key -> value of the futures that are gathered to another value than a result."""
+        del futures
+        return {}
+
     def explains_later(self, key: Any, exception: Any) -> bool:
         """Return whether :meth:`explained_later` has to see an error before it is shown."""
         del key, exception
@@ -327,7 +366,8 @@ class ReportingClient(Client):
         self, futures: Any, errors: str = "raise", **kwargs: Any
     ) -> Any:
         try:
-            return await gather_known(super()._gather, futures, errors, kwargs)
+            gather = super()._gather
+            return await gather_known(gather, futures, errors, kwargs, self.values_in_place)
         except TypeError as error:
             told = self.unreadable(error, [future.key for future in futures_of(futures)])
             if told is None:

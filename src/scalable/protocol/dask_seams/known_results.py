@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -154,14 +155,32 @@ def _itself(value: Any) -> Any:
     accepts(f"{_CLIENT}._gather", 2, "errors", "direct"),
 )
 async def gather_known(
-    gather: Callable[..., Any], futures: Any, errors: str, options: dict[str, Any]
+    gather: Callable[..., Any],
+    futures: Any,
+    errors: str,
+    options: dict[str, Any],
+    in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
     """Gather futures, some of which may be known: those without a word to the scheduler.
 
     Relies on Dask's way to take the futures out of nested lists and to put results there.
+
+    Parameters
+    ----------
+    gather
+        Dask's coroutine function.
+    futures, errors, options
+        Its arguments.
+    in_place
+        Function that returns key -> value of the futures that have a value without a result.
     """
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
-    known = {f.key: f._state for f in found if isinstance(f._state, KnownState)}  # noqa: SLF001
+    known: dict[Any, Callable[[], Any]] = {
+        f.key: f._state.take  # noqa: SLF001
+        for f in found
+        if isinstance(f._state, KnownState)  # noqa: SLF001
+    }
+    known |= {key: partial(_itself, v) for key, v in (await in_place(found)).items()}
     if not known:
         return await gather(futures, errors=errors, **options)
     rest = {f.key: f for f in found if f.key not in known}
@@ -169,4 +188,4 @@ async def gather_known(
     if errors == "skip" and isinstance(unpacked, list):
         lost = {key for key, future in rest.items() if future.status in ("error", "cancelled")}
         unpacked = [item for item in unpacked if item not in lost]
-    return pack_data(unpacked, values | {key: state.take() for key, state in known.items()})
+    return pack_data(unpacked, values | {key: take() for key, take in known.items()})

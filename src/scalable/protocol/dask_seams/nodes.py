@@ -11,10 +11,11 @@ from distributed import Scheduler
 from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import TaskState
+from distributed.worker import get_worker
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.protocol.described_failures import described, kinds_of
+from scalable.protocol.described_failures import described, kinds_of, note_call
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CODE_ANNOTATION
@@ -107,6 +108,7 @@ class CarriedNode(GraphNode):
     def _note_failure(self, error: BaseException, node: Any, values: Any) -> None:
         facts = described(error, lambda: arguments_of(node, values))
         self.failure = {**facts, "kinds": kinds_of(error)}
+        note_call(error, self.shown, facts.get("arguments"), _name_of_worker())
 
     def _loaded(self) -> Any:
         if self._node is not None:  # the worker is in the scheduler's process
@@ -136,6 +138,13 @@ class CarriedNode(GraphNode):
             data = dumps(self._node, buffer_callback=buffers.append)
         state = (self.key, self._dependencies, self._carries_coroutine, self.code, self.shown)
         return _arrived, (state, data, buffers)
+
+
+def _name_of_worker() -> str | None:
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return None
 
 
 def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> CarriedNode:

@@ -1,0 +1,144 @@
+"""Calls whose failures are values: `CallFailed` in place of an exception."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dask.utils import key_split
+from distributed import Future
+from distributed.core import clean_exception
+
+from scalable.client.retrying import RetryingClient
+from scalable.client.routing import refuse_hidden
+from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.client import KeptResult, state_of
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.operations import CODE
+
+logger = logging.getLogger("scalable.client")
+
+RAISE: Final = "raise"
+KEEP: Final = "keep"
+#: Maximum number of characters of the exception's message in the ``repr`` of a failure.
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class CallFailed:
+    """A failed call, in the place of its result; it is false.
+
+    Attributes
+    ----------
+    key
+        Key of the call.
+    task
+        Name of its task, or of its function.
+    tag
+        Tag of its pool; None for a call without one.
+    arguments
+        Arguments as text of bounded length, as in ``(2050, region='north')``; None if they are not
+        known.
+    worker
+        Name of the worker of its last try; None for a call that never ran.
+    tries
+        Number of times that it was begun.
+    exception
+        Exception of its last try.
+    traceback
+        Text of the exception and its traceback.
+    """
+
+    key: str
+    task: str
+    tag: str | None
+    arguments: str | None
+    worker: str | None
+    tries: int
+    exception: BaseException = field(compare=False)
+    traceback: str = field(compare=False)
+
+    def __bool__(self) -> bool:
+        """Return False: a failure is no result."""
+        return False
+
+    def __repr__(self) -> str:
+        where = "" if self.worker is None else f" on worker {self.worker}"
+        tries = "" if self.tries < 2 else f" in {self.tries} tries"
+        error = "".join(traceback.format_exception_only(type(self.exception), self.exception))
+        error = error.partition("\n")[0]
+        error = error if len(error) <= _SHOWN else f"{error[:_SHOWN]}..."
+        return f"<CallFailed {self.task}{self.arguments or ''}{where}{tries}: {error}>"
+
+
+class KeptFuture(KeptResult):
+    """A future whose result is a :class:`CallFailed` if its call fails."""
+
+    async def value_of_failure(self) -> CallFailed:
+        """Return the value of the failed call."""
+        client = self.client
+        assert isinstance(client, FailureKeepingClient)
+        return (await client.failures_of([self]))[self.key]
+
+
+class FailureKeepingClient(RetryingClient):
+    """A client whose calls may have their failures as values."""
+
+    @staticmethod
+    def _check_errors(func: Callable[..., Any], errors: str) -> None:
+        if errors != RAISE:
+            refuse_hidden(func, ["errors"])
+        if errors not in (RAISE, KEEP):
+            raise ClusterError(
+                f"errors={errors!r}: a call takes {RAISE!r} or {KEEP!r} for errors",
+                hint="bind a parameter of the function with functools.partial",
+            )
+
+    def _kept(self, futures: Iterable[Future[Any]], errors: str) -> list[Future[Any]]:
+        """Return futures that keep failures as values, if that is asked for."""
+        # A future of another class has its result already.
+        return [
+            KeptFuture(future.key, self) if errors == KEEP and type(future) is Future else future
+            for future in futures
+        ]
+
+    async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+        """Return the values of the failed calls among those that keep failures, once they end."""
+        kept = [future for future in futures if isinstance(future, KeptFuture)]
+        for future in kept:
+            await state_of(future).wait()
+        failed = [future for future in kept if future.status == "error"]
+        return dict(await self.failures_of(failed)) if failed else {}
+
+    async def failures_of(self, futures: list[KeptFuture]) -> Mapping[Any, CallFailed]:
+        """Return key -> failure of failed calls."""
+        facts = await self._ask_failures([future.key for future in futures])
+        found = {}
+        for future, known in zip(futures, facts, strict=True):
+            state = state_of(future)
+            _, error, trace = clean_exception(state.exception, state.traceback)
+            assert error is not None
+            found[future.key] = CallFailed(
+                key=str(future.key),
+                task=str(known.get("task_name") or key_split(future.key)),
+                tag=known.get("tag"),
+                arguments=known.get("arguments"),
+                worker=known.get("worker"),
+                tries=int(known.get("tries", 1)),
+                exception=error,
+                traceback="".join(traceback.format_exception(type(error), error, trace)),
+            )
+        return found
+
+    async def _ask_failures(self, keys: list[Any]) -> list[Mapping[str, Any]]:
+        nothing: list[Mapping[str, Any]] = [{} for _ in keys]
+        if not self.scheduler_facts.get(CODE):
+            return nothing
+        try:
+            return await SchedulerCalls(self.scheduler).failures(keys)
+        except OSError as problem:
+            logger.debug("the failures of %d calls are not described: %r", len(keys), problem)
+            return nothing
