@@ -182,7 +182,14 @@ def test_short_forms_are_short(notebook):
 
 def test_everything_shows_the_numbers_of_the_model(notebook):
     counts = json.loads(said(notebook["started"]).splitlines()[-1])
-    assert counts == {"running": 2, "waiting": 3, "done": 3, "failed": 1, "cancelled": 0}
+    assert counts == {
+        "running": 2,
+        "waiting": 3,
+        "done": 3,
+        "failed": 1,
+        "cancelled": 0,
+        "found": 0,
+    }
     for name in ("session", "client", "cluster", "executor"):
         html = html_of(notebook[name])
         rows = rows_of(html)

@@ -194,7 +194,7 @@ def test_all_places_show_one_overview(places):
 
 def test_is_it_moving(places):
     assert places.overview["calls"] == {
-        "running": 1, "waiting": 3, "done": 7, "failed": 2, "cancelled": 0
+        "running": 1, "waiting": 3, "done": 7, "failed": 2, "cancelled": 0, "found": 0
     }  # fmt: skip
     assert places.during.summary.tasks == {
         "succeeded": 7, "failed": 2, "running": 1, "submitted": 3

@@ -46,7 +46,14 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     eventually(lambda: look("watched")[0].calls.running == 1)
     told = read("top", "watched", "--once")
     overview, events = look("watched")
-    assert told["calls"] == {"running": 1, "waiting": 2, "done": 20, "failed": 2, "cancelled": 0}
+    assert told["calls"] == {
+        "running": 1,
+        "waiting": 2,
+        "done": 20,
+        "failed": 2,
+        "cancelled": 0,
+        "found": 0,
+    }
     assert {k: v["counts"] for k, v in ((t["name"], t) for t in told["tasks"])} == {
         name: vars(counts) for name, counts in ((t.name, t.counts) for t in overview.tasks)
     }
@@ -110,7 +117,14 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     eventually(lambda: look(row["run"])[0].calls.running == 1)
     told = read("top", row["run"], "--once")
-    assert told["calls"] == {"running": 1, "waiting": 2, "done": 5, "failed": 0, "cancelled": 0}
+    assert told["calls"] == {
+        "running": 1,
+        "waiting": 2,
+        "done": 5,
+        "failed": 0,
+        "cancelled": 0,
+        "found": 0,
+    }
     assert read("top", row["name"], "--once")["calls"] == told["calls"]
     assert "slot" in program("explain", row["run"], "b").stdout
     assert read("explain")["cluster"] == row["name"]

@@ -12,8 +12,11 @@ from functools import lru_cache
 from typing import Any
 
 from scalable.caching.errors import UnfollowedReferencesError
+from scalable.caching.hearing import listener, unheard
 from scalable.caching.key import CallKey, KeyMaker, KeyOptions
+from scalable.caching.misses import NO_KEY, misses_of
 from scalable.caching.store import ResultStore
+from scalable.spec.remembered import Kind, RememberedOutcome
 
 logger = logging.getLogger("scalable.caching")
 
@@ -62,6 +65,9 @@ class RememberedFunction:
         As in :meth:`scalable.caching.key.KeyMaker.key`, where the key is made here.
     purpose
         Notes for the entry.
+    asked_at
+        Time of the call in seconds since 1970. The reason of a miss is told beside results that
+        were stored before.
     """
 
     function: Callable[..., Any]
@@ -71,6 +77,7 @@ class RememberedFunction:
     environment: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] | None = None
     purpose: Purpose = field(default_factory=Purpose)
+    asked_at: float = field(default_factory=time.time)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -83,36 +90,50 @@ class RememberedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the result of the call, from the store or by running the function."""
-        key = self.key
+        key, tell = self.key, listener()
         if key is None:
             made_from = self.options, self.environment, self.code
             try:
                 key = keys_of(self.store).key(self.function, args, kwargs, *made_from)
             except UnfollowedReferencesError as error:  # code that only an argument refers to
                 logger.warning("%s", error)
+                if tell is not None:
+                    tell(RememberedOutcome(Kind.MISSED, reason=NO_KEY))
                 return self.function(*args, **kwargs)
+        kind = Kind.FOUND
         while (found := self.store.get(key.digest)) is None:
             lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
             if lease is None:
                 logger.debug("%s %s: somebody else computes it", key.function, key.digest[:12])
                 self.store.wait_for(key.digest, lambda: False)
+                kind = Kind.WAITED
                 continue
             with lease:
                 # It may have been stored between the first look and the lease.
                 found = self.store.get(key.digest) if lease.excludes else None
-                return self._run(key, args, kwargs) if found is None else found.value()
+                if found is None:
+                    return self._run(key, args, kwargs)
+            break
         logger.debug("%s %s: found", key.function, key.digest[:12])
+        if tell is not None:
+            tell(RememberedOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
         return found.value()
 
     def _run(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        began = time.monotonic()
-        value = self.function(*args, **kwargs)
+        tell, began = listener(), time.monotonic()
+        try:
+            with unheard():
+                value = self.function(*args, **kwargs)
+        finally:
+            cost_s = time.monotonic() - began
+            if tell is not None:
+                tell(misses_of(self.store).outcome(key, self.asked_at, cost_s))
         self.store.put(
             key.digest,
             value,
             parts=key.parts,
             function=key.function,
-            cost_s=time.monotonic() - began,
+            cost_s=cost_s,
             task=self.purpose.task,
             tag=self.purpose.tag,
             run=self.purpose.run,

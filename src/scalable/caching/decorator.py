@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from scalable.caching.calls import RememberedFunction, keys_of
 from scalable.caching.code import OPTIONS
 from scalable.caching.errors import UnfollowedReferencesError
+from scalable.caching.hearing import unheard
 from scalable.caching.key import KeyOptions
 from scalable.caching.store import ResultStore
 from scalable.settings import results_dir
@@ -79,7 +80,8 @@ def cached(
             except UnfollowedReferencesError as error:
                 _warn_once(str(error))
                 return own(*args, **kwargs)
-            return RememberedFunction(own, opened, key)(*args, **kwargs)
+            with unheard():
+                return RememberedFunction(own, opened, key)(*args, **kwargs)
 
         setattr(remembered, OPTIONS, options)
         return remembered

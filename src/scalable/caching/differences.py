@@ -121,6 +121,20 @@ def summary(found: Sequence[Difference]) -> str:
     return "; ".join(told)
 
 
+def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
+    """Return how near two keys are; the larger, the nearer.
+
+    The keys of calls with the same arguments are nearer than others: they tell best what else has
+    changed. Then the number of equal parts decides.
+
+    Parameters
+    ----------
+    parts, others
+        Name of a part to its digest or text, of each key.
+    """
+    return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
+
+
 def group_of(part: str) -> str:
     """Return the kind of a part: ``code``, ``argument``, ``package`` and so on."""
     return part.partition(":")[0]
@@ -140,6 +154,10 @@ def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
         told = parts[part] if group in _TOLD else name
         groups.setdefault(group, []).append(told or parts[part])
     return groups
+
+
+def _arguments(parts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in parts.items() if group_of(name) == "argument"}
 
 
 def _sentence(function: str, part: str, now: str | None, before: str | None) -> str:

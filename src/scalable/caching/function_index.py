@@ -20,6 +20,7 @@ from hashlib import sha256
 from itertools import count, islice
 from pathlib import Path
 
+from scalable.caching.differences import nearness
 from scalable.caching.entries import Entry, Unreadable, is_key
 from scalable.caching.own_files import READING, check_own, make_private, touched
 
@@ -49,6 +50,8 @@ class Known:
         Key to the parts of the key.
     places
         Key to its place in the order.
+    created
+        Key to the time at which the result was stored, in seconds since 1970.
     holders
         A part and its text to the keys that contain it.
     read
@@ -59,20 +62,25 @@ class Known:
 
     parts: dict[str, Mapping[str, str]] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
+    created: dict[str, float] = field(default_factory=dict)
     holders: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     counter: Iterator[int] = field(default_factory=count)
 
-    def add(self, key: str, parts: Mapping[str, str]) -> None:
-        """Add a result, unless there are too many."""
+    def add(self, key: str, parts: Mapping[str, str], created: float = 0.0) -> None:
+        """Add a result, unless there are too many; a time of 0 is before all others."""
         if key not in self.parts and len(self.parts) < REMEMBERED:
             self.parts[key] = parts
             self.places[key] = next(self.counter)
+            self.created[key] = created
             for item in parts.items():
                 self.holders[item].append(key)
 
-    def nearest(self, parts: Mapping[str, str]) -> list[str]:
-        """Return keys, the one with most equal parts first, of those the latest."""
+    def nearest(self, parts: Mapping[str, str], before: float | None = None) -> list[str]:
+        """Return keys: those with equal arguments, with most equal parts, and the latest first.
+
+        A result for the same arguments tells best what else has changed since.
+        """
         wanted = parts.items()
         lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
         keys: dict[str, None] = {}
@@ -80,24 +88,34 @@ class Known:
             left = COMPARED - len(keys)
             if left <= 0:
                 break
-            keys.update(dict.fromkeys(key for key in holders[-left:] if key in self.parts))
+            keys.update(
+                dict.fromkeys(key for key in holders[-left:] if self._is_there(key, before))
+            )
         if not keys:
-            keys.update(dict.fromkeys(islice(reversed(self.parts), 1)))
-        order = {k: (len(wanted & self.parts[k].items()), self.places[k]) for k in keys}
+            latest = (key for key in reversed(self.parts) if self._is_there(key, before))
+            keys.update(dict.fromkeys(islice(latest, 1)))
+        order = {key: (nearness(parts, self.parts[key]), self.places[key]) for key in keys}
         return sorted(order, key=order.__getitem__, reverse=True)
 
+    def _is_there(self, key: str, before: float | None) -> bool:
+        return key in self.parts and (before is None or self.created[key] < before)
+
     def nearest_entry(
-        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+        self,
+        function: str,
+        parts: Mapping[str, str],
+        entry_of: Callable[[str], Entry | None],
+        before: float | None = None,
     ) -> Entry | None:
         """Return the nearest entry that still exists; those that are gone are forgotten."""
         for _ in range(SKIPPED):
-            key = next(iter(self.nearest(parts)), None)
+            key = next(iter(self.nearest(parts, before)), None)
             if key is None:
                 break
             entry = entry_of(key)
             if entry is not None and entry.function == function:
                 return entry
-            del self.parts[key], self.places[key]
+            del self.parts[key], self.places[key], self.created[key]
         return None
 
 
@@ -121,7 +139,7 @@ class FunctionIndex:
 
     def add(self, entry: Entry) -> None:
         """Add a result. An error is ignored: an explanation may then name a less similar one."""
-        line = json.dumps({"key": entry.key, "parts": dict(entry.parts)}, separators=(",", ":"))
+        line = _line_of(entry)
         directory = self._directory_of(entry.function)
         with self._lock:
             if self._process != os.getpid():
@@ -141,9 +159,14 @@ class FunctionIndex:
                 logger.debug("the index of %s is not written: %s", entry.function, error)
 
     def nearest(
-        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+        self,
+        function: str,
+        parts: Mapping[str, str],
+        entry_of: Callable[[str], Entry | None],
+        *,
+        before: float | None = None,
     ) -> Entry | None:
-        """Return the result of a function whose key has most equal parts; None if there is none.
+        """Return the nearest result of a function, as :meth:`Known.nearest`; None without any.
 
         Parameters
         ----------
@@ -153,11 +176,13 @@ class FunctionIndex:
             Parts of the key of a call.
         entry_of
             Reads an entry by its key; None if it is gone.
+        before
+            Time in seconds since 1970 after which results are left out; None for no limit.
         """
         with self._lock:
             known = self._known.setdefault(function, Known())
             self._read_new_lines(self._directory_of(function), known)
-            return known.nearest_entry(function, parts, entry_of)
+            return known.nearest_entry(function, parts, entry_of, before)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
         """Write the index anew from all entries, without the files of processes that ended.
@@ -175,8 +200,7 @@ class FunctionIndex:
         ]
         lines: dict[str, list[str]] = defaultdict(list)
         for entry in entries:
-            document = {"key": entry.key, "parts": dict(entry.parts)}
-            lines[entry.function].append(json.dumps(document, separators=(",", ":")))
+            lines[entry.function].append(_line_of(entry))
         for function, texts in lines.items():
             directory = self._directory_of(function)
             make_private(directory)
@@ -227,4 +251,9 @@ class FunctionIndex:
                 document = json.loads(line)
                 key, parts = document["key"], document["parts"]
                 if is_key(key) and all(isinstance(text, str) for text in parts.values()):
-                    known.add(key, parts)
+                    known.add(key, parts, float(document.get("created", 0.0)))
+
+
+def _line_of(entry: Entry) -> str:
+    document = {"key": entry.key, "parts": dict(entry.parts), "created": entry.created}
+    return json.dumps(document, separators=(",", ":"))

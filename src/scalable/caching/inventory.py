@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scalable.caching.differences import nearness
 from scalable.caching.entries import Entry, Unreadable, check_payload, read_header
 from scalable.caching.outcomes import Verified
 from scalable.caching.places import Place
@@ -68,7 +69,7 @@ def verified(place: Place) -> Verified:
 
 
 def nearest_earlier(entry: Entry, others: Iterable[Entry]) -> Entry | None:
-    """Return the earlier result of the same function whose key has most equal parts.
+    """Return the earlier result of the same function whose key is nearest.
 
     Of several the latest is returned; None if the function has no earlier result. Pure.
 
@@ -79,12 +80,11 @@ def nearest_earlier(entry: Entry, others: Iterable[Entry]) -> Entry | None:
     others
         Results to choose from; those of other functions are left out.
     """
-    wanted = entry.parts.items()
     earlier = (
         one
         for one in others
         if one.function == entry.function and one.key != entry.key and one.created <= entry.created
     )
     return max(
-        earlier, key=lambda one: (len(wanted & one.parts.items()), one.created), default=None
+        earlier, key=lambda one: (nearness(entry.parts, one.parts), one.created), default=None
     )

@@ -155,7 +155,12 @@ class ObjectIndex:
             self._storage.fs.pipe_file(self._storage.path(name), text.encode())
 
     def nearest(
-        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+        self,
+        function: str,
+        parts: Mapping[str, str],
+        entry_of: Callable[[str], Entry | None],
+        *,
+        before: float | None = None,
     ) -> Entry | None:
         """Return the nearest of the latest entries of a function; None if there is none.
 
@@ -167,6 +172,8 @@ class ObjectIndex:
             Parts of the key of a call.
         entry_of
             Reads an entry by its key; None if it is gone.
+        before
+            Time in seconds since 1970 after which entries are left out; None for no limit.
         """
         known = self._known.setdefault(function, Known())
         latest = [name for name in self._names(_prefix(function)) if name not in known.read][:READ]
@@ -176,9 +183,9 @@ class ObjectIndex:
                     data = self._storage.fs.cat_file(name)
                 found = json.loads(data)
                 if all(isinstance(text, str) for text in found.values()):
-                    known.add(name[-64:], found)
+                    known.add(name[-64:], found, int(name[-78:-65]) / 1000)
             known.read[name] = (0, 0)
-        return known.nearest_entry(function, parts, entry_of)
+        return known.nearest_entry(function, parts, entry_of, before)
 
     def is_worn(self) -> bool:
         """Return False: it needs no care but the removal of what is gone."""

@@ -56,7 +56,12 @@ class Index(Protocol):
         """Add an entry; an error is ignored."""
 
     def nearest(
-        self, function: str, parts: Mapping[str, str], entry_of: Callable[[str], Entry | None]
+        self,
+        function: str,
+        parts: Mapping[str, str],
+        entry_of: Callable[[str], Entry | None],
+        *,
+        before: float | None = None,
     ) -> Entry | None:
         """Return the entry of a function whose key has most equal parts; None if there is none.
 
@@ -68,6 +73,8 @@ class Index(Protocol):
             Parts of the key of a call.
         entry_of
             Reads an entry by its key; None if it is gone.
+        before
+            Time in seconds since 1970 after which entries are left out; None for no limit.
         """
 
     def is_worn(self) -> bool:

@@ -59,6 +59,12 @@ class Reports:
         with self._lock:
             self.counts[name] += 1
 
+    def latest_about(self, subject: str) -> Report | None:
+        """Return the latest report about a key or function; None if there was none lately."""
+        with self._lock:
+            latest = list(self.latest)
+        return next((each for each in reversed(latest) if each.subject == subject), None)
+
     def add(self, report: Report, text: str, *, times: int = LOGGED) -> None:
         """Count a report; log it if its subject is new, up to a number of times for its kind.
 

@@ -220,20 +220,21 @@ class ResultStore:
         self._upkeep.after_store(self.limit)
         return entry
 
-    def nearest(self, function: str, parts: Mapping[str, str]) -> Entry | None:
+    def nearest(
+        self, function: str, parts: Mapping[str, str], *, before: float | None = None
+    ) -> Entry | None:
         """Return the result of a function whose key has most equal parts; None if there is none.
 
-        Of several the latest is returned. The number of results that are compared is limited: those
-        that share the rarest parts, so that one which differs in few parts is found among many.
+        A result for equal arguments is nearer than others. Of several the latest is returned.
 
         Parameters
         ----------
-        function
-            Qualified name of the function.
-        parts
-            Name of a part of the key to its digest or text.
+        function, parts
+            Qualified name of the function, and parts of the key of a call.
+        before
+            Time in seconds since 1970; later results are left out.
         """
-        return self._place.index.nearest(function, parts, self.entry)
+        return self._place.index.nearest(function, parts, self.entry, before=before)
 
     def lease(self, key: str, owner: str) -> Lease | None:
         """Return the right to compute a result; None if somebody else is computing it.

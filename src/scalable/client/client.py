@@ -154,7 +154,7 @@ class ScalableClient(RememberingClient):
         if call is not None:
             key = key or call.key
             if call.found is not None:
-                return self._known(key, call.found)
+                return self._known(key, call.found, tag)
             func = call.function
         if key is None:
             name = task or funcname(func)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
-from dask.utils import funcname
+from dask.utils import funcname, key_split
 from distributed import Future
+from distributed.comm.core import CommClosedError
 
 from scalable.caching.calls import Purpose, call_remembered
 from scalable.caching.key import KeyOptions
 from scalable.caching.outcomes import Found
+from scalable.client.found_calls import FoundCalls
 from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.remembering import RememberedCall, RememberedCalls
 from scalable.client.routing import Routing, refuse_hidden
+from scalable.protocol.dask_seams.client import send_to_scheduler
 from scalable.protocol.dask_seams.known_results import known_future
-from scalable.protocol.operations import CARRIES, REMEMBERING
+from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
 from scalable.spec.remembering import Remembering
 
 
@@ -42,7 +46,23 @@ class RememberingClient(FailureKeepingClient):
         self._remembered = RememberedCalls(
             self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
         )
+        self._found_calls = FoundCalls(self._call_later, self._tell_found)
         super().__init__(routing, *args, **kwargs)
+
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        loop: Any = self.loop
+        loop.add_callback(loop.call_later, seconds, function)
+
+    def _tell_found(self, message: dict[str, Any]) -> None:
+        # A scheduler of another kind, or of an earlier version, does not know the message.
+        if self.scheduler_facts.get(FOUND):
+            with suppress(CommClosedError):  # between two connections: nobody would read it
+                send_to_scheduler(self, message)
+
+    def before_close(self) -> None:
+        """Tell the scheduler of the results that were found last."""
+        self._found_calls.tell()
+        super().before_close()
 
     def _remembering(self) -> Remembering:
         if self._manifest_says is None:
@@ -75,10 +95,11 @@ class RememberingClient(FailureKeepingClient):
         purpose = Purpose(task=task or "", tag=tag or "")
         return self._remembered.call(func, args, kwargs, options, purpose)
 
-    def _known(self, key: Any, found: Found) -> Future[Any]:
+    def _known(self, key: Any, found: Found, tag: str | None) -> Future[Any]:
         """Return the future of a result that was found."""
         if key in self.futures:
             return Future(key, self)
+        self._found_calls.add(key_split(key), tag or "", found.entry.cost_s)
         return known_future(self, key, found.value())
 
     def _map_remembered(
@@ -113,7 +134,9 @@ class RememberingClient(FailureKeepingClient):
             call = self._remembered_call(func, row, kwargs, asked)
             if call is None:
                 return send(func, *zip(*rows, strict=True), key=asked[1])
-            futures.append(None if call.found is None else self._known(call.key, call.found))
+            futures.append(
+                None if call.found is None else self._known(call.key, call.found, asked[0])
+            )
             if call.found is None:
                 missing.append(call)
         if not missing:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from scalable.spec.remembered import RememberedOutcome, joined
+
 #: Annotation that gives the task name of a call.
 TASK_ANNOTATION = "scalable_task"
 #: Names of the fields of a call's profile, as in the rows of ``tasks.jsonl``.
@@ -31,6 +33,8 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 BUNDLE = "calls"
 #: Kind of the entry with the fields of :class:`.FailureDetails` of a failed call.
 FAILURE = "failure"
+#: Kind of the entry with the outcomes of remembered calls.
+REMEMBERED = "remembered"
 #: Action of all these entries: one for which Dask's pages have a colour, and which takes no time.
 _ACTION = "deserialize"
 
@@ -39,6 +43,8 @@ class Measured(NamedTuple):
     """Measurements of one call; None for values that were not measured.
 
     ``began`` and ``ended`` are in seconds since 1970, durations in seconds, memory in bytes.
+    ``remembered`` has the outcomes of the call, or of the calls of a bundle, whose results are
+    remembered.
     """
 
     began: float | None = None
@@ -48,6 +54,7 @@ class Measured(NamedTuple):
     peak_memory: int | None = None
     bundle: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
+    remembered: tuple[RememberedOutcome, ...] = ()
 
 
 def addition(kind: str, values: Mapping[str, Any]) -> Any:
@@ -64,6 +71,12 @@ def addition(kind: str, values: Mapping[str, Any]) -> Any:
     return {**values, "action": _ACTION, "start": now, "stop": now, KIND: kind}
 
 
+def remembered_addition(outcomes: Iterable[RememberedOutcome]) -> Any:
+    """Return the entry with the outcomes of remembered calls; equal outcomes are joined."""
+    told = [outcome.to_message() for outcome in joined(outcomes)]
+    return addition(REMEMBERED, {"outcomes": told})
+
+
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     """Return the measurements that came with the end of a call.
 
@@ -74,6 +87,7 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     """
     began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
+    remembered: tuple[RememberedOutcome, ...] = ()
     for part in startstops or ():
         kind = part.get(KIND) or part["action"]
         if kind == "compute":
@@ -86,4 +100,6 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
             bundle = part
         elif kind == FAILURE:
             failure = part
-    return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle, failure)
+        elif kind == REMEMBERED:
+            remembered = tuple(map(RememberedOutcome.from_message, part["outcomes"]))
+    return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle, failure, remembered)

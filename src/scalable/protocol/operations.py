@@ -12,6 +12,9 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: calls of a lost bundle have failed, and run no more.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
+#: Operation in messages from clients, and entry of the facts of a scheduler that takes them: how
+#: many calls there were whose remembered results a client has found.
+FOUND = "scalable-found"
 #: Operations in messages between the scheduler and a client: the number of slots of each tag, and
 #: the slots that calls waiting in the client need.
 SLOTS = "scalable-slots"
@@ -37,6 +40,8 @@ BUNDLES = "scalable-bundles"
 
 #: Annotation of a task that gives its tag, if the client could not check whether the tag exists.
 TAG_ANNOTATION = "scalable_tag"
+#: Annotation of a task that gives a result which its client has found, and computes nothing.
+KNOWN_ANNOTATION = "scalable_known"
 #: Annotation of a task with the code id of its client (see :mod:`scalable.protocol.code`).
 CODE_ANNOTATION = "scalable_code"
 #: Metadata key of the URL of the session's storage.

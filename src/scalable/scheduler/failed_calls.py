@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -68,3 +70,28 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -
     if lost and bundle["calls"] == 1:
         return [replace(f, details=replace(f.details, tries=lost + 1)) for f in failed]
     return failed
+
+
+def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the class name and the message of the exception in the details of a transition.
+
+    For a worker's exception they come from its text, because unpickling it could need modules
+    that the scheduler does not have.
+    """
+    text, exception = details.get("exception_text"), details.get("exception")
+    if text is not None:
+        name, _, rest = text.partition("(")
+        return name, _unquoted(rest.removesuffix(")")) or name
+    if isinstance(exception, bytes):
+        error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
+        return type(error).__name__, str(error)
+    return "Exception", "no message"
+
+
+def _unquoted(shown: str) -> str:
+    """Return the text inside the quotes, if ``shown`` is the ``repr`` of one string."""
+    try:
+        value = ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return shown
+    return value if isinstance(value, str) else shown

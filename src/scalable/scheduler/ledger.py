@@ -6,9 +6,7 @@ the recorder and the scaling policies, decide what an event means for them.
 
 from __future__ import annotations
 
-import ast
 import logging
-import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -20,7 +18,9 @@ from scalable.protocol.dask_seams import reruns
 from scalable.protocol.dask_seams.reruns import begun_on, failed_try
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
-from scalable.scheduler.failed_calls import GivenUp, failed_calls, runs_again
+from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.scheduler.failed_calls import GivenUp, failed_calls, failure_in, runs_again
+from scalable.scheduler.remembered import HeardOutcomes
 from scalable.spec import FailedCall, FailureDetails
 from scalable.telemetry.reruns import Reason
 
@@ -53,6 +53,8 @@ class Call:
         for other tasks.
     state
         State that Dask gave the call when it last became ready.
+    is_known
+        Whether the task only gives a result that its client has found, and computes nothing.
     tries
         Number of times that the call was begun before.
     again
@@ -64,7 +66,8 @@ class Call:
     """
 
     __slots__ = (
-        "_name", "_slots", "again", "bundle", "key", "ready_at", "state", "task", "tries",
+        "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
+        "tries",
     )  # fmt: skip
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
@@ -75,6 +78,7 @@ class Call:
         self.bundle: Mapping[str, Any] | None = None
         self._name: str | None = None
         self._slots: tuple[tuple[str, int], ...] | None = None
+        self.is_known = KNOWN_ANNOTATION in (annotations or ())
         if annotations:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
@@ -165,6 +169,18 @@ class EndedCall:
         return self._details.get("worker")
 
     @property
+    def is_hit(self) -> bool:
+        """Whether the call did not run, because its result was found."""
+        told = self.measured.remembered if self.measured.bundle is None else ()
+        return bool(told) and self.succeeded and all(each.is_hit for each in told)
+
+    @property
+    def ran(self) -> bool:
+        """Whether the call, or a call of the bundle, ran: its times tell about such calls."""
+        bundle = self.measured.bundle
+        return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
+
+    @property
     def nbytes(self) -> int | None:
         """Size of the result in bytes; None for a failed call."""
         return self._details.get("nbytes")
@@ -196,19 +212,8 @@ class EndedCall:
         return [FailedCall(name, message, self.traceback, told, count=count)]
 
     def failure(self) -> tuple[str, str]:
-        """Return the class name and the message of the exception.
-
-        For a worker's exception they come from its text, because unpickling it could need modules
-        that the scheduler does not have.
-        """
-        text, exception = self._details.get("exception_text"), self._details.get("exception")
-        if text is not None:
-            name, _, rest = text.partition("(")
-            return name, _unquoted(rest.removesuffix(")")) or name
-        if isinstance(exception, bytes):
-            error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
-            return type(error).__name__, str(error)
-        return "Exception", "no message"
+        """Return the class name and the message of the exception."""
+        return failure_in(self._details)
 
 
 class Listener:
@@ -228,6 +233,9 @@ class Listener:
 
     def ended(self, end: EndedCall) -> None:
         """Handle a call that succeeded or failed."""
+
+    def remembered(self, heard: HeardOutcomes) -> None:
+        """Handle outcomes of remembered calls: after their end, or from a client that has hits."""
 
     def given_up(self, given_up: GivenUp) -> None:
         """Handle calls of a bundle that failed because their client sends them no more."""
@@ -348,6 +356,8 @@ class Ledger(SchedulerPlugin):
         elif finish == "erred" or (finish == "memory" and start == "processing"):
             ended = EndedCall(call, finish == "memory", details, self._worker(details))
             _tell(self._ended, ended)
+            if outcomes := ended.measured.remembered:
+                self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
         elif finish == "waiting":
             if self._waiting:
                 _tell(self._waiting, call)
@@ -381,6 +391,10 @@ class Ledger(SchedulerPlugin):
             call = self._calls.get(key)
             if call is not None:
                 call.begin_again(reason, str(worker.name))
+
+    def hear(self, heard: HeardOutcomes) -> None:
+        """Send ``remembered``."""
+        _tell(self._told["remembered"], heard)
 
     def give_up(self, given_up: GivenUp) -> None:
         """Send ``given_up``."""
@@ -434,12 +448,3 @@ def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
             tell(event)
         except Exception:  # like Dask for its plug-ins: go on with the other listeners
             logger.info("a listener of the ledger failed: %r", tell, exc_info=True)
-
-
-def _unquoted(shown: str) -> str:
-    """Return the text inside the quotes, if ``shown`` is the ``repr`` of one string."""
-    try:
-        value = ast.literal_eval(shown)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return shown
-    return value if isinstance(value, str) else shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import dask
@@ -16,10 +17,10 @@ from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
-from scalable.protocol.dask_seams.scheduler import seams, tag_placement
+from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CARRIES, CODE, REMEMBERING, TASKS, VERSIONS
+from scalable.protocol.operations import CARRIES, CODE, FOUND, REMEMBERING, TASKS, VERSIONS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
@@ -33,6 +34,7 @@ from scalable.scheduler.lost_workers import LostWorkers
 from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
+from scalable.scheduler.remembered import take_found
 from scalable.scheduler.retrying import Retrying
 
 logger = logging.getLogger("scalable.scheduler")
@@ -104,6 +106,7 @@ class PoolScheduler(
         self.profiles, self.nested = Profiles(self), NestedCalls()
         Ledger.of(self).listen(self.profiles)
         Ledger.of(self).listen(self.nested)
+        offer_on_streams(self, FOUND, partial(take_found, Ledger.of(self).hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()
@@ -118,7 +121,7 @@ class PoolScheduler(
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and those that our clients need."""
-        ours: dict[str, Any] = {CODE: True, CARRIES: self.code.carries}
+        ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
         if self.image_versions is not None:
             ours[VERSIONS] = self.image_versions.to_message()
         if self.tags_of_tasks is not None:

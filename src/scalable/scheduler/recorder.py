@@ -24,6 +24,7 @@ from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
+from scalable.scheduler.remembered import HeardOutcomes
 from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
@@ -89,6 +90,7 @@ class Recorder(Listener):
         self.reruns: Counter[str] = Counter()
         self._tags = frozenset(tags)
         self._lines: list[str] = []
+        self._remembered: list[Mapping[str, Any]] = []
         self._pending: dict[Any, _Pending] = {}
         self._last_ended: Any = None
         # Key of a bundle that was lost now -> its entry, if it is not known to have begun again.
@@ -116,10 +118,13 @@ class Recorder(Listener):
         self.flush()
 
     def flush(self) -> None:
-        """Write the collected rows of tasks."""
+        """Write the collected rows of tasks and of remembered calls."""
         if self._lines:
             lines, self._lines = self._lines, []
             self._run.extend("tasks", lines)
+        if self._remembered:
+            rows, self._remembered = self._remembered, []
+            self._run.extend("remembered", rows)
 
     def _tick(self) -> None:
         self._mark_running()
@@ -135,7 +140,7 @@ class Recorder(Listener):
         """Record new tasks as submitted."""
         now = time.time()
         for call in calls:
-            if call.key in self._pending or call.task.state in ("memory", "erred"):
+            if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
                 continue
             entry = self._pending[call.key] = self._entry(call, now)
             if not entry.silent:
@@ -158,7 +163,7 @@ class Recorder(Listener):
         if others and entry is not None and self._last_ended in others:
             # The call became ready because this one, the last of those it needs, has ended.
             entry.after = f',"after":{_encode(str(self._last_ended.key))}'
-        if call.state == "queued":
+        if call.is_known or call.state == "queued":
             return
         now = time.time()
         if entry is None:  # it runs again: its result was lost, or a client retries it
@@ -173,6 +178,8 @@ class Recorder(Listener):
 
     def dequeued(self, call: Call) -> None:
         """Record a call that runs again, when it leaves the scheduler's queue."""
+        if call.is_known:
+            return
         if call.key not in self._pending:
             self._pending[call.key] = self._entry(call, time.time())
         if call.again is not None:
@@ -209,7 +216,7 @@ class Recorder(Listener):
         """Record the end of a task, and the failure if it failed."""
         if end.succeeded:
             self._last_ended = end.call.task
-            self._end(end.call, "succeeded", end)
+            self._end(end.call, "found" if end.is_hit else "succeeded", end)
             return
         again = runs_again(end.failure()[0], is_bundle=end.call.bundle is not None)
         self._end(end.call, "cancelled" if again else "failed", end)
@@ -226,6 +233,10 @@ class Recorder(Listener):
             )
         self._run.extend("failures", failure_rows(given_up))
 
+    def remembered(self, heard: HeardOutcomes) -> None:
+        """Record the outcomes of remembered calls."""
+        self._remembered += heard.rows(time.time())
+
     def forgotten(self, call: Call) -> None:
         """Record a forgotten task as cancelled, unless it has ended."""
         self._end(call, "cancelled", None)
@@ -236,7 +247,7 @@ class Recorder(Listener):
             return
         worker = "null" if end is None or end.worker is None else _encode(end.worker)
         measured = NOT_MEASURED if end is None else end.measured
-        began, ended, transfer, cpu, memory, bundle, _ = measured
+        began, ended, transfer, cpu, memory, bundle, *_ = measured
         if began is None:
             numbers = '"queued_s":null,"duration_s":null,"transfer_s":null'
             stamp: float = time.time()
@@ -263,8 +274,8 @@ class Recorder(Listener):
         if end is None and entry.bundled and entry.began and not is_given_back(call.task):
             cancelled = int((call.bundle or {}).get("calls", 0))
         if entry.silent and not cancelled:
-            for number, (succeeded, row) in enumerate(bundle["rows"] if bundle else ()):
-                self._lines.append(_call_row(entry, worker, number, succeeded, row))
+            for number, (ended_as, row) in enumerate(bundle["rows"] if bundle else ()):
+                self._lines.append(_call_row(entry, worker, number, ended_as, row))
             return
         counts = entry.bundled and (bundle is not None or state == "cancelled")
         nbytes = None if end is None else end.nbytes
@@ -412,6 +423,8 @@ def _calls(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
         "total_s": round(bundle["total_s"], 6),
         "quantiles_s": {f"{share:g}": round(value, 6) for share, value in quantiles},
     }
+    if bundle.get("found"):
+        told["found"] = bundle["found"]
     if cancelled:
         told["cancelled"] = cancelled
     return f',"calls":{_encode(told)}'
@@ -422,15 +435,13 @@ def _head_of_call(entry: _Pending, number: int) -> str:
     return entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
 
 
-def _call_row(
-    entry: _Pending, worker: str, number: int, succeeded: bool, row: Sequence[Any]
-) -> str:
+def _call_row(entry: _Pending, worker: str, number: int, state: str, row: Sequence[Any]) -> str:
     """Return the encoded row of one call in a bundle."""
     began, duration_s, cpu_s, memory = row
     head = _head_of_call(entry, number)
     queued = max(0.0, began - entry.ready_at)
     return (
-        f'{head}"worker":{worker},"state":"{"succeeded" if succeeded else "failed"}",'
+        f'{head}"worker":{worker},"state":"{state}",'
         f'"timestamp":{began + duration_s},"queued_s":{queued:.6f},"duration_s":{duration_s:.6f},'
         f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
         f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'

@@ -24,8 +24,10 @@ class TracedCalls(Listener):
         self._trace = trace
 
     def ended(self, end: EndedCall) -> None:
-        """Add the span of a call, or the spans of the calls of a bundle."""
+        """Add the span of a call, or the spans of the calls of a bundle; a hit has none."""
         call, timed = end.call, end.measured
+        if not end.ran:
+            return
         attributes: dict[str, str | int | float] = {
             "scalable.task": call.name,
             "scalable.tag": call.tag or "",
@@ -34,11 +36,15 @@ class TracedCalls(Listener):
         }
         failures = {failed.position: failed for failed in end.failures}
         if timed.bundle is not None and timed.bundle["rows"]:
-            for position, (succeeded, row) in enumerate(timed.bundle["rows"]):
+            for position, (state, row) in enumerate(timed.bundle["rows"]):
+                if state == "found":
+                    continue
                 began, duration_s, *_ = row
                 failed = failures.get(position)
                 told = ("Exception", "") if failed is None else _told(failed)
-                work = Work(call.name, began, began + duration_s, None if succeeded else told)
+                work = Work(
+                    call.name, began, began + duration_s, told if state == "failed" else None
+                )
                 self._trace.add(work, {**attributes, "scalable.position": position})
             return
         failure = next((_told(failed) for failed in end.failures), None)

@@ -87,7 +87,7 @@ class Workload(Listener):
     def ended(self, end: EndedCall) -> None:
         """Stop counting a call; the task model learns from it if it succeeded."""
         counted = self._leave(end.call.key)
-        if end.succeeded and counted is not None:
+        if end.succeeded and end.ran and counted is not None:
             self._learn(counted.kind, end)
 
     def left(self, call: Call) -> None:
@@ -120,7 +120,7 @@ class Workload(Listener):
         return counted
 
     def _learn(self, kind: Kind, end: EndedCall) -> None:
-        began, ended, _, _, memory, bundle, _ = end.measured
+        began, ended, _, _, memory, bundle, *_ = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
                 self.model.observe(Sample(kind, duration, memory))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scalable.showing.remembered import remembered_line
 from scalable.showing.tables import Column, Table, row
 from scalable.showing.texts import clock, fitted, money, one_line
 from scalable.spec.costs import CURRENCY
@@ -15,7 +16,10 @@ from scalable.units import counted, format_duration
 #: left to right, so that numbers stay in their columns behind a name of another direction.
 UNTAGGED_NAME = "(no tag)"
 #: Parts of a bar, in the order in which they are drawn.
-_BAR = (("done", "█"), ("failed", "x"), ("cancelled", "-"), ("running", "▒"), ("waiting", "░"))
+_BAR = (
+    *(("done", "█"), ("found", "▓"), ("failed", "x")),
+    *(("cancelled", "-"), ("running", "▒"), ("waiting", "░")),
+)
 
 POOL_COLUMNS = (
     Column("pool", width=24),
@@ -34,6 +38,8 @@ TASK_COLUMNS = (
     Column("mean", number=True),
     Column("queued", number=True),
 )
+#: Place of the column of calls whose remembered results were found; shown if there are any.
+_FOUND_PLACE = 7
 MANAGER_COLUMNS = (
     Column("manager", width=24),
     Column("target", width=16),
@@ -74,6 +80,8 @@ def summary(overview: Overview) -> list[str]:
         lines.append(cost_in_words(overview.cost))
     if overview.reruns:
         lines.append(f"Ran again: {reasons_in_words(overview.reruns)}")
+    if overview.remembered:
+        lines.append(remembered_line(overview.remembered))
     return lines
 
 
@@ -186,25 +194,31 @@ def pool_reasons(overview: Overview) -> list[str]:
 def tasks_table(overview: Overview, *, bar_width: int = 12) -> Table:
     """Return the calls of a cluster by task name."""
     rows = []
+    columns, place = list(TASK_COLUMNS), slice(_FOUND_PLACE, _FOUND_PLACE)
+    has_found = any(task.counts.found for task in overview.tasks)
+    if has_found:
+        columns[place] = [Column("found", number=True)]
     for task in overview.tasks:
         counts = task.counts
         name = task.name
         if task.names > 1 and not name.startswith("("):
             name = f"{name} ({task.names} names)"
         share = (counts.total - counts.running - counts.waiting) / max(1, counts.total)
-        values = (
+        values: list[Any] = [
             *(task.name, task.tag or "", share, counts.running, counts.waiting, counts.done),
             *(counts.failed, task.mean_s, task.mean_queued_s),
-        )
-        texts = (
+        ]
+        texts: list[Any] = [
             *(name, task.tag or UNTAGGED_NAME, bar(counts, bar_width)),
             *(counts.running, counts.waiting, counts.done, counts.failed),
             "-" if task.mean_s is None else format_duration(task.mean_s),
             "-" if task.mean_queued_s is None else format_duration(task.mean_queued_s),
-        )
+        ]
+        if has_found:
+            values[place] = texts[place] = [counts.found]
         key = f"{task.tag or ''}\n{task.name}"
         rows.append(row(key, values, texts, pool=task.tag or ""))
-    return Table(TASK_COLUMNS, tuple(rows), "no calls yet")
+    return Table(tuple(columns), tuple(rows), "no calls yet")
 
 
 def managers_table(overview: Overview) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalable.showing.cluster import pool_reasons, summary, tasks_table
+from scalable.showing.remembered import remembered_in_words, remembered_line
 from scalable.showing.texts import fitted, one_line
 from scalable.spec.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
@@ -14,7 +15,7 @@ MOST_LINES, _REASONS = 24, 2
 #: Maximum number of task names, and of pools, in one line, and of characters of a name there.
 LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40
 #: Order in which a line tells the states of calls.
-_ORDER = ("done", "running", "waiting", "failed", "cancelled")
+_ORDER = ("done", "found", "running", "waiting", "failed", "cancelled")
 #: Width of the bar of each task name.
 _BAR = 16
 
@@ -50,6 +51,8 @@ def _lines_of(
     name, calls, end, *_ = summary(overview)
     title = name if elapsed_s is None else f"{name} - {format_duration(elapsed_s)}"
     told = [(title, "title"), (calls, "soft"), (end, "soft")]
+    if overview.remembered:
+        told.append((remembered_line(overview.remembered), "soft"))
     told += [(reason, "bad") for reason in pool_reasons(overview)[:_REASONS]]
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
     table = tasks_table(overview, bar_width=_BAR)
@@ -94,6 +97,8 @@ def _line_of(overview: Overview) -> str:
     ]
     if len(overview.tasks) > LINE_NAMES:
         tasks.append(_rest(overview.tasks[LINE_NAMES:]))
+    if overview.remembered:
+        tasks.append(f"remembered: {remembered_in_words(overview.remembered)}")
     return " | ".join([*pools, *tasks, *_end_of(overview)])
 
 

@@ -12,11 +12,12 @@ from typing import Any, Self, TypeVar
 
 from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import PoolStatus
+from scalable.spec.remembered import RememberedTotals
 
 _T = TypeVar("_T")
 
 #: States of calls, in the order in which they are shown.
-CALL_STATES = ("running", "waiting", "done", "failed", "cancelled")
+CALL_STATES = ("running", "waiting", "done", "failed", "cancelled", "found")
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class CallCounts:
         Calls that run, and calls that wait for anything: other calls, a worker, or a slot.
     done, failed, cancelled
         Calls that ended with a result, with an error, and before their end.
+    found
+        Calls that did not run, because their results were remembered.
     """
 
     running: int = 0
@@ -36,11 +39,12 @@ class CallCounts:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    found: int = 0
 
     @property
     def total(self) -> int:
         """Number of all calls."""
-        return self.running + self.waiting + self.done + self.failed + self.cancelled
+        return sum(getattr(self, state) for state in CALL_STATES)
 
     def __add__(self, other: CallCounts) -> CallCounts:
         return CallCounts(*(getattr(self, s) + getattr(other, s) for s in CALL_STATES))
@@ -204,6 +208,8 @@ class Overview:
     reruns
         Reason -> number of times that a call began again for it. Empty for a cluster whose calls
         are not recorded.
+    remembered
+        Calls whose results are remembered: hits, misses with their reasons, and the time saved.
     """
 
     at: float
@@ -220,6 +226,7 @@ class Overview:
     scaled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     reruns: Mapping[str, int] = field(default_factory=dict)
+    remembered: RememberedTotals = field(default_factory=RememberedTotals)
 
     @property
     def calls(self) -> CallCounts:
@@ -241,7 +248,8 @@ class Overview:
         end = _made(PredictedEnd, data.get("end") or {})
         managers = tuple(data.get("managers", ()))
         running = tuple(_made(RunningCall, call) for call in data.get("running", ()))
-        parts = {"running": running, "managers": managers}
+        remembered = RememberedTotals.from_dict(data.get("remembered") or {})
+        parts = {"running": running, "managers": managers, "remembered": remembered}
         return _made(cls, data, pools=pools, tasks=tasks, end=end, **parts)
 
 

@@ -22,6 +22,7 @@ class Bundled(NamedTuple):
         measured.
     cancelled
         Number of calls that were cancelled with the bundle, after it had begun; not in ``calls``.
+        Nor are calls that did not run, because their results were found.
     """
 
     calls: int

@@ -14,7 +14,7 @@ from typing import Any
 
 from scalable.telemetry.reading import Row, RunRecord, RunTail, read_run
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "found"})
 
 
 class RunPart:
@@ -69,6 +69,7 @@ class RunPart:
             resources=new["resources"],
             scaling=new["scaling"],
             artifacts=new["artifacts"],
+            remembered=new["remembered"],
             malformed_lines=0,
         )
 

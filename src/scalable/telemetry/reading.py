@@ -44,11 +44,13 @@ class RunRecord:
         that run.json says ``running``, but the process of the run has ended.
     tasks
         Rows of tasks.jsonl, one for each change of a call's state. Keys: task_id, task_name, tag,
-        worker, state (submitted, running, succeeded, failed, cancelled), timestamp. Rows of the
-        last three states also have queued_s, duration_s, transfer_s, cpu_s (seconds), peak_memory,
-        nbytes (size of the result) and input_bytes (size of results that are arguments, or 0); any
-        of these may be null. The last row of a bundle (a batch of calls in one Dask task) has
-        ``calls``: count, failed, total_s and quantiles_s (share -> seconds). All timestamps in a
+        worker, state (submitted, running, succeeded, failed, cancelled, found), timestamp. The
+        state ``found`` is that of a call that did not run, because a worker found its remembered
+        result. Rows of the last four states also have queued_s, duration_s, transfer_s, cpu_s
+        (seconds), peak_memory, nbytes (size of the result) and input_bytes (size of results that
+        are arguments, or 0); any of these may be null. The last row of a bundle (a batch of calls
+        in one Dask task) has ``calls``: count, failed, total_s and quantiles_s (share -> seconds)
+        of the calls that ran, and found, the number of those that did not run. All timestamps in a
         record are epoch seconds.
     workers
         Rows of workers.jsonl: event (requested, started, removed, billed), worker, tag, timestamp,
@@ -65,6 +67,11 @@ class RunRecord:
         source.
     artifacts
         Rows of artifacts.jsonl: name, path or uri, kind, timestamp, metadata, bytes, sha256.
+    remembered
+        Rows of remembered.jsonl, about calls whose results are remembered: timestamp, task_name,
+        tag, task_id (null if the client found the result), kind (found, waited, missed), count,
+        saved_s (seconds that the calls which computed the results had taken); of misses also
+        reason, changed (parts of the key), key, and nearest (key of an earlier result).
     plan
         Contents of plan.json; empty if it is missing.
     manifest_lock
@@ -82,6 +89,7 @@ class RunRecord:
     failures: list[Row] = field(default_factory=list)
     scaling: list[Row] = field(default_factory=list)
     artifacts: list[Row] = field(default_factory=list)
+    remembered: list[Row] = field(default_factory=list)
     plan: Row = field(default_factory=dict)
     manifest_lock: str = ""
     malformed_lines: int = 0

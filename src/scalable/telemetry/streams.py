@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 #: Names of a run's streams; each stream is the file ``<name>.jsonl``.
-STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts")
+STREAMS = ("tasks", "workers", "resources", "failures", "scaling", "artifacts", "remembered")
 
 RUN_FILE = "run.json"
 SUMMARY_FILE = "summary.json"

@@ -13,6 +13,7 @@ from scalable.telemetry.bundled import Bundled, bundled
 from scalable.telemetry.costs import BILLED, cost_of
 from scalable.telemetry.failed import FailedRow, failed_rows
 from scalable.telemetry.reading import RunRecord
+from scalable.telemetry.remembered import outcomes_in, totals_of
 from scalable.telemetry.reruns import RERUN
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
@@ -32,7 +33,10 @@ REASON_LOST = "lost"
 NO_TAG = "(no tag)"
 
 _FINAL_STATES = ("succeeded", "failed", "cancelled")
-_STATES = (*_FINAL_STATES, "running", "submitted")
+#: State of a call that did not run. Such calls are counted from the rows about outcomes, which tell
+#: of those without a task, too.
+_FOUND = "found"
+_STATES = (*_FINAL_STATES, _FOUND, "running", "submitted")
 # Largest number of calls that begin again with one row; larger numbers are taken for damage.
 _MOST_REPEATS = 1_000_000
 # Larger numbers cannot be measurements, and their sums would overflow.
@@ -48,6 +52,7 @@ class _Call:
     starts: int = 0
     reruns: list[str] = field(default_factory=list)
     last: str = ""
+    is_found: bool = False
     final: Mapping[str, Any] | None = None
 
     @property
@@ -70,7 +75,10 @@ def summarize(record: RunRecord) -> Summary:
     """
     run = record.run
     calls = _calls(record.tasks)
+    found = _found(record.remembered)
     states = _states(calls.values())
+    if hits := sum(tags.total() for tags in found.values()):
+        states[_FOUND] = hits
     order = [state for state in _STATES if state in states]
     started, ended = _text(run.get("started_at")), _text(run.get("ended_at"))
     exit_code = run.get("exit_code")
@@ -84,7 +92,7 @@ def summarize(record: RunRecord) -> Summary:
         ended_at=ended,
         duration_s=_duration(started, ended, record),
         tasks={state: states[state] for state in [*order, *sorted(states.keys() - set(_STATES))]},
-        task_names=_task_names(calls.values()),
+        task_names=_task_names(calls.values(), found),
         workers=_pools(record.workers),
         scaling=ScalingSummary(
             scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
@@ -96,6 +104,7 @@ def summarize(record: RunRecord) -> Summary:
         artifacts=tuple(record.artifacts),
         reruns=tuple(task_id for task_id, call in calls.items() if _reruns(call)),
         rerun_reasons=_rerun_reasons(calls.values()),
+        remembered=totals_of(record.remembered),
         exit_code=exit_code if isinstance(exit_code, int) else None,
         error=_text(run.get("error")),
         path=str(record.path),
@@ -123,6 +132,7 @@ def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
             call.reruns += [reason] * many
             continue
         call.last = state
+        call.is_found = state == _FOUND
         call.starts += state == "running"
         if state in _FINAL_STATES:
             call.final = row
@@ -142,6 +152,8 @@ def _states(calls: Iterable[_Call]) -> Counter[str]:
     states: Counter[str] = Counter()
     for call in calls:
         many = call.bundled
+        if call.is_found:
+            continue
         if many is None:
             # A call of a lost bundle begins again, but ends with a later one.
             states[call.state] += bool(call.state)
@@ -152,25 +164,38 @@ def _states(calls: Iterable[_Call]) -> Counter[str]:
     return +states
 
 
-def _task_names(calls: Iterable[_Call]) -> dict[str, TaskNameSummary]:
+def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
+    """Return task name -> tag -> number of calls whose remembered results were found."""
+    found: dict[str, Counter[str | None]] = {}
+    for name, tag, outcome in outcomes_in(rows):
+        if outcome.is_hit:
+            found.setdefault(name, Counter())[tag] += outcome.count
+    return found
+
+
+def _task_names(
+    calls: Iterable[_Call], found: Mapping[str, Counter[str | None]]
+) -> dict[str, TaskNameSummary]:
     by_name: dict[str, list[_Call]] = {}
     for call in calls:
         by_name.setdefault(call.name, []).append(call)
-    return {name: _task_name(group) for name, group in by_name.items()}
+    names = dict.fromkeys([*by_name, *found])
+    return {name: _task_name(by_name.get(name, []), found.get(name, Counter())) for name in names}
 
 
-def _task_name(calls: list[_Call]) -> TaskNameSummary:
+def _task_name(calls: list[_Call], found: Counter[str | None]) -> TaskNameSummary:
     final = [call.final for call in calls if call.final is not None]
     cpu = _numbers(final, "cpu_s")
     states = _states(calls)
     return TaskNameSummary(
         count=states.total(),
         failed=states["failed"],
-        tags=tuple(sorted({tag for call in calls for tag in call.tags})),
+        tags=tuple(sorted({tag for call in calls for tag in call.tags} | {*filter(None, found)})),
         duration_s=Durations.of(_lengths(final)),
         queued_s=Quantiles.of(_numbers(final, "queued_s")),
         peak_memory=Quantiles.of(_numbers(final, "peak_memory")),
         cpu_s=sum(cpu) if cpu else None,
+        found=found.total(),
     )
 
 

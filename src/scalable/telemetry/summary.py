@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
+from scalable.spec.remembered import RememberedTotals
 from scalable.telemetry.costs import CostSummary
 
 
@@ -17,7 +18,10 @@ class TaskNameSummary:
     Attributes
     ----------
     count, failed
-        Number of calls, and number of calls whose last final state is failed.
+        Number of calls, and number of calls whose last final state is failed. Calls whose
+        remembered results were found do not count.
+    found
+        Number of calls that did not run, because their remembered results were found.
     tags
         Tags of the calls, in alphabetical order.
     duration_s
@@ -38,6 +42,7 @@ class TaskNameSummary:
     queued_s: Quantiles | None
     peak_memory: Quantiles | None
     cpu_s: float | None
+    found: int = 0
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,8 @@ class Summary:
         Seconds from the start to the end of the run. If the end is not recorded, the time of the
         last row counts. None if not known.
     tasks
-        State -> number of calls. A call counts in its last final state (succeeded, failed or
-        cancelled), or in its last state if none is final.
+        State -> number of calls. A call counts in its last final state (succeeded, failed,
+        cancelled or found), or in its last state if none is final.
     task_names
         Task name -> summary of its calls, in the order of the first rows.
     workers
@@ -152,6 +157,8 @@ class Summary:
         Ids of calls that were started more than once.
     rerun_reasons
         Reason -> number of times that a call ran again for it, the most frequent first.
+    remembered
+        Calls whose results are remembered: hits, misses with their reasons, and the time saved.
     exit_code, error
         Exit code and error of the workflow, if known.
     path
@@ -178,6 +185,7 @@ class Summary:
     artifacts: tuple[Mapping[str, Any], ...] = ()
     reruns: tuple[str, ...] = ()
     rerun_reasons: Mapping[str, int] = field(default_factory=dict)
+    remembered: RememberedTotals = field(default_factory=RememberedTotals)
     exit_code: int | None = None
     error: str | None = None
     path: str = ""

@@ -10,6 +10,7 @@ from scalable.frames import own_frame
 from scalable.protocol.described_failures import arguments_text, described
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.quantiles import quantile
+from scalable.spec.remembered import RememberedOutcome
 
 #: Largest number of failed calls of a bundle that are described one by one, and of those of one
 #: cause (class and place) that are described in full. Of the others only the number is known.
@@ -28,14 +29,21 @@ class BundleCounts:
     Attributes
     ----------
     durations
-        Duration of each call in seconds.
+        Duration in seconds of each call that ran.
     rows
-        Success and measurements of each call; empty unless calls are recorded one by one.
+        State and measurements of each call; empty unless calls are recorded one by one.
+    outcomes
+        Outcomes of the calls whose results are remembered.
+    found
+        Positions of the calls that did not run, because their results were found.
     """
 
     def __init__(self) -> None:
         self.durations: list[float] = []
-        self.rows: list[tuple[bool, tuple[float, float, float, int | None]]] = []
+        self.rows: list[tuple[str, tuple[float, float, float, int | None]]] = []
+        self.outcomes: list[RememberedOutcome] = []
+        self.found: set[int] = set()
+        self._heard: RememberedOutcome | None = None
         self._failed = 0
         self._failures: list[dict[str, Any]] = []
         #: Class and place -> number of failed calls.
@@ -83,6 +91,36 @@ class BundleCounts:
         )
         return facts.get("arguments")
 
+    def ran(self, number: int, seconds: float) -> None:
+        """Count the duration of a call that has ended, unless its result was found.
+
+        Parameters
+        ----------
+        number
+            Position of the call in its bundle.
+        seconds
+            Its duration.
+        """
+        outcome, self._heard = self._heard, None
+        if outcome is not None:
+            self.outcomes.append(outcome)
+            if outcome.is_hit:
+                self.found.add(number)
+                return
+        self.durations.append(seconds)
+
+    def hear(self, outcome: RememberedOutcome) -> None:
+        """Take the outcome of the call that runs, whose result is remembered."""
+        self._heard = outcome
+
+    def cancelled(self) -> None:
+        """Drop what was heard of a call that was cancelled while it ran."""
+        self._heard = None
+
+    def state(self, number: int, *, failed: bool) -> str:
+        """Return the state of a call that has ended, as in rows of tasks."""
+        return "failed" if failed else "found" if number in self.found else "succeeded"
+
     def _count_only(self, name: str) -> None:
         rest = next((row for row in self._more if row["failure_class"] == name), None)
         if rest is None and len(self._more) < _CAUSES:
@@ -102,6 +140,7 @@ class BundleCounts:
         values = {
             "calls": len(ordered),
             "failed": self._failed,
+            "found": len(self.found),
             "total_s": sum(ordered),
             "quantiles_s": [quantile(ordered, q) for q in SHARES] if ordered else [],
             "failures": self._failures + self._more,

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from scalable.caching.hearing import heard_by
 from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.described_failures import note_call
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
+from scalable.protocol.measured import remembered_addition
 from scalable.protocol.messages import Pickled, arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.worker.bundle_counts import BundleCounts
@@ -99,7 +101,8 @@ class BundleRun:
         self._sent_at = time.perf_counter()
         lines = Lines(lambda text: self._send(op=PRINTED, text=text))
         try:
-            with heard(lines.write) if self._streams else nullcontext():
+            output = heard(lines.write) if self._streams else nullcontext()
+            with output, heard_by(self._counts.hear):
                 while (number := self._claim()) is not None:
                     if number not in self._skipped:
                         self._run_call(number)
@@ -107,7 +110,10 @@ class BundleRun:
                         self._send_outcomes()
             lines.end()
             # This comes before the last message: a client with all outcomes may read the records.
-            timings_of(self._worker, self.key).append(self._counts.entry())
+            timings = timings_of(self._worker, self.key)
+            timings.append(self._counts.entry())
+            if self._counts.outcomes:
+                timings.append(remembered_addition(self._counts.outcomes))
             self._send_outcomes(over=True)
         finally:
             self._over = True
@@ -164,7 +170,7 @@ class BundleRun:
             else:
                 self._keep_or_add(number, value)
             duration = time.perf_counter() - began
-            self._counts.durations.append(duration)
+            self._counts.ran(number, duration)
             if measures:
                 self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
 
@@ -181,7 +187,8 @@ class BundleRun:
             late = too_long(self._function(number), self._timeout_s or 0.0)
             late = late.with_traceback(error.__traceback__ if error else None)
             self._counts.failed(late, number, given)
-            self._counts.durations.append(seconds)
+            self._counts.ran(number, seconds)
+        self._counts.cancelled()
 
     def _fail(self, number: int, error: BaseException, given: Any = None) -> None:
         name = getattr(self._function(number), "__qualname__", self.key)
@@ -219,7 +226,7 @@ class BundleRun:
         outcomes.profiles = [(*measured[:3], peak) for measured in outcomes.profiles]
         if self._record:
             self._counts.rows += [
-                (not outcomes.is_error(number), measured)
+                (self._counts.state(number, failed=outcomes.is_error(number)), measured)
                 for number, measured in zip(outcomes.numbers, outcomes.profiles, strict=True)
             ]
         if not self._profile:

@@ -11,6 +11,7 @@ from distributed import Client, Worker
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent
 
+from scalable.caching.hearing import heard_by
 from scalable.protocol.code import located
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
 from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
@@ -18,11 +19,12 @@ from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import offer
 from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
-from scalable.protocol.measured import FAILURE, USAGE, addition
+from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.worker_calls import WorkerHandler
+from scalable.spec.remembered import RememberedOutcome
 from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
@@ -57,12 +59,12 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a call, and add the resources that the call used to its Dask timings."""
-        usage = self._begin()
+        usage, remembered = self._begin(), list[RememberedOutcome]()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
         await self.code_of_calls.know(task)
         try:
-            with context_meter.add_callback(usage.observe):
+            with context_meter.add_callback(usage.observe), heard_by(remembered.append):
                 event = await super().execute(key, stimulus_id=stimulus_id)
                 event = failure_for_clients(event, partial(self._explained, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
@@ -74,6 +76,8 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         self.slot_lender.ended(key)
         if task is not None:
             task.startstops.append(addition(USAGE, usage.end()))
+            if remembered:
+                task.startstops.append(remembered_addition(remembered))
             if isinstance(event, ExecuteFailureEvent):
                 task.startstops.append(self._failure_entry(task))
         return event

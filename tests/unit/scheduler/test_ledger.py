@@ -204,7 +204,7 @@ def test_an_ended_call_carries_what_was_measured(scheduler, notes):
     _, end = notes.told[-1]
     assert end.succeeded
     assert (end.address, end.nbytes) == ("tcp://1", 7)
-    assert end.measured == (100.0, 102.0, 0.5, 1.5, 2**20, None, None)
+    assert end.measured == (100.0, 102.0, 0.5, 1.5, 2**20, None, None, ())
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_spreads_are_of_the_last_final_rows():
         "queued_s": {"q50": 1.0, "q95": pytest.approx(1.45), "max": 1.5, "mean": 1.0},
         "peak_memory": {"q50": 200.0, "q95": pytest.approx(290.0), "max": 300, "mean": 200.0},
         "cpu_s": 6,
+        "found": 0,
     }
     assert names["other"] == {
         "count": 1,
@@ -89,6 +90,7 @@ def test_spreads_are_of_the_last_final_rows():
         "queued_s": None,
         "peak_memory": None,
         "cpu_s": None,
+        "found": 0,
     }
 
 

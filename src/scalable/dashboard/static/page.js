@@ -6,9 +6,9 @@ import { at, callLink, clock, duration, factList, fill, made, money, number, pag
 import { described, drawTimeline, listenToTimeline } from "./timeline.js";
 
 const EVERY_MS = 2000;
-const SHOWN = { failures: 50, decisions: 50, tasks: 50, pools: 50, ended: 15, calls: 20 };
+const SHOWN = { failures: 50, decisions: 50, tasks: 50, pools: 50, ended: 15, calls: 20, reasons: 5 };
 const KEPT = { spans: 20000, samples: 1200, failures: 500, decisions: 500 };
-const STATES = ["running", "waiting", "done", "failed", "cancelled"];
+const STATES = ["running", "waiting", "done", "failed", "cancelled", "found"];
 
 const seen = { seq: 0, started: null, spans: [], samples: [], failures: [], decisions: [] };
 let last = null;
@@ -19,7 +19,7 @@ function progress(counts) {
   const total = STATES.reduce((sum, state) => sum + counts[state], 0) || 1;
   const parts = [];
   let from = 0;
-  for (const state of ["done", "failed", "cancelled", "running", "waiting"]) {
+  for (const state of ["done", "found", "failed", "cancelled", "running", "waiting"]) {
     const width = (100 * counts[state]) / total;
     if (width) parts.push(svg("rect", { class: state, x: from, y: 0, width, height: 10 }));
     from += width;
@@ -50,6 +50,14 @@ function drawHead(now) {
   ];
   const reruns = Object.entries(now.reruns).map(([why, count]) => `${count} x ${why}`);
   if (reruns.length) facts.push(["Ran again", reruns.join(", ")]);
+  const { remembered } = now;
+  if (remembered.found || remembered.missed) {
+    facts.push(["Found results", remembered.found], ["Time saved", duration(remembered.saved_s)]);
+    const reasons = remembered.reasons.map((r) => `${r.count} x ${shown(r.task)}: ${shown(r.reason)}`);
+    const more = reasons.length - SHOWN.reasons;
+    const told = [...reasons.slice(0, SHOWN.reasons), ...(more > 0 ? [`${more} more reasons`] : [])];
+    facts.push(["Not found", [remembered.missed, ...told].join("; ")]);
+  }
   if (cost) {
     facts.push(["Cost", `${money(cost.cost)} ${cost.currency}, ${money(cost.per_hour)} an hour`]);
     if (cost.budget !== null) facts.push(["Budget", `${money(cost.budget)} ${cost.currency} (${cost.stage})`]);
@@ -89,11 +97,11 @@ function drawTasks(now) {
   const rows = paged(at("tasks-pages"), found, SHOWN.tasks, draw).map((task) => {
     const c = task.counts;
     return [task.names > 1 ? `${short(task.name)} (${task.names} names)` : short(task.name),
-      task.tag ?? "-", progress(c), c.running, c.waiting, c.done, c.failed, c.cancelled,
+      task.tag ?? "-", progress(c), c.running, c.waiting, c.done, c.failed, c.cancelled, c.found,
       duration(task.mean_s), duration(task.mean_queued_s)];
   });
   fill(at("tasks"), [text("Task"), text("Pool"), ["Progress", ""], number("Running"),
-    number("Waiting"), number("Done"), number("Failed"), number("Cancelled"),
+    number("Waiting"), number("Done"), number("Failed"), number("Cancelled"), number("Found"),
     number("Mean time"), number("Mean queue time")], rows);
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from dask import annotate  # type: ignore[attr-defined]
 from dask._expr import Expr
 from dask._task_spec import GraphNode
 from distributed import Client, Future
@@ -16,6 +17,7 @@ from distributed.client import FutureState
 from distributed.utils_comm import pack_data, unpack_remotedata
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, has, mentions
+from scalable.protocol.operations import KNOWN_ANNOTATION
 
 seams = Seams("known_results")
 
@@ -141,7 +143,8 @@ def _give(client: Client, state: KnownState) -> None:
 
 
 def _send(client: Client, key: Any, value: Any) -> Future[Any]:
-    return Client.submit(client, _itself, value, key=key, pure=False)
+    with annotate(**{KNOWN_ANNOTATION: True}):
+        return Client.submit(client, _itself, value, key=key, pure=False)
 
 
 def _itself(value: Any) -> Any:

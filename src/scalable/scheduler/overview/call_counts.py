@@ -12,6 +12,8 @@ from distributed import Scheduler
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.scheduler.failed_calls import GivenUp
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
+from scalable.scheduler.remembered import HeardOutcomes
+from scalable.spec.remembered import RememberedTally
 
 #: Number of task names that have a row each. Calls of further names are counted by the beginning
 #: of the name; if there are too many of these too, in one row.
@@ -23,7 +25,7 @@ OTHERS = "(other names)"
 _BEGINNING = re.compile(r"\D+")
 
 # Phases of a call.
-_WAITING, _READY, _DONE, _FAILED, _CANCELLED = range(5)
+_WAITING, _READY, _DONE, _FAILED, _CANCELLED, _FOUND = range(6)
 
 
 def beginning_of(name: str) -> str:
@@ -45,7 +47,7 @@ class NameRow:
         Number of task names that are counted here.
     phases
         Number of calls in each phase: blocked by other calls, ready or running, done, failed,
-        cancelled.
+        cancelled, found (their results were remembered).
     measured, total_s, logs, squares
         Number of measured calls; sum of their running times in seconds, of the logarithms of the
         times, and of the squares of the logarithms.
@@ -62,13 +64,13 @@ class NameRow:
         self.name = name
         self.tag = tag
         self.names = 0
-        self.phases = [0, 0, 0, 0, 0]
+        self.phases = [0] * 6
         self.measured = 0
         self.total_s = self.logs = self.squares = 0.0
         self.queued = 0
         self.queued_s = 0.0
         # What is stored for a call in each phase: one object for all calls of the row.
-        self.counted = tuple((self, phase, 1) for phase in range(5))
+        self.counted = tuple((self, phase, 1) for phase in range(6))
 
     @property
     def unfinished(self) -> int:
@@ -76,9 +78,10 @@ class NameRow:
         return self.phases[_WAITING] + self.phases[_READY]
 
     @property
-    def ended(self) -> tuple[int, int, int]:
-        """Numbers of calls that ended with a result, with an error, and before their end."""
-        return self.phases[_DONE], self.phases[_FAILED], self.phases[_CANCELLED]
+    def ended(self) -> tuple[int, int, int, int]:
+        """Numbers of calls that ended with a result, with an error, before their end, and found."""
+        done, failed, cancelled, found = self.phases[_DONE:]
+        return done, failed, cancelled, found
 
     @property
     def mean_s(self) -> float | None:
@@ -118,6 +121,11 @@ class NameCounts(Listener):
     ----------
     scheduler
         Scheduler of the calls.
+
+    Attributes
+    ----------
+    remembered_calls
+        Totals of the outcomes of remembered calls.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -127,6 +135,7 @@ class NameCounts(Listener):
         self._calls: dict[Any, tuple[NameRow, int, int]] = {}
         # Keys of the calls that were seen to run, and have not ended.
         self._begun: set[Any] = set()
+        self.remembered_calls = RememberedTally()
         for task in scheduler.tasks.values():
             if task.state in READY:
                 self.ready(Call(task))
@@ -170,26 +179,37 @@ class NameCounts(Listener):
     def submitted(self, calls: list[Call]) -> None:
         """Count new calls as waiting."""
         for call in calls:
+            if call.is_known:
+                continue
             if call.key not in self._calls and call.task.state not in ("memory", "erred"):
                 self._put(call, _WAITING)
 
     def waiting(self, call: Call) -> None:
         """Count a call as waiting for other calls."""
-        self._put(call, _WAITING)
+        if not call.is_known:
+            self._put(call, _WAITING)
 
     def ready(self, call: Call) -> None:
         """Count a call as waiting for a worker, or running."""
-        self._put(call, _READY)
+        if not call.is_known:
+            self._put(call, _READY)
 
     def left(self, call: Call) -> None:
         """Count a call as waiting: it was released before its end, and may run again."""
-        self._put(call, _WAITING)
+        if not call.is_known:
+            self._put(call, _WAITING)
 
     def ended(self, end: EndedCall) -> None:
         """Count a call as done or failed, and its running time."""
         call = end.call
         self._begun.discard(call.key)
         began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
+        if call.is_known:
+            return
+        if end.is_hit:  # counted with its outcome
+            row = self._take(call.key) or self.row_for(call.name, call.tag)
+            self._calls[call.key] = (row, _DONE, 0)
+            return
         if call.bundle is None:
             row = self._put(call, _DONE if end.succeeded else _FAILED)
             if began is not None and ended is not None:
@@ -205,6 +225,14 @@ class NameCounts(Listener):
             row.phases[_FAILED] += bundle["failed"]
             row.measure(bundle["total_s"] / bundle["calls"], bundle["calls"])
             row.wait(end, bundle["calls"])
+
+    def remembered(self, heard: HeardOutcomes) -> None:
+        """Add up outcomes of remembered calls; count those that did not run as found."""
+        for outcome in heard.outcomes:
+            self.remembered_calls.add(heard.name[:LONGEST_NAME], outcome)
+        found = sum(outcome.count for outcome in heard.outcomes if outcome.is_hit)
+        if found:
+            self.row_for(heard.name, heard.tag).phases[_FOUND] += found
 
     def given_up(self, given_up: GivenUp) -> None:
         """Count calls of a lost bundle as failed; they do not count as waiting any more."""
@@ -237,6 +265,7 @@ class NameCounts(Listener):
         self._begun.clear()
 
     def _put(self, call: Call, phase: int) -> NameRow:
+        """Count a call in a phase, and return its row."""
         counted = self._calls.get(call.key)
         if counted is None:
             count = 1 if call.bundle is None else int(call.bundle["calls"])

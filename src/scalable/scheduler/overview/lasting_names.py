@@ -31,8 +31,9 @@ class LastingNames:
             key = task.name, task.tag
             row = self._row_of.get(key) or self._row(*key)
             c = task.counts
-            ints = c.running, c.waiting, c.done, c.failed, c.cancelled, task.names, task.measured
-            numbers = (*ints, task.queued, task.run_s, task.queued_s)
+            counts = c.running, c.waiting, c.done, c.failed, c.cancelled, c.found
+            others = task.names, task.measured, task.queued, task.run_s, task.queued_s
+            numbers = (*counts, *others)
             known = sums.get(row)
             # In lists: rows of many names are summed up in the scheduler's event loop.
             sums[row] = list(numbers) if known is None else list(map(add, known, numbers))

@@ -58,9 +58,14 @@ class Timeline(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def ended(self, end: EndedCall) -> None:
-        """Add the span of a call; the failures of a call are added too."""
+        """Add the span of a call that ran; the failures of a call are added too."""
         timed = end.measured
-        if timed.began is not None and timed.ended is not None and end.address is not None:
+        if (
+            end.ran
+            and timed.began is not None
+            and timed.ended is not None
+            and end.address is not None
+        ):
             failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
             times = timed.began, timed.ended
             self._span(end.address, end.call, times, failed)
