@@ -13,6 +13,7 @@ the stale one, and then finds that unchanged, replaces it.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -34,6 +35,8 @@ logger = logging.getLogger("scalable.caching")
 #: Identity of a file, and its time in ns.
 _Seen: TypeAlias = tuple[tuple[int, int], int]
 
+#: Errors of a directory that takes no file at all: it is full, or read-only.
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 #: Seconds without renewal after which a lease is stale. Machines may see the time of a file late
 #: over NFS, and a process may be stopped for a while.
 STALE_S = 60.0

@@ -24,7 +24,7 @@ from scalable.caching.entries import (
 from scalable.caching.file_digests import FileDigests
 from scalable.caching.folders import NOTED_S, Folder
 from scalable.caching.inventory import Item, inventory, verified
-from scalable.caching.leases import Holder, Lease, Leases
+from scalable.caching.leases import UNWRITABLE, Holder, Lease, Leases
 from scalable.caching.objects import Objects
 from scalable.caching.outcomes import Collected, Found, Usage, Verified, Waited
 from scalable.caching.payloads import packed, unpacked
@@ -266,7 +266,8 @@ class ResultStore:
             self.reports.add(
                 Report("unleased", key, str(error)),
                 f"there are no leases in {self.url}: {error}; a result may be computed twice",
-                times=1,
+                # Where nothing can be written, storing the result says so.
+                times=0 if getattr(error, "errno", None) in UNWRITABLE else 1,
             )
             return Lease(key)
 

@@ -1,0 +1,123 @@
+"""Many clients, clusters and killed workers on one store of results."""
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import dask
+import pytest
+from distributed import LocalCluster
+
+from scalable import ScalableClient
+from scalable.caching.key import KeyOptions
+from scalable.caching.store import ResultStore
+from scalable.spec.remembering import Remembering
+
+OPTIONS = KeyOptions(ignore=("log",))
+
+
+def noted(x, log):
+    """Note that the call runs: one write of a few bytes, which no other process interrupts."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, f"{x}\n".encode())
+    os.close(descriptor)
+    return {"value": x * 7}
+
+
+def wide(x, log):
+    noted(x, log)
+    return bytes([x % 251]) * (400_000 + x)
+
+
+def times_run(log):
+    return Counter(map(int, log.read_text().split()))
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log"
+    path.touch()
+    return path
+
+
+def clusters(stack, number):
+    return [
+        stack.enter_context(LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0"))
+        for _ in range(number)
+    ]
+
+
+def computed_by_four_clients(path, log, count):
+    """Let two clients of each of two clusters ask for overlapping parts of the same calls."""
+    share = count * 2 // 5
+    with ExitStack() as stack:
+        made = clusters(stack, 2) * 2
+        users = [
+            stack.enter_context(
+                ScalableClient(c, remembering=Remembering(str(path)), set_as_default=False)
+            )
+            for c in made
+        ]
+        begin = threading.Barrier(len(users))
+
+        def ask(number):
+            first = (count - share) * number // 3
+            asked = list(range(first, first + share))
+            random.Random(number).shuffle(asked)
+            begin.wait(timeout=60)
+            futures = users[number].map(noted, asked, [str(log)] * share, cache=OPTIONS)
+            return dict(zip(asked, users[number].gather(futures), strict=True))
+
+        with ThreadPoolExecutor(len(users)) as threads:
+            return list(threads.map(ask, range(len(users))))
+
+
+@pytest.mark.parametrize("count", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.timeout(900)
+def test_each_call_of_four_clients_of_two_clusters_runs_once(tmp_path, log, count):
+    found = computed_by_four_clients(tmp_path / "results", log, count)
+    for results in found:
+        assert all(result == {"value": x * 7} for x, result in results.items())
+    assert set().union(*found) == set(range(count))
+    assert times_run(log) == dict.fromkeys(range(count), 1)
+    assert ResultStore.open(tmp_path / "results").verify().faults == ()
+
+
+def test_workers_that_are_killed_while_they_write_harm_no_result(tmp_path, log):
+    chance, remembering = random.Random(11), Remembering(str(tmp_path / "results"))
+    asked = list(range(240))
+    # A call may lose its worker more often than Dask allows by default.
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 100}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        ScalableClient(cluster, remembering=remembering) as client,
+    ):
+        futures = client.map(wide, asked, [str(log)] * len(asked), cache=OPTIONS)
+        for _ in range(4):
+            before = len(log.read_text())
+            while len(log.read_text()) < before + chance.randrange(30, 90):
+                pass_time()
+            pid = chance.choice([n.pid for n in cluster.workers.values() if n.pid])
+            os.kill(pid, signal.SIGKILL)
+        assert [set(result) for result in client.gather(futures)] == [{x % 251} for x in asked]
+    runs = times_run(log)
+    store = ResultStore.open(tmp_path / "results")
+    assert store.verify().faults == ()
+    assert store.usage().entries == len(asked)
+    log.write_text("")
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        ScalableClient(cluster, remembering=remembering) as client,
+    ):
+        again = client.map(wide, asked, [str(log)] * len(asked), cache=OPTIONS)
+        assert [len(result) for result in client.gather(again)] == [400_000 + x for x in asked]
+    assert not times_run(log)
+    assert set(runs) == set(asked)
+
+
+def pass_time():
+    threading.Event().wait(0.005)
