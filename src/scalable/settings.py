@@ -20,6 +20,8 @@ RUN_TARGET = "SCALABLE_RUN_TARGET"
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
+#: Set by ``scalable run``: the directory of the run whose results answer calls.
+RESUMED = "SCALABLE_RESUMED"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
 #: Money that a cluster of a session may spend; overrides the target's budget.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
+    KeepResults,
     ManagerSpec,
     RetryPolicy,
     TaskSpec,
@@ -92,6 +93,7 @@ specs = st.builds(
     deadline_s=maybe(seconds),
     local_cache=maybe(texts),
     cache_limit=st.integers(0, 1 << 50),
+    keep_results=maybe(st.builds(KeepResults, st.integers(0, 1 << 50), seconds)),
     default_storage=maybe(texts),
     workflow_dir=maybe(texts),
     log_dir=maybe(texts),
@@ -111,10 +113,10 @@ def test_a_spec_is_read_as_it_was_written(spec):
 
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
-    assert len(fields(DeploymentSpec)) == 24
+    assert len(fields(DeploymentSpec)) == 25
     assert len(fields(ComponentSpec)) == 12
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (9, 4, 2)
-    assert len(fields(RetryPolicy)) == 4
+    assert (len(fields(RetryPolicy)), len(fields(KeepResults))) == (4, 2)
 
 
 SPEC = DeploymentSpec("p", "t", "local", {"a": ComponentSpec("a")})

@@ -9,8 +9,11 @@ import grimp
 import pytest
 
 RUNS_CODE_OF_USERS = {
+    "caching/failed_arguments.py",
     "caching/objects.py",  # the library of a store raises whatever it likes
     "caching/payloads.py",
+    "caching/resumable.py",
+    "caching/run_results.py",
     "caching/store.py",
     "client/calls/backlog.py",
     "client/calls/executor.py",

@@ -114,7 +114,9 @@ class Folder:
             os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         return path.exists()
 
-    def write(self, key: str, pieces: Sequence[Buffer], *, forced: bool = True) -> None:
+    def write(
+        self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
+    ) -> None:
         """Write or replace an entry.
 
         A writer that is killed leaves a temporary file, and never a part of an entry.
@@ -128,16 +130,17 @@ class Folder:
         forced
             Whether to wait until they are on the disk. Otherwise a loss of power may leave an
             entry that is not whole, and that readers recognise as such.
+        replace
+            Whether an entry of the key is replaced. Otherwise one of several writers succeeds.
 
         Raises
         ------
+        FileExistsError
+            When there is an entry that is not to be replaced.
         OSError
             When it cannot be written. Nothing is left then.
         """
-        directory = f"{self._entry}{key[:2]}"
-        if directory not in self._made:
-            make_private(Path(directory))
-            self._made.add(directory)
+        directory = self._directory_of(key)
         temporary = f"{directory}{os.sep}{TEMPORARY}{key[:16]}.{secrets.token_hex(8)}"
         try:
             try:
@@ -151,11 +154,41 @@ class Folder:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)  # over NFS, this may tell that the disk is full
-            os.rename(temporary, f"{directory}{os.sep}{key}")  # noqa: PTH104 - texts, as above
+            if replace:
+                os.rename(temporary, f"{directory}{os.sep}{key}")  # noqa: PTH104 - texts, as above
+            else:  # unlike a rename, a link fails where there is an entry
+                os.link(temporary, f"{directory}{os.sep}{key}")
+                os.unlink(temporary)  # noqa: PTH108
         except BaseException:
             with suppress(OSError):
                 os.unlink(temporary)  # noqa: PTH108
             raise
+
+    def link(self, key: str, other: Folder) -> None:
+        """Add the entry that another directory has for a key, as the same file.
+
+        Raises
+        ------
+        FileExistsError
+            When there is an entry already.
+        FileNotFoundError
+            When the other directory has none.
+        OSError
+            When the file cannot have two names: another file system, for example.
+        """
+        source = other._path(key)
+        if not self._path(key).exists():
+            source.stat(follow_symlinks=False)  # most have none: no directory is made for them
+        self._directory_of(key)
+        self._path(key).hardlink_to(source)
+
+    def _directory_of(self, key: str) -> str:
+        """Return the directory of an entry that is about to be written; it exists."""
+        directory = f"{self._entry}{key[:2]}"
+        if directory not in self._made:
+            make_private(Path(directory))
+            self._made.add(directory)
+        return directory
 
     def note_use(self, key: str) -> None:
         """Note that an entry is used now, by the time of its file."""

@@ -212,7 +212,7 @@ class KeyMaker:
                 parts[f"{part} of an argument"] = digest
         parts |= environment or {}
         parts |= {"python": python_version(), "key": KEY_VERSION}
-        return CallKey(_digest(parts), parts, name)
+        return CallKey(digest_of(parts), parts, name)
 
     def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
         """Return a function's code; the same object as long as nothing that it reaches changes.
@@ -289,7 +289,8 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
         return None
 
 
-def _digest(parts: Mapping[str, str]) -> str:
+def digest_of(parts: Mapping[str, str]) -> str:
+    """Return the digest of named parts, in 64 hexadecimal digits."""
     written = b"".join([_written(name, digest) for name, digest in sorted(parts.items())])
     return blake2b(written, digest_size=32).hexdigest()
 

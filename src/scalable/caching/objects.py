@@ -58,15 +58,22 @@ class Objects:
         with translated():
             return self._storage.exists(f"entries/{key[:2]}/{key}")
 
-    def write(self, key: str, pieces: Sequence[Buffer], *, forced: bool = True) -> None:
+    def write(
+        self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
+    ) -> None:
         """Write or replace an entry: an object appears as a whole, and is kept at once.
 
         Raises
         ------
+        FileExistsError
+            When there is an entry that is not to be replaced. Of several writers at once, more
+            than one may succeed.
         OSError
             When it cannot be written.
         """
         del forced
+        if not replace and self.exists(key):
+            raise FileExistsError(key)
         with translated():
             fs, path = self._storage.fs, self._path(key)
             if sum(memoryview(piece).nbytes for piece in pieces) < LARGE:

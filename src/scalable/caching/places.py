@@ -100,7 +100,9 @@ class Place(Protocol):
     def exists(self, key: str) -> bool:
         """Return whether there is an entry now, whoever wrote it."""
 
-    def write(self, key: str, pieces: Sequence[Buffer], *, forced: bool = True) -> None:
+    def write(
+        self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
+    ) -> None:
         """Write or replace an entry: readers find the old one or the whole new one.
 
         Parameters
@@ -111,6 +113,8 @@ class Place(Protocol):
             Pieces of its bytes.
         forced
             Whether it has to survive a loss of power from now on.
+        replace
+            Whether an entry of the key is replaced; otherwise FileExistsError is raised.
         """
 
     def note_use(self, key: str) -> None:

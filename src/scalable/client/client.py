@@ -151,11 +151,12 @@ class ScalableClient(RememberingClient):
         self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
         call = self._remembered_call(func, args, kwargs, (tag, task, cache))
-        if call is not None:
-            key = key or call.key
-            if call.found is not None:
-                return self._known(key, call.found, tag)
-            func = call.function
+        if call is None:
+            func = self._resumable_function(func, kwargs, (tag, task, cache))
+        elif call.found is not None:
+            return self._known(key or call.key, call.found, tag)
+        else:
+            key, func = key or call.key, call.function
         if key is None:
             name = task or funcname(func)
             key = f"{name}-{tokenize(func, kwargs, *args) if pure else uuid.uuid4()}"
@@ -207,11 +208,10 @@ class ScalableClient(RememberingClient):
                 )
 
         asked = tag, task, cache
-        futures = (
-            self._map_remembered(func, iterables, kwargs, asked, send) if key is None else None
-        )
-        if futures is None:
-            futures = send(func, *iterables, key=task if key is None else key)
+        if key is None:
+            futures = self._map_remembered(func, iterables, kwargs, asked, send)
+        else:
+            futures = send(self._resumable_function(func, kwargs, asked), *iterables, key=key)
         failed = [f for f in futures if f.status == "error"]
         if failed:
             self._retry_now(failed)

@@ -17,6 +17,7 @@ from scalable.caching.outcomes import Found
 from scalable.client.found_calls import FoundCalls
 from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.remembering import RememberedCall, RememberedCalls
+from scalable.client.resuming import ResumableCalls
 from scalable.client.routing import Routing, refuse_hidden
 from scalable.protocol.dask_seams.client import send_to_scheduler
 from scalable.protocol.dask_seams.known_results import known_future
@@ -47,6 +48,9 @@ class RememberingClient(FailureKeepingClient):
             self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
         )
         self._found_calls = FoundCalls(self._call_later, self._tell_found)
+        self._resumable = ResumableCalls(
+            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+        )
         super().__init__(routing, *args, **kwargs)
 
     def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
@@ -95,6 +99,21 @@ class RememberingClient(FailureKeepingClient):
         purpose = Purpose(task=task or "", tag=tag or "")
         return self._remembered.call(func, args, kwargs, options, purpose)
 
+    def _resumable_function(
+        self,
+        func: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> Callable[..., Any]:
+        """Return a function to send in place of another that is not remembered.
+
+        Its results are kept where the run is to be resumed, except for ``cache=False``.
+        """
+        tag, task, cache = asked
+        if cache is False:
+            return func
+        return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
+
     def _known(self, key: Any, found: Found, tag: str | None) -> Future[Any]:
         """Return the future of a result that was found."""
         if key in self.futures:
@@ -109,7 +128,7 @@ class RememberingClient(FailureKeepingClient):
         kwargs: Mapping[str, Any],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
         send: Callable[..., list[Future[Any]]],
-    ) -> list[Future[Any]] | None:
+    ) -> list[Future[Any]]:
         """Return the futures of many calls, of which only those not found are sent, together.
 
         Parameters
@@ -118,15 +137,11 @@ class RememberingClient(FailureKeepingClient):
             The calls, as in :meth:`_remembered_call`.
         send
             Function that sends calls: takes a function, its columns of arguments, and ``key``.
-
-        Returns
-        -------
-        list of Future or None
-            None if results of the function are not remembered.
         """
         # Most maps remember nothing: they pay for no row.
         if self._remembered.options(func, asked[1], asked[2]) is None:
-            return None
+            own = self._resumable_function(func, kwargs, asked)
+            return send(own, *iterables, key=asked[1])
         rows = list(zip(*iterables, strict=False))
         futures: list[Future[Any] | None] = []
         missing: list[RememberedCall] = []
@@ -159,7 +174,7 @@ class RememberingClient(FailureKeepingClient):
         """Return a function to send in place of another: the workers make the keys of its calls."""
         options = self._remembered.options(func, task, cache)
         if options is None:
-            return func
+            return self._resumable_function(func, {}, (tag, task, cache))
         return self._remembered.function(func, options, Purpose(task=task or "", tag=tag or ""))
 
     def _remembered_nodes(

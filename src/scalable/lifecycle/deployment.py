@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError
+from scalable.lifecycle.keeping import keeping_of, remove_old_results
 from scalable.lifecycle.rates import with_prices, worker_prices
 from scalable.lifecycle.recording import cluster_record, put_on_record
 from scalable.lifecycle.run_copy import RepeatedPull, StreamCopy
@@ -80,6 +81,7 @@ class Deployment:
         spec = self._spec
         if self._run is not None:
             spec = dataclasses.replace(spec, log_dir=str(self._run.path / "logs"))
+            remove_old_results(spec, self._run.path)
         if provider_traits(spec.provider_name).remote:
             spec = with_prices(spec)
         record = embedded_record(spec, plan)
@@ -122,7 +124,8 @@ class Deployment:
         scheduler: Any = getattr(cluster, "scheduler", None)
         if scheduler is not None:
             self._wiring.describe(scheduler)
-            scheduler.remembering = Remembering.of(self._spec).to_message()
+            keeping = keeping_of(self._spec, None if run is None else run.path)
+            scheduler.remembering = Remembering.of(self._spec, keeping).to_message()
             if hasattr(scheduler, "retrying"):  # another cluster's scheduler has none
                 scheduler.retrying.deployment = self._spec
         if run is None:

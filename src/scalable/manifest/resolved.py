@@ -15,6 +15,7 @@ from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
     Diagnostic,
+    KeepResults,
     ManagerSpec,
     RetryPolicy,
     TaskSpec,
@@ -25,7 +26,7 @@ from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget
-    from scalable.manifest.schema import Bounds, Component, Managers, Task
+    from scalable.manifest.schema import Bounds, Component, KeptResults, Managers, Task
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,18 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         deadline_s=_seconds(checked.managers.deadline),
         local_cache=project.local_cache,
         cache_limit=parse_bytes(project.cache_limit),
+        keep_results=_kept(
+            (common if "keep_results" in common.model_fields_set else project).keep_results
+        ),
         default_storage=project.default_storage,
         workflow_dir=str(directory),
     )
+
+
+def _kept(bounds: KeptResults | None) -> KeepResults | None:
+    if bounds is None:
+        return None
+    return KeepResults(parse_bytes(bounds.size), parse_duration(bounds.age))
 
 
 def _component(name: str, part: Component) -> ComponentSpec:

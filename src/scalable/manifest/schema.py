@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from scalable.manifest.fields import (
@@ -122,6 +122,34 @@ FurtherTries = Annotated[
 ]
 
 
+class KeptResults(Record):
+    """Bounds of the results that are kept for resuming a run."""
+
+    size: Memory = Field(default="20G", description="Size that the results of one run may have.")
+    age: Duration = Field(
+        default="30d", description="Time after a run for which its results are kept."
+    )
+
+
+def _bounds_of_kept(value: Any) -> Any:
+    if isinstance(value, bool):
+        return {} if value else None
+    if isinstance(value, dict):
+        return value
+    raise PydanticCustomError("keep_results", "must be true, false, or a map of size and age")
+
+
+def _kept_as_written(bounds: KeptResults | None) -> Any:
+    return False if bounds is None else bounds.model_dump(exclude_unset=True) or True
+
+
+KeepResults = Annotated[
+    KeptResults | None,
+    BeforeValidator(_bounds_of_kept, json_schema_input_type=bool | KeptResults),
+    PlainSerializer(_kept_as_written),
+]
+
+
 class Project(Record):
     """The project."""
 
@@ -138,6 +166,10 @@ class Project(Record):
     cache_limit: Memory = Field(
         default="20G",
         description="Size that remembered results may have; workers remove what is of least use.",
+    )
+    keep_results: KeepResults = Field(
+        default=None,
+        description="Keep the result of each call of a run, so that the run can be resumed.",
     )
 
 
@@ -241,6 +273,9 @@ class Target(Record):
     budget_action: Literal["warn", "drain", "down"] = Field(
         default="drain",
         description="At the end of the budget: only warn, empty the pools, or end the cluster.",
+    )
+    keep_results: KeepResults = Field(
+        default=None, description="As keep_results of the project, for this target."
     )
 
 

@@ -18,6 +18,7 @@ import dask.config
 
 from scalable.harmless import log_to_stderr
 from scalable.lifecycle.ending import clear_away
+from scalable.lifecycle.keeping import keeping_of
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
 from scalable.protocol.addresses import LOOPBACK
@@ -99,7 +100,8 @@ async def serve(
     controller, close = _controlled(scheduler, record, wiring)
     wiring.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
-    scheduler.remembering = Remembering.of(spec).to_message()
+    keeping = keeping_of(spec, None if run is None else run.path)
+    scheduler.remembering = Remembering.of(spec, keeping).to_message()
     scheduler.retrying.deployment = spec
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)

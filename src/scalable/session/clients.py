@@ -5,27 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scalable.spec import DeploymentSpec
-from scalable.spec.remembering import Remembering
+from scalable.spec.remembering import Keeping, Remembering
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
 
 
-def connected_client(cluster: Any, spec: DeploymentSpec) -> ScalableClient:
+def connected_client(
+    cluster: Any, spec: DeploymentSpec, keeping: Keeping | None = None
+) -> ScalableClient:
     """Return a client of a cluster that routes by the manifest's names.
 
     The cluster's calls learn the storage of the session.
+
+    Parameters
+    ----------
+    cluster
+        The provider's cluster handle.
+    spec
+        What the manifest says.
+    keeping
+        The run whose results are kept; None if they are not.
     """
     from scalable.client.client import ScalableClient
     from scalable.protocol.operations import STORAGE
 
-    client = ScalableClient(cluster, **client_options(spec))
+    client = ScalableClient(cluster, **client_options(spec, keeping))
     if spec.storage_url is not None:
         client.set_metadata(STORAGE, spec.storage_url)
     return client
 
 
-def client_options(spec: DeploymentSpec) -> dict[str, Any]:
+def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict[str, Any]:
     """Return what a client needs to know of the manifest, as arguments of ``ScalableClient``."""
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
@@ -36,5 +47,5 @@ def client_options(spec: DeploymentSpec) -> dict[str, Any]:
         "tasks": tasks,
         "labels": labels,
         "tags": spec.tags,
-        "remembering": Remembering.of(spec),
+        "remembering": Remembering.of(spec, keeping),
     }

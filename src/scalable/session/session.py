@@ -291,7 +291,9 @@ class ScalableSession(Shown):
         attached.delete()
 
     def _connect(self) -> ScalableClient:
-        return connected_client(self.cluster, self.spec)
+        from scalable.lifecycle.keeping import keeping_of
+
+        return connected_client(self.cluster, self.spec, keeping_of(self.spec, self.run_path))
 
     def sync_code(self) -> list[str]:
         """Let workers run the workflow's files as they are now; see the client's ``sync_code``."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         ProgramState,
     )
     from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
-    from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+    from scalable.spec.deployment import DeploymentSpec, KeepResults, ManagerSpec
     from scalable.spec.diagnostics import Diagnostic, ValidationReport
     from scalable.spec.failures import FailedCall, FailureDetails
     from scalable.spec.forecasts import Forecast, ForecastSource
@@ -48,6 +48,7 @@ __all__ = [
     "Forecast",
     "ForecastSource",
     "FrontPoint",
+    "KeepResults",
     "ManagerSpec",
     "MemoryAdvice",
     "Offer",
@@ -87,6 +88,7 @@ __getattr__, __dir__ = exported_lazily(
         ),
         "scalable.spec.deployment": (
             "DeploymentSpec",
+            "KeepResults",
             "ManagerSpec",
         ),
         "scalable.spec.diagnostics": (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
-from scalable.spec.deployment import DeploymentSpec, ManagerSpec
+from scalable.spec.deployment import DeploymentSpec, KeepResults, ManagerSpec
 from scalable.spec.retrying import RetryPolicy
 
 #: Version of the JSON form. A release reads only its own version.
@@ -49,6 +49,7 @@ def encode_spec(spec: DeploymentSpec) -> str:
     fields["options"] = dict(spec.options)
     fields["written_options"] = sorted(spec.written_options)
     fields["adaptive"] = None if spec.adaptive is None else _plain(spec.adaptive)
+    fields["keep_results"] = None if spec.keep_results is None else _plain(spec.keep_results)
     fields["managers"] = [_plain(manager) for manager in spec.managers]
     return json.dumps({"version": VERSION, "spec": fields}, indent=1) + "\n"
 
@@ -88,6 +89,7 @@ def _spec(fields: dict[str, Any]) -> DeploymentSpec:
         "tasks": lambda value: _each(value, _task),
         "written_options": frozenset,
         "adaptive": _range,
+        "keep_results": lambda value: None if value is None else _made(KeepResults, value),
         "managers": lambda value: tuple(_made(ManagerSpec, manager) for manager in value),
     }
     return _made(DeploymentSpec, fields, **decoders)

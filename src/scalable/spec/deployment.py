@@ -17,6 +17,22 @@ CACHE_LIMIT: Final = 20 * 10**9
 
 
 @dataclass(frozen=True)
+class KeepResults:
+    """Bounds of the results of a run that are kept for runs that resume it.
+
+    Attributes
+    ----------
+    size
+        Largest size in bytes of the results of one run.
+    age_s
+        Seconds after the last result of a run for which its results are kept.
+    """
+
+    size: int = 20 * 10**9
+    age_s: float = 30 * 86400.0
+
+
+@dataclass(frozen=True)
 class ManagerSpec:
     """A manager of a cluster: the program that starts and ends workers on one target.
 
@@ -85,6 +101,8 @@ class DeploymentSpec:
         Directory or URL of remembered results as it was written, or None; see ``results_url``.
     cache_limit
         Largest size in bytes of the store of remembered results.
+    keep_results
+        Bounds of the results of a run that are kept for resuming it, or None.
     default_storage
         Place of the project's results as it was written, or None; see ``storage_url``.
     workflow_dir
@@ -114,6 +132,7 @@ class DeploymentSpec:
     deadline_s: float | None = None
     local_cache: str | None = None
     cache_limit: int = CACHE_LIMIT
+    keep_results: KeepResults | None = None
     default_storage: str | None = None
     workflow_dir: str | None = None
     log_dir: str | None = None

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from scalable.spec.deployment import CACHE_LIMIT, DeploymentSpec
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Facts about a run whose results are kept for resuming it.
+
+    Attributes
+    ----------
+    run
+        Directory of the run.
+    resumed
+        Directory of the run that it resumes, or None.
+    limit
+        Largest size of the results in bytes.
+    """
+
+    run: str
+    resumed: str | None = None
+    limit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -23,16 +42,19 @@ class Remembering:
         Tag -> parts of the keys of its calls: image and environment variables.
     limit
         Largest size of the store in bytes.
+    keeping
+        The run whose results are kept; None if they are not.
     """
 
     url: str | None = None
     tasks: frozenset[str] = frozenset()
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     limit: int = CACHE_LIMIT
+    keeping: Keeping | None = None
 
     @classmethod
-    def of(cls, spec: DeploymentSpec) -> Self:
-        """Return what a deployment's manifest says."""
+    def of(cls, spec: DeploymentSpec, keeping: Keeping | None = None) -> Self:
+        """Return what a deployment's manifest says, and the run whose results are kept."""
         environments = {}
         for tag, component in spec.components.items():
             parts = {f"environment:{name}": value for name, value in component.env.items()}
@@ -40,7 +62,7 @@ class Remembering:
                 parts["image"] = component.image
             environments[tag] = parts
         tasks = frozenset(task.name for task in spec.tasks.values() if task.cache)
-        return cls(spec.results_url, tasks, environments, spec.cache_limit)
+        return cls(spec.results_url, tasks, environments, spec.cache_limit, keeping)
 
     def to_message(self) -> dict[str, Any]:
         """Return plain values."""
@@ -49,14 +71,17 @@ class Remembering:
             "tasks": sorted(self.tasks),
             "environments": {tag: dict(parts) for tag, parts in self.environments.items()},
             "limit": self.limit,
+            "keeping": None if self.keeping is None else asdict(self.keeping),
         }
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Return what :meth:`to_message` wrote."""
+        keeping = message.get("keeping")
         return cls(
             message["url"],
             frozenset(message["tasks"]),
             message["environments"],
             message.get("limit", CACHE_LIMIT),
+            None if keeping is None else Keeping(**keeping),
         )

@@ -18,6 +18,7 @@ from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.costs import budget_option
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.resuming import LAST, Resumed, nothing_kept, resumed_run, split_manifest, unkept
 from scalable.errors import RunError
 
 if TYPE_CHECKING:
@@ -66,6 +67,14 @@ class RunCommand(click.Command):
     shell_complete=complete_cluster,
     help="Use this running cluster instead of starting one; it keeps running afterwards.",
 )
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LAST,
+    metavar="[RUN]",
+    help="Answer the calls that succeeded in this run from its kept results; by default in the "
+    "last run of the project (and of --target).",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
 @budget_option
@@ -78,6 +87,7 @@ def command(  # noqa: PLR0913 - what a user may say
     *,
     workflow: Path | None,
     cluster: str | None,
+    resume: str | None,
     dry_run: bool,
     yes: bool,
     budget: float | None,
@@ -95,6 +105,7 @@ def command(  # noqa: PLR0913 - what a user may say
     from scalable.session.request import Request
     from scalable.telemetry import require_writable
 
+    resume, manifest = split_manifest(resume, manifest)
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
         raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
@@ -103,6 +114,7 @@ def command(  # noqa: PLR0913 - what a user may say
         raise click.UsageError(f"set it with `scalable scale {cluster} --budget {budget:g}`")
     # Faults of the request are raised here, before anything has started.
     request = Request.read(path, target)
+    resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     plan = request.plan()
     if dry_run:
         output.show(plan_result(plan))
@@ -119,8 +131,9 @@ def command(  # noqa: PLR0913 - what a user may say
             raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
     command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
     part = None if cluster is None else _part_of_run(directory)
-    spending = {} if budget is None else {settings.BUDGET: f"{budget:g}"}
-    environ = {**os.environ, **spending}
+    if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
+        output.warn(lacking)
+    environ = _environment(budget, resumed)
     code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if part is not None:
         from scalable.lifecycle.run_copy import flush_run
@@ -128,8 +141,21 @@ def command(  # noqa: PLR0913 - what a user may say
         flush_run(directory)
     if code:
         output.note(f"{script} ended with exit code {code}")
-    _report(runs, code, output, part, attached=cluster is not None)
+    for sentence in unkept(runs):
+        output.note(sentence)
+    compared = None if resumed is None else Resumed.of(resumed, runs)
+    _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
     return code
+
+
+def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
+    """Return this process's environment, with what the sessions of the script need to know."""
+    environ = {name: value for name, value in os.environ.items() if name != settings.RESUMED}
+    if budget is not None:
+        environ[settings.BUDGET] = f"{budget:g}"
+    if resumed is not None:
+        environ[settings.RESUMED] = str(resumed)
+    return environ
 
 
 def _confirm_cost(request: Request, plan: Plan, *, yes: bool) -> None:
@@ -224,12 +250,18 @@ def _exchange() -> Iterator[Path]:
 
 
 def _report(
-    runs: Sequence[Path], code: int, output: Output, part: RunPart | None, *, attached: bool
+    runs: Sequence[Path],
+    code: int,
+    output: Output,
+    part: RunPart | None,
+    *,
+    attached: bool,
+    resumed: Resumed | None,
 ) -> None:
     """Show the recorded runs; a run that ended with the script gets the script's exit code.
 
     If the script was ``attached`` to a detached cluster, the run is the cluster's and does not end
-    with the script: of that run, only ``part`` is shown.
+    with the script: of that run, only ``part`` is shown. Last comes how it ``resumed`` a run.
     """
     from scalable import report
 
@@ -250,6 +282,9 @@ def _report(
     if not runs:
         output.note("no run was recorded")
     data = {"version": VERSION, "exit_code": code, "reports": reports}
+    if resumed is not None:
+        texts.append(str(resumed))
+        data["resumed"] = resumed.to_dict()
     output.show(Result("\n".join(texts), data))
 
 

@@ -1,0 +1,184 @@
+"""`ResumableFunction`: a function whose results are kept for runs that resume this one."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scalable.caching.calls import Purpose, keys_of
+from scalable.caching.entries import Entry, Unreadable
+from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
+from scalable.caching.key import CallKey, KeyOptions, name_of
+from scalable.caching.run_calls import Ended, RunCall
+from scalable.caching.run_results import RunResults
+
+logger = logging.getLogger("scalable.caching")
+
+_ARGUMENT = "argument:"
+
+
+@dataclass(frozen=True)
+class SharedParts:
+    """The parts of a key that all calls of a function share.
+
+    Attributes
+    ----------
+    code
+        Parts of the function's code; None if they are not known.
+    environment
+        Parts of its component: image and environment variables.
+    code_digest, environment_digest
+        Their digests.
+    """
+
+    code: Mapping[str, str] | None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    code_digest: str = ""
+    environment_digest: str = ""
+
+
+@dataclass
+class ResumableFunction:
+    """A function that is answered by the resumed run where it can be, and whose result is kept.
+
+    It runs where the call runs: on a worker, which has the arguments. Keys are made from their
+    content, those of results of other calls too: a result that was drawn at random has no other
+    name. Whatever keeps a key from being made lets the call run.
+
+    Parameters
+    ----------
+    function
+        Function of the user.
+    results
+        Results of the run.
+    shared
+        Parts of the keys.
+    purpose
+        Task and tag of the calls.
+    unkept
+        Why results are not kept; empty if they are.
+    """
+
+    function: Callable[..., Any]
+    results: RunResults
+    shared: SharedParts
+    purpose: Purpose = field(default_factory=Purpose)
+    unkept: str = ""
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The user's function, for everything that shows a call."""
+        return self.function
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the call, from the resumed run or by running the function."""
+        if not self.results.is_here:
+            logger.debug("%s: this process does not see the run's directory", self.__name__)
+            return self.function(*args, **kwargs)
+        key, reason = self._key(args, kwargs)
+        found = None if key is None or self.unkept else self.results.take(key.digest)
+        if found is not None:
+            self._note(Ended.ANSWERED, key, found.entry.cost_s)
+            return found.value()
+        began = time.monotonic()
+        try:
+            value = self.function(*args, **kwargs)
+        except Exception as error:
+            self._note_failure(error, key, args, kwargs, time.monotonic() - began)
+            raise
+        self._keep(value, key, reason, time.monotonic() - began)
+        return value
+
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:
+        """Return the key of a call; or None, and why it has none."""
+        # Without a key that covers all of the code, the arguments are still told apart.
+        options = KeyOptions(depends_on=("",)) if self.shared.code is None else KeyOptions()
+        made_from = options, self.shared.environment, self.shared.code
+        try:
+            return keys_of(self.results.store).key(self.function, args, kwargs, *made_from), ""
+        except UnfollowedReferencesError as error:  # code that only an argument refers to
+            reason = "; ".join(error.sentences)
+        except UnstableValueError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - methods of the arguments' classes take part
+            reason = repr(error)
+        name = name_of(self.function)
+        self.results.warn(name, f"results of {name} are not kept: {reason}")
+        return None, reason
+
+    def _keep(self, value: Any, key: CallKey | None, reason: str, cost_s: float) -> None:
+        if key is None or self.unkept:
+            self._note(Ended.UNKEPT, None, cost_s, reason=reason or self.unkept)
+            return
+        described = Entry(
+            key=key.digest,
+            parts=dict(key.parts),
+            function=key.function,
+            created=time.time(),
+            cost_s=cost_s,
+            size=0,
+            task=self.purpose.task,
+            tag=self.purpose.tag,
+            host=socket.gethostname(),
+        )
+        if self.results.keep(key.digest, value, described):
+            self._note(Ended.KEPT, key, cost_s)
+        else:
+            self._note(Ended.UNKEPT, key, cost_s, reason="the result cannot be stored")
+
+    def _note_failure(
+        self,
+        error: Exception,
+        key: CallKey | None,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        cost_s: float,
+    ) -> None:
+        """Note a failed call, with its arguments if they are those with which it began."""
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
+        name = ""
+        if (
+            key is None
+            or (after := self._key(args, kwargs)[0]) is None
+            or (_arguments(after) != _arguments(key))
+        ):
+            logger.debug("%s: it is not known whether its arguments changed", self.__name__)
+        else:
+            try:
+                name = self.results.arguments.add(self.function, args, kwargs)
+            except Unreadable as fault:
+                self.results.warn(
+                    f"failed {self.__name__}",
+                    f"failed calls of {self.__name__} cannot be run again alone: their arguments "
+                    f"{fault}",
+                )
+        noted = None if self.unkept else key
+        self._note(Ended.FAILED, noted, cost_s, reason=reason, arguments=name)
+
+    def _note(
+        self, end: Ended, key: CallKey | None, cost_s: float, reason: str = "", arguments: str = ""
+    ) -> None:
+        call = RunCall(
+            name_of(self.function),
+            end,
+            code=self.shared.code_digest,
+            environment=self.shared.environment_digest,
+            task=self.purpose.task,
+            tag=self.purpose.tag,
+            cost_s=round(cost_s, 6),
+            reason=reason,
+            arguments=arguments,
+        )
+        self.results.log.add(call if key is None else replace(call, key=key.digest))
+
+
+def _arguments(key: CallKey) -> dict[str, str]:
+    return {name: part for name, part in key.parts.items() if name.startswith(_ARGUMENT)}

@@ -1,0 +1,202 @@
+"""The calls of one run as its workers note them, and how a later run's calls compare with them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+
+from scalable.caching.entries import Unreadable
+from scalable.caching.own_files import READING, check_own, make_private
+
+logger = logging.getLogger("scalable.caching")
+
+_WRITING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Ended(StrEnum):
+    """The end of a call."""
+
+    #: It ran, and its result is kept.
+    KEPT = "kept"
+    #: Its result was that of a call of the resumed run.
+    ANSWERED = "answered"
+    #: It ran, and its result cannot be kept.
+    UNKEPT = "unkept"
+    #: It ran and failed.
+    FAILED = "failed"
+    #: A failed call was run again since; ``arguments`` names it.
+    SETTLED = "settled"
+
+
+#: Ends of calls that ran.
+RAN = (Ended.KEPT, Ended.UNKEPT, Ended.FAILED)
+
+
+class Cause(StrEnum):
+    """The reason for which a call of a resumed run ran."""
+
+    FAILED = "failed before"
+    GONE = "result not kept"
+    CODE = "changed code"
+    ENVIRONMENT = "changed environment"
+    NEW = "new"
+    UNKEYED = "without a key"
+
+
+@dataclass(frozen=True)
+class RunCall:
+    """A call of a run that has ended.
+
+    Attributes
+    ----------
+    function
+        Name of its function, with the module.
+    end
+        Its end.
+    key
+        Digest of its key; empty if it has none.
+    code, environment
+        Digests of the parts of the key that the function's calls share.
+    task, tag
+        Task and tag of the call, or "".
+    cost_s
+        Seconds that it ran.
+    reason
+        Why it failed, or why its result is not kept.
+    arguments
+        Name of the file with the arguments of a failed call; empty if there is none.
+    """
+
+    function: str
+    end: Ended
+    key: str = ""
+    code: str = ""
+    environment: str = ""
+    task: str = ""
+    tag: str = ""
+    cost_s: float = 0.0
+    reason: str = ""
+    arguments: str = ""
+
+
+_NAMES = frozenset(field.name for field in fields(RunCall))
+
+
+class CallLog:
+    """The calls of a run, in a directory: each process appends to a file of its own.
+
+    Parameters
+    ----------
+    directory
+        Directory of the files; it is made when the first call is noted.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._descriptor: int | None = None
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def add(self, call: RunCall) -> None:
+        """Note a call; there is one warning if that fails."""
+        row = {name: value for name, value in asdict(call).items() if value not in ("", 0.0)}
+        line = json.dumps(row, separators=(",", ":")) + "\n"
+        try:
+            os.write(self._opened(), line.encode("utf-8", "replace"))
+        except OSError as error:
+            logger.log(
+                logging.WARNING if self._descriptor != -1 else logging.DEBUG,
+                "the calls of this run are not noted in %s: %s",
+                self.directory,
+                error,
+            )
+            self._descriptor, self._process = -1, os.getpid()
+
+    def _opened(self) -> int:
+        with self._lock:
+            if self._descriptor is None or self._process != os.getpid():  # forked since
+                make_private(self.directory)
+                name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+                self._descriptor = os.open(self.directory / name, _WRITING, 0o600)
+                self._process = os.getpid()
+            return self._descriptor
+
+    def calls(self) -> Iterator[RunCall]:
+        """Iterate over the calls. Files of other users and torn lines are left out."""
+        for path in sorted(self.directory.glob("*.jsonl")):
+            with suppress(OSError, Unreadable):
+                yield from _calls_in(path)
+
+
+def _calls_in(path: Path) -> Iterator[RunCall]:
+    with open(os.open(path, READING), "rb") as file:  # noqa: PTH123 - a descriptor
+        check_own(os.fstat(file.fileno()))
+        for line in file:
+            with suppress(ValueError, TypeError, KeyError, AttributeError):
+                row = json.loads(line)
+                row = {name: value for name, value in row.items() if name in _NAMES}
+                yield RunCall(**(row | {"end": Ended(row["end"])}))
+
+
+def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
+    """Return the failed calls that have not succeeded since; of calls with one key the last."""
+    succeeded = {call.key for call in calls if call.end in (Ended.KEPT, Ended.ANSWERED)}
+    settled = {call.arguments for call in calls if call.end is Ended.SETTLED}
+    found: dict[str, RunCall] = {}
+    for number, call in enumerate(calls):
+        if call.end is not Ended.FAILED or (call.arguments and call.arguments in settled):
+            continue
+        if not (call.key and call.key in succeeded):
+            found[call.key or f"without a key {number}"] = call
+    return list(found.values())
+
+
+def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Cause]:
+    """Return why the calls of a run that resumed another ran, with their numbers.
+
+    Parameters
+    ----------
+    earlier
+        Calls of the resumed run.
+    later
+        Calls of the run that resumed it.
+    """
+    left: Counter[str] = Counter()
+    failed: set[str] = set()
+    codes: dict[str, set[str]] = {}
+    environments: set[tuple[str, str]] = set()
+    for call in earlier:
+        codes.setdefault(call.function, set()).add(call.code)
+        environments.add((call.code, call.environment))
+        if call.end is Ended.FAILED:
+            failed.add(call.key)
+        elif call.key:
+            left[call.key] += 1
+
+    def cause(call: RunCall) -> Cause:
+        if not call.key:
+            return Cause.UNKEYED
+        if left[call.key] > 0:
+            left[call.key] -= 1
+            return Cause.GONE
+        if call.key in failed:
+            return Cause.FAILED
+        if call.function not in codes:
+            return Cause.NEW
+        if call.code not in codes[call.function]:
+            return Cause.CODE
+        return Cause.NEW if (call.code, call.environment) in environments else Cause.ENVIRONMENT
+
+    calls = list(later)
+    left.subtract(call.key for call in calls if call.end is Ended.ANSWERED)
+    return Counter(cause(call) for call in calls if call.end in RAN)

@@ -1,0 +1,164 @@
+"""Resumed runs: which run is resumed, and what became of the calls of the run that resumed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scalable import settings
+from scalable.errors import RunError
+from scalable.units import counted
+
+if TYPE_CHECKING:
+    from scalable.caching.run_calls import RunCall
+
+#: Value of ``--resume`` without a run.
+LAST = "last"
+_MANIFESTS = (".yaml", ".yml", ".toml")
+
+
+def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | None, Path | None]:
+    """Return the run and the manifest that were given; ``--resume scalable.yaml`` names no run."""
+    if resume is not None and manifest is None and resume.endswith(_MANIFESTS):
+        return LAST, Path(resume)
+    return resume, manifest
+
+
+def resumed_run(asked: str, project: str, target: str | None) -> Path:
+    """Return the directory of the run to resume.
+
+    Parameters
+    ----------
+    asked
+        Id of the run or the beginning of an id, or :data:`LAST`.
+    project
+        Name of the manifest's project.
+    target
+        Name of the target of the last run; None for any target.
+
+    Raises
+    ------
+    RunError
+        When there is no such run of the project, or it is running.
+    """
+    from scalable.telemetry import find_run, list_runs
+    from scalable.telemetry.reading import read_status
+
+    where = settings.runs_dir()
+    if asked != LAST:
+        path = find_run(where, asked)
+        run, state = read_status(path)
+        if run.get("project") != project:
+            raise RunError(
+                f"{path.name} is a run of project {run.get('project')!r}, not {project!r}"
+            )
+    else:
+        runs = ((path, *read_status(path)) for path in list_runs(where))
+        found = (
+            (path, state)
+            for path, run, state in runs
+            if run.get("project") == project and target in (None, run.get("target"))
+        )
+        last = next(found, None)
+        if last is None:
+            on = "" if target is None else f" on target {target!r}"
+            raise RunError(
+                f"{where.absolute()} contains no run of project {project!r}{on} to resume",
+                hint="run it without --resume first",
+            )
+        path, state = last
+    if state == "running":
+        raise RunError(
+            f"{path.name} is still running", hint="resume it when it has ended, or name another run"
+        )
+    return path.absolute()
+
+
+def calls_of(run: Path) -> list[RunCall]:
+    """Return the calls of a run whose results were kept; none without ``keep_results``."""
+    from scalable.caching.run_results import results_of
+
+    return list(results_of(str(run)).log.calls())
+
+
+def nothing_kept(run: Path) -> str | None:
+    """Return a sentence if no results of a run were kept; otherwise None."""
+    from scalable.caching.run_calls import Ended
+
+    if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
+        return None
+    return (
+        f"no results of {run.name} were kept: all calls run, except those of tasks with "
+        "`cache: true`; write `keep_results: true` in `project:` of the manifest to keep those of "
+        "this run's successors"
+    )
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The calls of runs that resumed another.
+
+    Attributes
+    ----------
+    run
+        Id of the resumed run.
+    answered, ran
+        Number of calls that it answered, and that ran.
+    saved_s
+        Seconds that the answered calls ran then.
+    causes
+        Why calls ran -> their number.
+    """
+
+    run: str
+    answered: int
+    ran: int
+    saved_s: float
+    causes: dict[str, int]
+
+    @classmethod
+    def of(cls, earlier: Path, runs: Iterable[Path]) -> Resumed:
+        """Compare the calls of runs with those of the run that they resumed."""
+        from scalable.caching.run_calls import Ended, causes
+
+        calls = [call for run in runs for call in calls_of(run)]
+        answered = [call for call in calls if call.end is Ended.ANSWERED]
+        why = causes(calls_of(earlier), calls)
+        return cls(
+            earlier.name,
+            len(answered),
+            why.total(),
+            sum(call.cost_s for call in answered),
+            {cause.value: number for cause, number in why.most_common()},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values."""
+        return {
+            "run": self.run,
+            "answered": self.answered,
+            "ran": self.ran,
+            "saved_s": self.saved_s,
+            "causes": self.causes,
+        }
+
+    def __str__(self) -> str:
+        why = ", ".join(f"{number} {cause}" for cause, number in self.causes.items())
+        ran = f"{self.ran} ran" + (f" ({why})" if why else "")
+        return f"{counted(self.answered, 'call')} answered from {self.run}, {ran}\n"
+
+
+def unkept(runs: Sequence[Path]) -> list[str]:
+    """Return a sentence for each function whose results could not be kept in these runs."""
+    from scalable.caching.run_calls import Ended
+
+    found: dict[str, list[str]] = {}
+    for call in (call for run in runs for call in calls_of(run)):
+        if call.end is Ended.UNKEPT:
+            found.setdefault(call.function, []).append(call.reason)
+    return [
+        f"results of {function} are not kept ({counted(len(reasons), 'call')}): {reasons[0]}"
+        for function, reasons in found.items()
+    ]

@@ -1,0 +1,166 @@
+"""``scalable run --resume``: a workflow runs again, and its calls are answered by an earlier run."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+
+MANIFEST = """\
+version: 1
+project: {name: harvest, keep_results: true}
+targets: {local: {provider: local, processes: false}}
+components: {model: {workers: 2}}
+tasks: {simulate: {component: model}}
+"""
+MODEL = """\
+import time
+from pathlib import Path
+
+RATE = 3
+
+
+def note(text):
+    with open("ran.txt", "a") as file:
+        file.write(f"{text}\\n")
+
+
+def simulate(scenario):
+    note(scenario)
+    while scenario == "slow" and Path("slow").exists():
+        time.sleep(0.02)
+    if scenario == "wet" and Path("wet").exists():
+        raise OSError("no data")
+    return RATE * len(scenario)
+
+
+def total(parts):
+    note("total")
+    return sum(parts)
+
+
+def label(text):
+    note(f"label {text}")
+    return text.upper()
+"""
+WORKFLOW = """\
+from scalable import ScalableSession
+from model import label, simulate, total
+
+if __name__ == "__main__":
+    with ScalableSession.from_yaml(target="local") as client:
+        futures = client.map(simulate, {scenarios}, task="simulate")
+        whole = client.submit(total, futures, tag="model")
+        labels = list(client.pool("model").map(label, ["a", "b", "a"]))
+        node = client.get({{"node": (label, "x")}}, "node", tag="model")
+        print(labels, node, whole.result())
+"""
+
+
+@pytest.fixture
+def workflow(project):
+    """Write the workflow, and return a function that tells what ran since the last time."""
+    (project / "scalable.yaml").write_text(MANIFEST)
+    (project / "model.py").write_text(MODEL)
+
+    def write(*scenarios):
+        (project / "workflow.py").write_text(WORKFLOW.format(scenarios=list(scenarios)))
+
+    write("dry", "normal")
+    return write
+
+
+@pytest.fixture
+def ran(project):
+    def since():
+        path = project / "ran.txt"
+        lines = sorted(path.read_text().splitlines()) if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    return since
+
+
+def last(result):
+    return result.out.splitlines()[-1]
+
+
+def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, finish, project):
+    first = finish("run")
+    assert first.code == 0, first.err
+    assert ran() == ["dry", "label a", "label a", "label b", "label x", "normal", "total"]
+    again = finish("run", "--resume")
+    assert (again.code, ran()) == (0, []), again.err
+    assert again.out.splitlines()[0] == first.out.splitlines()[0]
+    assert last(again).startswith("7 calls answered from run-")
+    assert last(again).endswith(", 0 ran")
+    model = project / "model.py"
+    # A comment changes nothing; the constant changes simulate, and total takes other arguments.
+    model.write_text("# A comment.\n" + model.read_text().replace("RATE = 3", "RATE = 4"))
+    changed = finish("run", "--resume", "scalable.yaml", "--format", "json")
+    assert ran() == ["dry", "normal", "total"]
+    resumed = json.loads(changed.out)["resumed"]
+    assert (resumed["answered"], resumed["ran"]) == (4, 3)
+    assert resumed["causes"] == {"changed code": 2, "new": 1}
+    # The resumed runs can be removed: the last one has kept their answers.
+    runs = sorted((project / ".scalable" / "runs").iterdir())
+    for run in runs[:-1]:
+        run.rename(project / run.name)
+    assert finish("run", "--resume").code == 0
+    assert ran() == []
+
+
+def test_a_run_that_was_killed_is_continued(workflow, ran, spawn, finish, project):
+    workflow("dry", "normal", "slow")
+    (project / "slow").touch()
+    script = spawn("run")
+    deadline = time.monotonic() + 60
+    calls = (project / ".scalable" / "runs").glob
+    while sum(path.read_text().count("kept") for path in calls("*/results/calls/*")) < 6:
+        assert time.monotonic() < deadline, script.communicate()
+        time.sleep(0.05)
+    (run,) = (project / ".scalable" / "runs").iterdir()
+    os.kill(json.loads((run / "run.json").read_text())["pid"], signal.SIGKILL)
+    script.communicate()
+    assert script.returncode == 128 + signal.SIGKILL
+    assert "slow" in ran()
+    (project / "slow").unlink()
+    result = finish("run", "--resume")
+    assert result.code == 0, result.err
+    assert ran() == ["slow", "total"]
+    assert result.out.splitlines()[0] == "['A', 'B', 'A'] X 39"
+    assert last(result).startswith("6 calls answered from run-")
+
+
+def test_a_failed_call_runs_again(workflow, ran, finish, project):
+    workflow("dry", "wet")
+    (project / "wet").touch()
+    assert finish("run").code == 1
+    (project / "wet").unlink()
+    ran()
+    result = finish("run", "--resume")
+    assert ran() == ["total", "wet"]
+    assert last(result).endswith(", 2 ran (1 failed before, 1 new)")
+
+
+def test_a_run_without_kept_results_says_what_to_write(workflow, ran, finish, project):
+    (project / "scalable.yaml").write_text(MANIFEST.replace(", keep_results: true", ""))
+    assert finish("run", "--resume").code == 6
+    assert finish("run").code == 0
+    assert not list((project / ".scalable" / "runs").glob("*/results"))
+    ran()
+    result = finish("run", "--resume")
+    assert "keep_results: true" in result.err
+    assert len(ran()) == 7
+    # A run that resumes another keeps its results, whatever the manifest says.
+    assert finish("run", "--resume").code == 0
+    assert ran() == []
+
+
+def test_a_run_of_another_project_is_refused(workflow, finish, project):
+    assert finish("run").code == 0
+    (project / "scalable.yaml").write_text(MANIFEST.replace("harvest", "sowing"))
+    result = finish("run", "--resume", "run-")
+    assert result.code != 0
+    assert "is a run of project 'harvest', not 'sowing'" in result.err

@@ -1,0 +1,45 @@
+"""``keep_results`` of a project and of a target."""
+
+import pytest
+
+from scalable.spec import KeepResults
+from scalable.spec.remembering import Keeping, Remembering
+
+
+def manifest(project="", target=""):
+    return (
+        f"version: 1\nproject: {{name: p{project}}}\n"
+        f"targets: {{t: {{provider: local{target}}}}}\ncomponents: {{a: }}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("project", "target", "kept"),
+    [
+        ("", "", None),
+        (", keep_results: false", "", None),
+        (", keep_results: true", "", KeepResults(20 * 10**9, 30 * 86400)),
+        (", keep_results: {size: 1G}", "", KeepResults(10**9, 30 * 86400)),
+        (", keep_results: true", ", keep_results: false", None),
+        ("", ", keep_results: {age: 2h}", KeepResults(20 * 10**9, 7200)),
+    ],
+)
+def test_the_target_comes_before_the_project(project, target, kept, load):
+    resolved = load(manifest(project, target)).resolve("t")
+    assert resolved.spec.keep_results == kept
+    # The resolved manifest, which is written into the record of a run, says the same.
+    assert load(resolved.to_yaml()).resolve("t").spec.keep_results == kept
+
+
+@pytest.mark.parametrize("written", ["yes please", "3", "{size: much}", "{sizes: 1G}"])
+def test_other_values_are_faults_at_their_place(written, diagnose):
+    found = diagnose(manifest(f", keep_results: {written}"), in_schema=False)
+    assert found[0].dotted_path.startswith("project.keep_results")
+    assert found[0].line == 2
+
+
+def test_clients_learn_which_run_is_kept(load):
+    spec = load(manifest()).resolve("t").spec
+    keeping = Keeping("/runs/a", "/runs/b", 7)
+    told = Remembering.from_message(Remembering.of(spec, keeping).to_message())
+    assert told.keeping == keeping
