@@ -18,6 +18,7 @@ PAGES = (
     "docs/calls.md",
     "docs/code.md",
     "docs/records.md",
+    "docs/failing.md",
     "docs/resuming.md",
 )
 

@@ -112,6 +112,13 @@ def test_a_call_without_a_policy_is_not_tried_again(client, tmp_path):
         future.result(30)
 
 
+def test_an_executor_says_that_it_tries_nothing_again(client, caplog):
+    with client.pool(task="plain"):
+        assert "are to be tried again" not in caplog.text
+    with client.pool(task="fetch"):
+        assert "task 'fetch' has `retries:`" in caplog.text
+
+
 def test_tries_are_recorded_once(client, session, tmp_path):
     future = client.submit(fail_until, str(tmp_path), 9, task="fetch", key="fetch-counted")
     with pytest.raises(OSError, match="try 4"):

@@ -431,6 +431,7 @@ class ScalableClient(RememberingClient):
             stream_output=stream_output,
             record_calls=record_calls,
         )
+        self._warn_of_retries(task)
         logger.debug("executor made: %s", options)
         return PoolExecutor(
             self._line,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,9 @@ from distributed import Future
 
 from scalable.client.overviews import ShownClient
 from scalable.protocol.dask_seams.client import retry_soon
+from scalable.protocol.operations import RETRIED
+
+logger = logging.getLogger("scalable.client")
 
 
 class RetryingClient(ShownClient):
@@ -26,6 +30,15 @@ class RetryingClient(ShownClient):
         ]
         if failed:
             self._retry_now(failed)
+
+    def _warn_of_retries(self, task: str | None) -> None:
+        """Log that an executor does not follow the retry policy of its task, if it has one."""
+        if task in self.scheduler_facts.get(RETRIED, ()):
+            logger.warning(
+                "task %r has `retries:` or `memory_on_retry:`, which executors do not follow: use "
+                "submit() or map() of the client for calls that are to be tried again",
+                task,
+            )
 
     def _retry_now(self, futures: list[Future[Any]]) -> None:
         if self.asynchronous:

@@ -31,6 +31,8 @@ VERSIONS = "scalable-versions"
 TASKS = "scalable-tasks"
 #: Entry of a scheduler's identity: where results are remembered, and for which tasks.
 REMEMBERING = "scalable-remembering"
+#: Entry of a scheduler's identity: names of the tasks whose failed calls are tried again.
+RETRIED = "scalable-retried"
 
 #: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
 #: because a scheduler logs a traceback when a client calls a handler that does not exist.

@@ -20,7 +20,7 @@ from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CARRIES, CODE, FOUND, REMEMBERING, TASKS, VERSIONS
+from scalable.protocol.operations import CARRIES, CODE, FOUND, REMEMBERING, RETRIED, TASKS, VERSIONS
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
@@ -122,6 +122,7 @@ class PoolScheduler(
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and those that our clients need."""
         ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
+        ours[RETRIED] = self.retrying.tasks()
         if self.image_versions is not None:
             ours[VERSIONS] = self.image_versions.to_message()
         if self.tags_of_tasks is not None:

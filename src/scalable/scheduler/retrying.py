@@ -73,6 +73,11 @@ class Retrying(Listener):
         self._held: dict[Any, _Held] = {}
         Ledger.of(scheduler).listen(self)
 
+    def tasks(self) -> list[str]:
+        """Return the names of the tasks that have a policy."""
+        known = {} if self.deployment is None else self.deployment.tasks
+        return [name for name, task in known.items() if task.retries is not None]
+
     # Decisions ----------------------------------------------------------------------------------
 
     def erred(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
@@ -110,7 +115,7 @@ class Retrying(Listener):
             Whether this try is still to be counted: its worker has not left yet.
         """
         policy = self._policy(task)
-        if policy is None:
+        if policy is None or task.state not in ("processing", "queued", "no-worker"):
             return None
         if not self._tries_again(task, policy, (OUT_OF_MEMORY,), "ran out of memory", error):
             return False
@@ -204,6 +209,10 @@ class Retrying(Listener):
         """Forget a call."""
         self._held.pop(call.key, None)
         self._failures.pop(call.key, None)
+
+    def closed(self, scheduler: Any) -> None:
+        """Forget all calls."""
+        self.restarted(scheduler)
 
     def restarted(self, scheduler: Any) -> None:  # noqa: ARG002
         """Forget all calls."""
