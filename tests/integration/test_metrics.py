@@ -94,7 +94,7 @@ def test_metrics_are_the_numbers_of_the_overview(scraped):
     for task in now.tasks:
         if len(task.name) < LONGEST_VALUE:
             named = {"task": task.name, "pool": task.tag}
-            for result in ("done", "failed", "cancelled"):
+            for result in ("done", "failed", "cancelled", "found"):
                 ended = value(text, "scalable_calls_ended_total", **named, result=result)
                 assert ended == getattr(task.counts, result)
             assert value(text, "scalable_call_queue_seconds_count", **named) == task.queued

@@ -150,6 +150,19 @@ def test_all_places_tell_the_same_numbers(seen):
     assert "4 done, 6 found" in seen.terminal
 
 
+def test_the_report_has_a_section_with_the_reasons(seen):
+    text, html = str(seen.report), seen.report.to_html()
+    line = remembered_in_words(seen.overview.remembered)
+    assert f"Remembered results: {line}\n  found: fit 5, wide 1\n" in text
+    (nearest,) = {each.nearest for each in seen.overview.remembered.reasons if each.count == 1}
+    assert f"  ran: 1 x fit: the function models.fit changed (beside {nearest[:12]})" in text
+    assert "  ran: 2 x fit: argument x is another (beside " in text
+    for told in (line, "argument x is another", "the function models.fit changed", nearest[:12]):
+        assert told in html
+    found = seen.report.to_dict()["report"]["remembered"]
+    assert (found["found"], found["missed"], len(found["reasons"])) == (6, 3, 2)
+
+
 def test_the_record_has_a_row_for_each_outcome_of_a_worker_and_few_for_hits_of_clients(seen):
     clients = [row for row in seen.record.remembered if row["task_id"] is None]
     assert sum(row["count"] for row in clients) == 3

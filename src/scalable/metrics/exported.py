@@ -113,7 +113,7 @@ def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
     named = ["task", "pool"]
     words = "Calls that have not ended, by task name and state (running or waiting)."
     calls = GaugeMetricFamily("scalable_calls", words, labels=[*named, "state"])
-    words = "Calls that have ended, by task name and result (done, failed or cancelled)."
+    words = "Calls that have ended, by task name and result (done, failed, cancelled, or found)."
     ended = CounterMetricFamily("scalable_calls_ended", words, labels=[*named, "result"])
     words = "Running times of calls that have ended."
     running = SummaryMetricFamily("scalable_call_duration_seconds", words, labels=named)
@@ -122,7 +122,7 @@ def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
     for names, task in _labelled(tasks):
         for state in ("running", "waiting"):
             calls.add_metric([*names, state], getattr(task.counts, state))
-        for result in ("done", "failed", "cancelled"):
+        for result in ("done", "failed", "cancelled", "found"):
             ended.add_metric([*names, result], getattr(task.counts, result))
         running.add_metric(names, task.measured, task.run_s)
         queued.add_metric(names, task.queued, task.queued_s)

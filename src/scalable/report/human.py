@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from scalable.report.table import WIDTH, on_one_line, shorten, table
+from scalable.showing.remembered import reason_rows, remembered_in_words
 from scalable.telemetry import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
 from scalable.units import format_amount, format_bytes, format_duration
 
@@ -20,6 +22,7 @@ _QUANTILES_HEADER = ("task", "median", "95%", "max")
 _SHOWN_NAMES = 30
 _SHOWN_RERUNS = 3
 _SHOWN_CHANGES = 10
+_SHOWN_REASONS = 10
 _MISSING = "-"
 
 
@@ -41,6 +44,7 @@ def render_human(summary: Summary) -> str:
     blocks = [
         list(_head(summary)),
         *_tables(summary.task_names),
+        list(_remembered(summary)),
         [*_workers(summary.workers), *_events(summary)],
         list(_cost(summary.cost)),
         list(_failures(summary)),
@@ -115,6 +119,24 @@ def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
         if measured
         else ["Peak memory: not measured"]
     )
+
+
+def _remembered(summary: Summary) -> Iterator[str]:
+    """Yield hits and misses of remembered results, with the reasons of the misses."""
+    totals = summary.remembered
+    if not totals:
+        return
+    yield f"Remembered results: {remembered_in_words(totals)}"
+    found = {name: task.found for name, task in summary.task_names.items() if task.found}
+    if found:
+        names = sorted(found, key=lambda name: -found[name])
+        shown = ", ".join(f"{on_one_line(n)} {found[n]}" for n in names[:_SHOWN_NAMES])
+        yield shorten(f"  found: {shown}", WIDTH)
+    for task, count, reason, nearest in islice(reason_rows(totals), _SHOWN_REASONS):
+        beside = f" (beside {nearest})" if nearest else ""
+        yield shorten(f"  ran: {count} x {task}: {reason}{beside}", WIDTH)
+    if len(totals.reasons) > _SHOWN_REASONS:
+        yield f"  and {len(totals.reasons) - _SHOWN_REASONS} more reasons (see the JSON report)"
 
 
 def _total(task: TaskNameSummary) -> float:

@@ -25,6 +25,7 @@ from scalable.report.histograms import TaskDistributions
 from scalable.report.human import said_duration, said_moment, said_status
 from scalable.report.parts import ReportParts
 from scalable.report.table import on_one_line, printable, shorten
+from scalable.showing.remembered import remembered_in_words
 from scalable.units import counted, format_amount, format_bytes, format_duration
 
 #: Maximum number of rows of the table of task names, and of characters of a name or a longer text.
@@ -108,6 +109,7 @@ def _body(report: ReportParts) -> Markup:
         status=said_status(summary),
         started=said_moment(summary.started_at),
         duration=said_duration(summary),
+        remembered=remembered_in_words(summary.remembered),
         workers=counted(sum(pool.started for pool in summary.workers.values()), "worker"),
         tasks=names[:_TASKS],
         more_tasks=max(0, len(names) - _TASKS),

@@ -39,5 +39,5 @@ def reason_in_words(reason: MissReason) -> str:
 def reason_rows(totals: RememberedTotals) -> Iterator[tuple[str, str, str, str]]:
     """Yield task name, number of calls, reason, and the nearest earlier result, of each reason."""
     for each in totals.reasons:
-        nearest = each.nearest[:12] or "-"
+        nearest = each.nearest[:12]
         yield one_line(each.task), str(each.count), reason_in_words(each), nearest
