@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         ValidationReport,
     )
     from scalable.storage import Storage
+    from scalable.worker.checkpoints import checkpoint
     from scalable.worker.storage import current_storage
 
 __version__ = "2.0.0.dev0"
@@ -75,6 +76,7 @@ _SOURCES = {
     "Storage": "scalable.storage",
     "ValidationReport": "scalable.spec",
     "cached": "scalable.caching.decorator",
+    "checkpoint": "scalable.worker.checkpoints",
     "connect": "scalable.lifecycle.connecting",
     "current_storage": "scalable.worker.storage",
     "get_provider": "scalable.providers.registry",
@@ -111,6 +113,7 @@ __all__ = [
     "Storage",
     "ValidationReport",
     "cached",
+    "checkpoint",
     "connect",
     "current_storage",
     "get_provider",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scalable.caching.checkpoints import Checkpoints, checkpoint_directory
 from scalable.caching.entries import pieces_of
 from scalable.caching.folders import Folder
 from scalable.caching.payloads import packed
@@ -185,6 +186,23 @@ def test_collection_says_what_goes_and_what_stays(store, invoke):
     assert listed(invoke) == [1, 2]
     dry = json.loads(invoke("cache", "gc", "--limit", "1", "--dry-run", "--format", "json").out)
     assert (dry["removed"], dry["left"]["entries"], len(listed(invoke))) == (2, 0, 2)
+
+
+def test_collection_removes_old_checkpoints_that_nobody_uses(store, invoke, tmp_path):
+    checkpoints = Checkpoints(checkpoint_directory(store.url))
+    checkpoints.prepare("remembered")
+    for number, age_s in enumerate((3 * DAY, 60)):
+        checkpoint = checkpoints.begin("remembered", str(number))
+        checkpoint.path.joinpath("state").write_bytes(bytes(2048))
+        checkpoint.end(succeeded=False)
+        for each in (*checkpoint.path.parents[:1], checkpoint.path, checkpoint.path / "state"):
+            os.utime(each, (time.time() - age_s,) * 2)
+    words = ("cache", "gc", "--max-age", "2d")
+    assert "would remove 1 checkpoint of 2.00 kiB" in invoke(*words, "--dry-run").out
+    assert "checkpoint" not in invoke("cache", "gc", "--limit", "1G").out
+    found = json.loads(invoke(*words, "--format", "json").out)
+    assert found["checkpoints"] == {"number": 1, "size": 2048}
+    assert "checkpoint" not in invoke(*words).out
 
 
 def test_collection_where_nothing_was_remembered_removes_nothing(store, invoke, tmp_path):

@@ -40,6 +40,7 @@ def test_public_names_are_pinned():
         "Storage",
         "ValidationReport",
         "cached",
+        "checkpoint",
         "connect",
         "current_storage",
         "get_provider",

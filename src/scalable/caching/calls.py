@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from scalable.caching.checkpoints import running_remembered
 from scalable.caching.errors import UnfollowedReferencesError
 from scalable.caching.hearing import listener, unheard
 from scalable.caching.key import CallKey, KeyMaker, KeyOptions
@@ -108,7 +109,7 @@ class RememberedFunction:
                 self.store.wait_for(key.digest, lambda: False)
                 kind = Kind.WAITED
                 continue
-            with lease:
+            with lease, running_remembered(key.digest, self.store.url):
                 # It may have been stored between the first look and the lease.
                 found = self.store.get(key.digest) if lease.excludes else None
                 if found is None:

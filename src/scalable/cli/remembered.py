@@ -10,6 +10,7 @@ from scalable.errors import ClusterError
 from scalable.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from scalable.caching.checkpoints import Kept
     from scalable.caching.entries import Entry
     from scalable.caching.inventory import Item
     from scalable.caching.outcomes import Collected, Verified
@@ -342,7 +343,7 @@ def render_verified(url: str, found: Verified, removed: int | None) -> str:
     return "\n".join(map(on_one_line, lines)) + "\n"
 
 
-def render_collected(url: str, found: Collected, *, dry_run: bool) -> str:
+def render_collected(url: str, found: Collected, checkpoints: Kept, *, dry_run: bool) -> str:
     """Return the outcome of a collection of garbage as text.
 
     Parameters
@@ -351,6 +352,8 @@ def render_collected(url: str, found: Collected, *, dry_run: bool) -> str:
         URL of the store.
     found
         The outcome.
+    checkpoints
+        The checkpoints that go.
     dry_run
         Whether nothing was removed.
     """
@@ -361,6 +364,9 @@ def render_collected(url: str, found: Collected, *, dry_run: bool) -> str:
     ]
     left = f"{counted(found.left.entries, 'result')} of {format_bytes(found.left.size)}"
     lines.append(f"{left} {rest} in {url}")
+    if checkpoints.number:
+        size = format_bytes(checkpoints.size)
+        lines.insert(1, f"{verb} {counted(checkpoints.number, 'checkpoint')} of {size}")
     if found.leftovers:
         lines.insert(1, f"removed {counted(found.leftovers, 'file')} of processes that ended")
     return "\n".join(lines) + "\n"

@@ -33,6 +33,19 @@ Calls = tuple[
 ]
 
 
+def first_try(bundle: str, position: int) -> str:
+    """Return the name of a call that is sent for the first time.
+
+    Parameters
+    ----------
+    bundle
+        Key of its bundle.
+    position
+        Its position in the bundle.
+    """
+    return f"{bundle}:{position}"
+
+
 def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
     """Return the error for a call that ran longer than its time limit.
 

@@ -78,6 +78,7 @@ class Handler(StrEnum):
     CODE_TABLE = "scalable_code_table"
     SOURCES = "scalable_sources"
     FILES = "scalable_files"
+    CHECKPOINTS = "scalable_checkpoints"
     OUT_OF_MEMORY = "scalable_out_of_memory"
     GIVE_UP = "scalable_give_up"
 
@@ -369,6 +370,14 @@ class SchedulerCalls:
     async def notice(self, worker: str, left_s: float, reason: str) -> None:
         """Tell that the machine of a worker is taken back in ``left_s`` seconds."""
         await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
+
+    async def checkpoints(self) -> dict[str, str] | None:
+        """Return where calls keep their checkpoints.
+
+        The answer is that of :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`.
+        """
+        answer: dict[str, str] | None = await self._call(Handler.CHECKPOINTS)
+        return answer
 
     async def bundle_begun(self, key: str, client: str) -> None:
         """Tell a client that a worker is about to start one of its bundles."""

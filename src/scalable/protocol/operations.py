@@ -34,6 +34,9 @@ REMEMBERING = "scalable-remembering"
 #: Entry of a scheduler's identity: names of the tasks whose failed calls are tried again.
 RETRIED = "scalable-retried"
 
+#: Entry of a scheduler's identity: whether it has a place for checkpoints.
+CHECKPOINTS = "scalable-checkpoints"
+
 #: Metadata keys by which clients see which plug-ins a scheduler has. Clients check them first,
 #: because a scheduler logs a traceback when a client calls a handler that does not exist.
 CONTROLLER = "scalable-controller"

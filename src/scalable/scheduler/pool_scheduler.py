@@ -20,13 +20,23 @@ from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.operations import CARRIES, CODE, FOUND, REMEMBERING, RETRIED, TASKS, VERSIONS
+from scalable.protocol.operations import (
+    CARRIES,
+    CHECKPOINTS,
+    CODE,
+    FOUND,
+    REMEMBERING,
+    RETRIED,
+    TASKS,
+    VERSIONS,
+)
 from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
+from scalable.scheduler.checkpoints import CheckpointPlace
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.failures import Failures
 from scalable.scheduler.ledger import Ledger
@@ -96,6 +106,7 @@ class PoolScheduler(
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
         self.code = CodeStore(self)
+        self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()
         self.retrying, self.failures = Retrying(self), Failures(self)
         self.lost_workers = LostWorkers(self, self.retrying)
@@ -122,6 +133,7 @@ class PoolScheduler(
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
         """Return Dask's facts about this scheduler, and those that our clients need."""
         ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
+        ours[CHECKPOINTS] = True
         ours[RETRIED] = self.retrying.tasks()
         if self.image_versions is not None:
             ours[VERSIONS] = self.image_versions.to_message()
@@ -130,6 +142,11 @@ class PoolScheduler(
         if self.remembering is not None:
             ours[REMEMBERING] = dict(self.remembering)
         return {**super().identity(n_workers), **ours}
+
+    async def close(self, *args: Any, **kwargs: Any) -> None:
+        """Close the scheduler, and remove the checkpoints that only its calls could use."""
+        await super().close(*args, **kwargs)
+        await self.checkpoints.remove()
 
     async def before_graph(self, code: str) -> None:
         """Wait for the files of the client whose graph is unpickled next."""

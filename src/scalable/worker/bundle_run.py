@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from scalable.caching.hearing import heard_by
-from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, too_long
+from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, first_try, too_long
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.described_failures import note_call
 from scalable.protocol.ended_frames import release_frames
@@ -66,6 +66,8 @@ class BundleRun:
         self._profile: bool = header["profile"]
         self._record: bool = header["record"]
         self._measures = self._profile or self._record
+        self._first_tries: Mapping[int, str] = header["first_tries"]
+        self._checkpoints: Any = getattr(worker, "checkpoints", None)
         self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
         self._thread = threading.get_ident()
@@ -156,6 +158,8 @@ class BundleRun:
             error = interrupted
             self._current, self._given = _NOBODY, None
         if number in self._skipped:
+            if self._checkpoints is not None:
+                self._checkpoints.end(self.key, number, succeeded=False)
             self._end_skipped(number, error, time.perf_counter() - began, given)
             if error is not None:
                 release_frames(error)
@@ -163,6 +167,8 @@ class BundleRun:
             take_slot_back()  # for the next call
             return
         with self._adding:
+            if self._checkpoints is not None:
+                self._checkpoints.end(self.key, number, succeeded=error is None)
             if error is not None:
                 self._fail(number, error, given)
                 release_frames(error)
@@ -173,6 +179,15 @@ class BundleRun:
             self._counts.ran(number, duration)
             if measures:
                 self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
+
+    @property
+    def position(self) -> int:
+        """Position of the call that runs; for the thread that runs it."""
+        return self._current
+
+    def first_try(self, number: int) -> str:
+        """Return the name of the first try of a call, which all its tries have in common."""
+        return self._first_tries.get(number) or first_try(self.key, number)
 
     def _function(self, number: int) -> Any:
         return self._functions[self._indexes[number] if self._indexes else 0]

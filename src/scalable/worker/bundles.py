@@ -52,7 +52,8 @@ def run_bundle(
         ``profile`` and ``record``: whether the client, or the records, want the measurements of
         each call; ``confirm``: whether to report the start to the scheduler, and wait for its
         answer, before the first call; ``process``: id of the process that prints the output of
-        the calls, or "".
+        the calls, or ""; ``first_tries``: position -> name of the first try, for calls that were
+        sent before.
     payload
         Calls as bytes: indexes of their functions (None where all have the first one), positional
         and keyword arguments (None where there are none).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Collection
 from functools import partial
@@ -9,7 +10,7 @@ from typing import Any
 
 from distributed import Client, Worker
 from distributed.metrics import context_meter
-from distributed.worker_state_machine import ExecuteFailureEvent
+from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable.caching.hearing import heard_by
 from scalable.protocol.code import located
@@ -28,6 +29,7 @@ from scalable.spec.remembered import RememberedOutcome
 from scalable.worker.arguments import fetch_arguments
 from scalable.worker.bundles import interrupt
 from scalable.worker.call_client import CallClient
+from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.code import CodeOfCalls
 from scalable.worker.shown_calls import shown_call
 from scalable.worker.slots import SlotLender
@@ -50,6 +52,7 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
+        self.checkpoints = WorkerCheckpoints(self)
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
@@ -73,6 +76,9 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
+        if self.checkpoints.has(key):
+            succeeded = isinstance(event, ExecuteSuccessEvent)
+            await asyncio.to_thread(self.checkpoints.end, key, succeeded=succeeded)
         self.slot_lender.ended(key)
         if task is not None:
             task.startstops.append(addition(USAGE, usage.end()))

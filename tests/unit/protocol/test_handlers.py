@@ -47,6 +47,7 @@ ARGUMENTS = {
     Handler.FILES: (("digest", 0), {}),
     Handler.BUNDLE_BEGUN: (("key", "client"), {}),
     Handler.CODE_TABLE: (("id",), {}),
+    Handler.CHECKPOINTS: ((), {}),
     Handler.SOURCES: ((["digest"],), {}),
     Handler.BEGIN: (("a-1",), {}),
     Handler.NOTICE: (("address", 120.0, "its machine is taken back"), {}),

@@ -292,9 +292,17 @@ def gc(
     """Remove results until the store is within limits, such as --limit 10G --max-age 30d.
 
     Results go by last use, by the time that they took to compute, and by size. Files that killed
-    processes left are removed too; without limits, only they are.
+    processes left are removed too; without limits, only they are. With --max-age, checkpoints go
+    too that did not change for so long and that no running call has.
     """
+    from scalable.caching.checkpoints import Checkpoints, Kept, checkpoint_directory
     from scalable.caching.outcomes import Collected, Usage
+
+    checkpoints = Kept()
+    if max_age is not None:
+        place = Checkpoints(checkpoint_directory(store.url))
+        with _changing(store):
+            checkpoints = place.collect(max_age, dry_run=dry_run)
 
     try:
         with _changing(store):
@@ -302,5 +310,7 @@ def gc(
     except FileNotFoundError:  # nothing was ever remembered there
         found = Collected(0, 0, 0, Usage(0, 0))
     data = {"version": VERSION, "store": store.url, "dry_run": dry_run} | asdict(found)
-    output.show(Result(render_collected(store.url, found, dry_run=dry_run), data))
+    data["checkpoints"] = asdict(checkpoints)
+    text = render_collected(store.url, found, checkpoints, dry_run=dry_run)
+    output.show(Result(text, data))
     return 0

@@ -253,6 +253,7 @@ class Dispatcher:
         calls = set(range(len(numbers)))
         bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
         bundle.refusal_counts = not packed.references
+        bundle.first_tries = self._in_flight.first_tries.take(pending, numbers)
         bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
         header = {
             "key": key,
@@ -264,6 +265,7 @@ class Dispatcher:
             "confirm": suspected,
             "record": options.record_calls,
             "process": PROCESS if options.stream_output else "",
+            "first_tries": bundle.first_tries,
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name

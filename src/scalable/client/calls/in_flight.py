@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.losses import SentBefore, described_losses, judge_loss
+from scalable.client.calls.losses import FirstTries, SentBefore, described_losses, judge_loss
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.outcomes import loaded
 from scalable.client.calls.sent_bundle import SentBundle
@@ -68,7 +68,7 @@ class BundlesInFlight:
         #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
         self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
-        self.sent_before = SentBefore()
+        self.sent_before, self.first_tries = SentBefore(), FirstTries()
 
     def __len__(self) -> int:
         """Return the number of bundles with a call that has no outcome yet."""
@@ -213,6 +213,7 @@ class BundlesInFlight:
         given = [position for position in numbers if position in bundle.open]
         logger.debug("bundle %s takes long and gives back %d calls", key, len(given))
         bundle.open.difference_update(given)
+        self.first_tries.note(bundle, bundle.first_tries.keys() & given)
         self._wait_again(bundle, given)
         if bundle.open:
             self._dispatch()
@@ -301,6 +302,7 @@ class BundlesInFlight:
             )  # fmt: skip
             if again and again[0] < min(given_up, default=len(bundle.numbers)):
                 self.sent_before.note(bundle, again[:1])  # the one that was running, if any was
+            self.first_tries.note(bundle, again)
             self._wait_again(bundle, again)
             if given_up:
                 bundle.open = set(given_up)
@@ -388,6 +390,9 @@ class BundlesInFlight:
         if left := bundle.left():  # cancelled with its bundle, or without a message
             logger.debug("bundle %s has ended, %d of its calls wait again", bundle.key, len(left))
             self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
+            self.first_tries.note(
+                bundle, left if bundle.begun else bundle.first_tries.keys() & left
+            )
             self._wait_again(bundle, left)
         self._dispatch()
 

@@ -8,7 +8,7 @@ start of this bundle before it runs the call. In this way a call that kills its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from distributed.scheduler import KilledWorker
@@ -16,7 +16,7 @@ from distributed.scheduler import KilledWorker
 from scalable import settings
 from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.protocol.bundles import TELL_S
+from scalable.protocol.bundles import TELL_S, first_try
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.shown_values import shown_arguments
 
@@ -59,6 +59,29 @@ def judge_loss(
                 else KilledWorker(named, error.last_worker, LOSSES - 1)
             )
     return [position for position in left if position not in given_up], given_up
+
+
+class FirstTries:
+    """The names of the first tries of calls that are sent again.
+
+    All tries of a call have one checkpoint, which has the name of the first one.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note calls that are sent again, and that may have begun in a bundle or in one before."""
+        for position in positions:
+            name = bundle.first_tries.get(position) or first_try(bundle.key, position)
+            self._names[bundle.pending, bundle.numbers[position]] = name
+
+    def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
+        """Return position -> name, for the calls of a new bundle that were sent before."""
+        if not self._names:
+            return {}
+        found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
+        return {position: name for position, name in found if name is not None}
 
 
 class SentBefore:

@@ -39,6 +39,8 @@ class SentBundle:
     refusal_counts
         Whether a refusal of the bundle for lack of workers means that its pool has none. The
         refusal may come from a call whose result is an argument.
+    first_tries
+        Position -> name of the first try, for calls that were sent before.
     kept
         Positions of the calls whose results stay on the worker until they are fetched.
     """
@@ -54,6 +56,7 @@ class SentBundle:
     over: bool = False
     renewable: bool = False
     refusal_counts: bool = True
+    first_tries: dict[int, str] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
 

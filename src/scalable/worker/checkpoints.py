@@ -1,0 +1,147 @@
+"""`checkpoint`: the directory in which a call keeps what it has done, for its next try."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from scalable.caching.checkpoints import (
+    REMEMBERED,
+    Checkpoint,
+    Checkpoints,
+    checkpoint_directory,
+    remembered_call,
+)
+from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.worker import current_call
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.lending import wait_in_call
+from scalable.protocol.operations import CHECKPOINTS
+from scalable.storage import scheme_of
+from scalable.worker.bundles import running_bundle
+
+_NO_POSITION = -1
+
+
+def checkpoint() -> Path:
+    """Return a directory for the call that runs in this thread, which survives the worker.
+
+    What the call writes there is there in its next try, on whichever worker: after the worker was
+    lost, and after the call has failed. A call whose result is remembered finds it in later runs
+    too. The directory is empty at the first try, and removed when the call has succeeded.
+
+    It belongs to one try at a time. A try whose worker was believed to be lost finds that its path
+    is gone once another try has begun.
+
+    Raises
+    ------
+    ClusterError
+        When no call runs in this thread, when the workers share no file system, or when a later
+        try of the call has taken the directory over.
+
+    Examples
+    --------
+    >>> state = scalable.checkpoint() / "state.json"
+    >>> done = json.loads(state.read_text()) if state.exists() else {}
+    """
+    remembered, here = remembered_call(), current_call()
+    if here is None and remembered is None:
+        raise ClusterError(
+            "checkpoint() is for calls, and none runs in this thread",
+            hint="call it in the function that a client submits, and pass the path on to threads "
+            "that the function starts; coroutines run in no thread of their own",
+        )
+    own: WorkerCheckpoints | None = getattr(here[0], "checkpoints", None) if here else None
+    if remembered is not None:
+        return remembered.path(lambda: _of_remembered(own, remembered.key, remembered.url))
+    if own is None:
+        raise ClusterError(
+            "calls without a key have checkpoints only on the workers of a pool",
+            hint="start a session, or remember the result: cache=True",
+        )
+    assert here is not None
+    return own.path(here[1])
+
+
+def _of_remembered(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpoint:
+    if own is not None:
+        return own.begin(key, remembered=True)
+    if scheme_of(url) != "file":
+        raise ClusterError(
+            f"results are remembered in {url}, where no call can have a directory",
+            hint="name a directory as local_cache of the project, or as store of the decorator",
+        )
+    checkpoints = _opened(checkpoint_directory(url))
+    checkpoints.prepare(REMEMBERED)
+    return checkpoints.begin(REMEMBERED, key)
+
+
+@cache
+def _opened(directory: Path) -> Checkpoints:
+    return Checkpoints(directory)
+
+
+class WorkerCheckpoints:
+    """The checkpoints of the calls that run on one worker.
+
+    Parameters
+    ----------
+    worker
+        The Dask worker.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        #: Key of the Dask task, and position of the call in its bundle -> directory.
+        self._begun: dict[tuple[Any, int], Checkpoint] = {}
+
+    def path(self, key: Any) -> Path:
+        """Return the directory of the call that runs in this thread, as part of a Dask task."""
+        bundle = running_bundle(key) if isinstance(key, str) else None
+        position = _NO_POSITION if bundle is None else bundle.position
+        if (key, position) not in self._begun:
+            name = repr(key) if bundle is None else bundle.first_try(position)
+            self._begun[key, position] = self.begin(name)
+        return self._begun[key, position].path
+
+    def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
+        """Return the directory of a new try of a call; to be called in the call's thread.
+
+        Parameters
+        ----------
+        call
+            Name of the call, or the key of a remembered call.
+        remembered
+            Whether it is the key of a remembered call.
+        """
+        told = wait_in_call(self._worker.loop, self._ask)
+        checkpoints = _opened(Path(told["directory"]))
+        return checkpoints.begin(REMEMBERED if remembered else told["group"], call)
+
+    async def _ask(self) -> dict[str, str]:
+        """Have the scheduler make the directory of this cluster's checkpoints."""
+        answer = None
+        scheduler = self._worker.scheduler
+        if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):
+            answer = await SchedulerCalls(scheduler).checkpoints()
+        if answer is None:
+            raise ClusterError(
+                "this cluster has no checkpoints: its workers do not share the file system of the "
+                "one who started it",
+                hint="use a target whose workers do (local, slurm), or keep the state yourself in "
+                "scalable.current_storage()",
+            )
+        if "fault" in answer:
+            raise ClusterError(answer["fault"], hint=answer["hint"])
+        return answer
+
+    def has(self, key: Any) -> bool:
+        """Return whether a Dask task that is no bundle has asked for its directory."""
+        return (key, _NO_POSITION) in self._begun
+
+    def end(self, key: Any, position: int = _NO_POSITION, *, succeeded: bool) -> None:
+        """Remove the directory of a call that has ended, or keep it for the next try."""
+        begun = self._begun.pop((key, position), None) if self._begun else None
+        if begun is not None:
+            begun.end(succeeded=succeeded)
