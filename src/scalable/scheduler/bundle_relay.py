@@ -13,7 +13,7 @@ from distributed import Scheduler, SchedulerPlugin
 
 from scalable.protocol.bundles import EVERY
 from scalable.protocol.dask_seams import bundle_tasks
-from scalable.protocol.dask_seams.bundle_tasks import forget_when_released
+from scalable.protocol.dask_seams.bundle_tasks import forget_when_released, release_for
 from scalable.protocol.dask_seams.scheduler import (
     LostWorker,
     fail_at_first_loss,
@@ -147,6 +147,8 @@ class BundleRelay(SchedulerPlugin, Listener):
             logger.debug("bundle %s is given back: no worker has it", key)
             message = {"op": RETURNED, "key": key, "numbers": EVERY}
             send_to_client(self._scheduler, client, message)
+            # Now, and not when the client has heard: a worker may connect before, and begin it.
+            release_for(self._scheduler, task, client)
 
     def follow(self, client: str) -> dict[str, int]:
         """Return tag -> number of slots, and send the client each change from now on."""

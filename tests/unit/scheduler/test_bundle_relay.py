@@ -26,17 +26,24 @@ def told(monkeypatch):
 def relay_with(state, address=None, clients=("ann",)):
     worker = None if address is None else SimpleNamespace(address=address)
     wanting = [SimpleNamespace(client_key=client) for client in clients]
-    task = SimpleNamespace(processing_on=worker, state=state, who_wants=wanting)
+    task = SimpleNamespace(key="bundle", processing_on=worker, state=state, who_wants=wanting)
     relay = BundleRelay()
-    relay._scheduler = SimpleNamespace(tasks={"bundle": task})
+    relay._scheduler = SimpleNamespace(tasks={"bundle": task}, released=[])
+
+    def release(keys, client):
+        relay._scheduler.released += [(key, client) for key in keys]
+
+    relay._scheduler.client_releases_keys = release
     return relay
 
 
 @pytest.mark.parametrize("number", [2, EVERY])
 @pytest.mark.parametrize("state", ["no-worker", "queued", "waiting"])
 def test_a_bundle_that_no_worker_has_goes_back_to_its_client(told, state, number):
-    relay_with(state).interrupt("bundle", number, "ann")
+    relay = relay_with(state)
+    relay.interrupt("bundle", number, "ann")
     assert told == [("ann", RETURNED, "bundle", EVERY)]
+    assert relay._scheduler.released == [("bundle", "ann")]  # no worker may begin it any more
 
 
 def test_a_call_on_a_worker_is_ended_there(told):

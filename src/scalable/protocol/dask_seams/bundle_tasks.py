@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distributed.scheduler import TaskState
+from distributed.scheduler import Scheduler, TaskState
 
-from scalable.protocol.dask_seams.facts import Seams, contains, has, mentions
+from scalable.protocol.dask_seams.facts import Seams, accepts, contains, has, mentions
 
 seams = Seams("scheduler")
 
@@ -31,3 +31,15 @@ def forget_when_released(task: TaskState) -> None:
 def is_given_back(task: TaskState) -> bool:
     """Return whether :func:`forget_when_released` was called for a task."""
     return bool(task.has_lost_dependencies)
+
+
+@seams.relies_on(
+    accepts("distributed.scheduler:Scheduler.client_releases_keys", 1, "keys", "client"),
+    mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
+)
+def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
+    """Release a task as its client would: nobody wants it any more, and no worker gets it.
+
+    Relies on ``Scheduler.client_releases_keys``; the client's own request has no effect then.
+    """
+    scheduler.client_releases_keys(keys=[task.key], client=client)
