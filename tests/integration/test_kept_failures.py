@@ -156,6 +156,16 @@ def test_an_error_of_an_executor_names_its_call(client):
     assert caught.value.__notes__[0].startswith("call fit(3) on worker a-")
 
 
+def test_an_error_of_a_remembered_call_names_the_function_of_the_user(client):
+    failed = client.submit(fit, 3, task="fit", cache=True, errors="keep").result(30)
+    (mapped,) = client.gather(client.map(fit, [3], task="fit", cache=True, errors="keep"))
+    with pytest.raises(LookupError) as caught:
+        client.pool("a", cache=True).submit(fit, 3).result(30)
+    for error in (failed.exception, mapped.exception, caught.value):
+        assert error.__notes__[0].startswith("call fit(3) on worker a-")
+    assert failed.arguments == mapped.arguments == "(3)"
+
+
 def test_an_error_of_a_nested_call_names_both(client):
     def outer(year):
         from distributed import get_client

@@ -17,6 +17,7 @@ from scalable.caching.hearing import listener, unheard
 from scalable.caching.key import CallKey, KeyMaker, KeyOptions
 from scalable.caching.misses import NO_KEY, misses_of
 from scalable.caching.store import ResultStore
+from scalable.protocol.operations import CALLS_ARGUMENT
 from scalable.spec.remembered import Kind, RememberedOutcome
 
 logger = logging.getLogger("scalable.caching")
@@ -145,3 +146,6 @@ class RememberedFunction:
 def call_remembered(remembered: RememberedFunction, *args: Any, **kwargs: Any) -> Any:
     """Call a remembered function; for ``map``, where each call has a key of its own."""
     return remembered(*args, **kwargs)
+
+
+setattr(call_remembered, CALLS_ARGUMENT, True)

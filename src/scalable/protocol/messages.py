@@ -328,7 +328,11 @@ def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., A
     """
     known = len(data) <= MOST_REMEMBERED
     function = _load_function(digest, code, data) if known else load(data)
-    return function if isinstance(function, _STATELESS) else partial(_call_fresh, data)
+    if isinstance(function, _STATELESS):
+        return function
+    fresh: Any = partial(_call_fresh, data)
+    fresh.__name__ = str(getattr(function, "__name__", type(function).__name__))
+    return fresh  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1000)

@@ -49,6 +49,9 @@ TAG_ANNOTATION = "scalable_tag"
 KNOWN_ANNOTATION = "scalable_known"
 #: Annotation of a task with the code id of its client (see :mod:`scalable.protocol.code`).
 CODE_ANNOTATION = "scalable_code"
+#: Attribute of functions that call their first argument with the others: a call of such a function
+#: is shown as a call of that argument.
+CALLS_ARGUMENT = "calls_argument"
 #: Metadata key of the URL of the session's storage.
 STORAGE = "scalable-storage"
 #: Topic under which the scheduler logs why calls wait, for clients that subscribe to it.

@@ -206,7 +206,9 @@ class BundleRun:
         self._counts.cancelled()
 
     def _fail(self, number: int, error: BaseException, given: Any = None) -> None:
-        name = getattr(self._function(number), "__qualname__", self.key)
+        function = self._function(number)
+        named = getattr(function, "__name__", self.key)  # some callables have a plain name only
+        name = getattr(function, "__qualname__", named)
         if isinstance(error, ModuleNotFoundError):
             error = with_place(error, f"call {name!r}")
         told = self._counts.failed(error, number, given)

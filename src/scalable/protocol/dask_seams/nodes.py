@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef
@@ -18,10 +18,9 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declare
 from scalable.protocol.described_failures import described, kinds_of, note_call
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
-from scalable.protocol.operations import CODE_ANNOTATION
+from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
 seams = Seams("scheduler that carries code")
-
 _SCHEDULER = "distributed.scheduler:Scheduler"
 _STATE = "distributed.scheduler:SchedulerState"
 
@@ -64,7 +63,9 @@ class CarriedNode(GraphNode):
         self.code = code
         #: Fields of :class:`.FailureDetails`, after the call has failed in this process.
         self.failure: dict[str, Any] | None = None
-        self.shown = str(funcname(node.func)) if hasattr(node, "func") else key_split(node.key)
+        self.shown = (
+            str(funcname(_called(node)[0])) if hasattr(node, "func") else key_split(node.key)
+        )
 
     @property
     def is_coro(self) -> bool:
@@ -186,12 +187,19 @@ def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | N
     if type(node) is not Task:
         return None
     is_fused = getattr(node.func, "__name__", "") == "_execute_subgraph"
-    args = node.args[3:] if is_fused else node.args
+    args = node.args[3:] if is_fused else _called(node)[1]
     names = {} if is_fused else node.kwargs
     return (
         [_filled(arg, values) for arg in args],
         {str(name): _filled(arg, values) for name, arg in names.items()},
     )
+
+
+def _called(node: Any) -> tuple[Any, Sequence[Any]]:
+    """Return the function of the user that a node calls, and its positional arguments."""
+    if node.args and getattr(node.func, CALLS_ARGUMENT, False):
+        return _filled(node.args[0], {}), node.args[1:]
+    return node.func, node.args
 
 
 def _filled(argument: Any, values: Any) -> Any:
