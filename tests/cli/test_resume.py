@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+from scalable.report import build
+
 MANIFEST = """\
 version: 1
 project: {name: harvest, keep_results: true}
@@ -82,6 +84,11 @@ def ran(project):
     return since
 
 
+def latest(project):
+    """Return the id of the latest run."""
+    return max((project / ".scalable" / "runs").iterdir()).name
+
+
 def last(result):
     return result.out.splitlines()[-1]
 
@@ -103,6 +110,15 @@ def test_only_changed_calls_and_what_depends_on_them_run(workflow, ran, finish, 
     resumed = json.loads(changed.out)["resumed"]
     assert (resumed["answered"], resumed["ran"]) == (4, 3)
     assert resumed["causes"] == {"changed code": 2, "new": 1}
+    # The report of the run tells the same.
+    summary = build(project / ".scalable" / "runs", latest(project))
+    told = summary.remembered
+    assert summary.tasks == {"succeeded": 3, "found": 4}
+    assert (told.found, told.missed) == (4, 3)
+    assert told.saved_s == pytest.approx(resumed["saved_s"], abs=1e-4)
+    assert {(each.reason.partition(",")[0], each.count) for each in told.reasons} == {
+        ("changed code", 2), ("new", 1)
+    }  # fmt: skip
     # The resumed runs can be removed: the last one has kept their answers.
     runs = sorted((project / ".scalable" / "runs").iterdir())
     for run in runs[:-1]:

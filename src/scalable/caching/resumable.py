@@ -12,9 +12,11 @@ from typing import Any
 from scalable.caching.calls import Purpose, keys_of
 from scalable.caching.entries import Entry, Unreadable
 from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
+from scalable.caching.hearing import listener
 from scalable.caching.key import CallKey, KeyOptions, name_of
 from scalable.caching.run_calls import Ended, RunCall
 from scalable.caching.run_results import RunResults
+from scalable.spec.remembered import Kind, RememberedOutcome
 
 logger = logging.getLogger("scalable.caching")
 
@@ -177,7 +179,20 @@ class ResumableFunction:
             reason=reason,
             arguments=arguments,
         )
-        self.results.log.add(call if key is None else replace(call, key=key.digest))
+        call = call if key is None else replace(call, key=key.digest)
+        self.results.log.add(call)
+        self._tell(call)
+
+    def _tell(self, call: RunCall) -> None:
+        """Tell whoever listens whether the resumed run has answered the call, or why not."""
+        tell = listener()
+        if tell is None or not self.results.resumes:
+            return
+        if call.end is Ended.ANSWERED:
+            tell(RememberedOutcome(Kind.FOUND, saved_s=call.cost_s, key=call.key))
+        else:
+            reason = f"{self.results.earlier_calls.cause(call)}, compared with the resumed run"
+            tell(RememberedOutcome(Kind.MISSED, reason=reason, key=call.key))
 
 
 def _arguments(key: CallKey) -> dict[str, str]:

@@ -161,6 +161,49 @@ def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
     return list(found.values())
 
 
+class EarlierCalls:
+    """The calls of a resumed run, with which those of the run that resumes it are compared.
+
+    Parameters
+    ----------
+    calls
+        Calls of the resumed run.
+    """
+
+    def __init__(self, calls: Iterable[RunCall]) -> None:
+        self._left: Counter[str] = Counter()
+        self._failed: set[str] = set()
+        self._codes: dict[str, set[str]] = {}
+        self._environments: set[tuple[str, str]] = set()
+        for call in calls:
+            self._codes.setdefault(call.function, set()).add(call.code)
+            self._environments.add((call.code, call.environment))
+            if call.end is Ended.FAILED:
+                self._failed.add(call.key)
+            elif call.key:
+                self._left[call.key] += 1
+
+    def answered(self, key: str) -> None:
+        """Take note that a result of a key has answered a call."""
+        self._left[key] -= 1
+
+    def cause(self, call: RunCall) -> Cause:
+        """Return why a call ran, and was not answered."""
+        if not call.key:
+            return Cause.UNKEYED
+        if self._left[call.key] > 0:
+            self._left[call.key] -= 1
+            return Cause.GONE
+        if call.key in self._failed:
+            return Cause.FAILED
+        if call.function not in self._codes:
+            return Cause.NEW
+        if call.code not in self._codes[call.function]:
+            return Cause.CODE
+        known = (call.code, call.environment) in self._environments
+        return Cause.NEW if known else Cause.ENVIRONMENT
+
+
 def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Cause]:
     """Return why the calls of a run that resumed another ran, with their numbers.
 
@@ -171,32 +214,8 @@ def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Caus
     later
         Calls of the run that resumed it.
     """
-    left: Counter[str] = Counter()
-    failed: set[str] = set()
-    codes: dict[str, set[str]] = {}
-    environments: set[tuple[str, str]] = set()
-    for call in earlier:
-        codes.setdefault(call.function, set()).add(call.code)
-        environments.add((call.code, call.environment))
-        if call.end is Ended.FAILED:
-            failed.add(call.key)
-        elif call.key:
-            left[call.key] += 1
-
-    def cause(call: RunCall) -> Cause:
-        if not call.key:
-            return Cause.UNKEYED
-        if left[call.key] > 0:
-            left[call.key] -= 1
-            return Cause.GONE
-        if call.key in failed:
-            return Cause.FAILED
-        if call.function not in codes:
-            return Cause.NEW
-        if call.code not in codes[call.function]:
-            return Cause.CODE
-        return Cause.NEW if (call.code, call.environment) in environments else Cause.ENVIRONMENT
-
-    calls = list(later)
-    left.subtract(call.key for call in calls if call.end is Ended.ANSWERED)
-    return Counter(cause(call) for call in calls if call.end in RAN)
+    compared, calls = EarlierCalls(earlier), list(later)
+    for call in calls:
+        if call.end is Ended.ANSWERED:
+            compared.answered(call.key)
+    return Counter(compared.cause(call) for call in calls if call.end in RAN)

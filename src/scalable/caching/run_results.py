@@ -25,7 +25,7 @@ from scalable.caching.failed_arguments import FailedArguments
 from scalable.caching.folders import Folder
 from scalable.caching.outcomes import Found
 from scalable.caching.payloads import packed
-from scalable.caching.run_calls import CallLog
+from scalable.caching.run_calls import CallLog, EarlierCalls
 from scalable.caching.store import FORCED_S, ResultStore
 from scalable.caching.upkeep import Upkeep
 from scalable.errors import ScalableError
@@ -91,6 +91,17 @@ class RunResults:
     def is_here(self) -> bool:
         """Whether this process sees the run's directory: in a container it may not."""
         return self._directory.parent.is_dir()
+
+    @property
+    def resumes(self) -> bool:
+        """Whether another run is resumed."""
+        return self._earlier is not None
+
+    @cached_property
+    def earlier_calls(self) -> EarlierCalls:
+        """The calls of the resumed run."""
+        resumed = self._made_of[1]
+        return EarlierCalls(() if resumed is None else results_of(resumed).log.calls())
 
     @cached_property
     def _upkeep(self) -> Upkeep:

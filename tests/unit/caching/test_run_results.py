@@ -12,6 +12,7 @@ import pytest
 from scalable.caching.calls import Purpose
 from scalable.caching.entries import Entry
 from scalable.caching.failed_arguments import FailedArguments
+from scalable.caching.hearing import heard_by
 from scalable.caching.resumable import ResumableFunction, SharedParts
 from scalable.caching.run_calls import CallLog, Cause, Ended, RunCall, causes, failed_calls
 from scalable.caching.run_results import RunResults, key_of, remove_expired
@@ -167,8 +168,15 @@ def test_a_function_runs_once_for_each_call_of_a_resumed_run(run):
     first = ResumableFunction(count, run("a"), CODE, Purpose("task", "tag"))
     assert [first(1), first(2), first(1)] == [1, 2, 1]
     second = ResumableFunction(count, run("b", "a"), CODE, Purpose("task", "tag"))
-    assert [second(2), second(1), second(3), second(1)] == [2, 1, 3, 1]
+    heard = []
+    with heard_by(heard.append):
+        assert [second(2), second(1), second(3), second(1)] == [2, 1, 3, 1]
     assert ran == [1, 2, 1, 3]
+    assert [outcome.kind for outcome in heard] == ["found", "found", "missed", "found"]
+    assert heard[2].reason == "new, compared with the resumed run"
+    with heard_by(heard.append):
+        assert first(9) == 9
+    assert len(heard) == 4  # a run that resumes none looks for no results
     assert ends(second.results) == ["answered", "answered", "kept", "answered"]
     assert {(c.task, c.tag, c.code) for c in second.results.log.calls()} == {
         ("task", "tag", "code")
