@@ -96,6 +96,13 @@ class FailedArguments:
             ) from error
         return found
 
+    def needs_script(self, name: str) -> bool:
+        """Return whether a call names functions or classes of the workflow's script."""
+        try:
+            return of_script.__name__.encode() in (self._directory / Path(name).name).read_bytes()
+        except OSError:
+            return False
+
     def remove(self, name: str) -> None:
         """Remove the file of a call."""
         (self._directory / Path(name).name).unlink(missing_ok=True)

@@ -63,6 +63,8 @@ class ResumableFunction:
         Task and tag of the calls.
     unkept
         Why results are not kept; empty if they are.
+    settles
+        Name of the file with the arguments of the failed call that runs again; empty for others.
     """
 
     function: Callable[..., Any]
@@ -70,6 +72,7 @@ class ResumableFunction:
     shared: SharedParts
     purpose: Purpose = field(default_factory=Purpose)
     unkept: str = ""
+    settles: str = ""
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -94,9 +97,13 @@ class ResumableFunction:
         try:
             value = self.function(*args, **kwargs)
         except Exception as error:
-            self._note_failure(error, key, args, kwargs, time.monotonic() - began)
+            if not self.settles:  # the failure and its arguments are known
+                self._note_failure(error, key, args, kwargs, time.monotonic() - began)
             raise
         self._keep(value, key, reason, time.monotonic() - began)
+        if self.settles:
+            self._note(Ended.SETTLED, None, 0.0, arguments=self.settles)
+            self.results.arguments.remove(self.settles)
         return value
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:

@@ -26,6 +26,7 @@ VERBS = (
     "prices",
     "simulate",
     "run",
+    "rerun",
     "report",
     "runs",
     "cache",

@@ -43,6 +43,7 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
     RunError
         When there is no such run of the project, or it is running.
     """
+    from scalable.caching.run_results import RESULTS
     from scalable.telemetry import find_run, list_runs
     from scalable.telemetry.reading import read_status
 
@@ -56,19 +57,19 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
             )
     else:
         runs = ((path, *read_status(path)) for path in list_runs(where))
-        found = (
+        found = [
             (path, state)
             for path, run, state in runs
             if run.get("project") == project and target in (None, run.get("target"))
-        )
-        last = next(found, None)
-        if last is None:
+        ]
+        if not found:
             on = "" if target is None else f" on target {target!r}"
             raise RunError(
                 f"{where.absolute()} contains no run of project {project!r}{on} to resume",
                 hint="run it without --resume first",
             )
-        path, state = last
+        # The last run that has kept something; a run that was not to keep its results has not.
+        path, state = next((one for one in found if (one[0] / RESULTS).is_dir()), found[0])
     if state == "running":
         raise RunError(
             f"{path.name} is still running", hint="resume it when it has ended, or name another run"

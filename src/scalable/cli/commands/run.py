@@ -73,7 +73,7 @@ class RunCommand(click.Command):
     flag_value=LAST,
     metavar="[RUN]",
     help="Answer the calls that succeeded in this run from its kept results; by default in the "
-    "last run of the project (and of --target).",
+    "last run of the project (and of --target) that kept any.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
