@@ -53,9 +53,9 @@ def command(
 ) -> int:
     """Run the failed calls of a run again, without its script.
 
-    They run with the code as it is now. RUN is the id of a run whose results were kept, the beginning of its id, or latest. The results
-    are kept with those of the run, so that `scalable run --resume` finds them. The exit code is 0
-    if all calls succeeded, and 1 otherwise.
+    They run with the code as it is now. RUN is the id of a run whose results were kept, the
+    beginning of its id, or latest. The results are kept with those of the run, so that `scalable
+    run --resume` finds them. The exit code is 0 if all calls succeeded, and 1 otherwise.
     """
     del failed
     from scalable.cli.commands.run import WORKFLOW
