@@ -6,19 +6,23 @@ climate responds, which two numbers say: the transient climate response (TCR, wa
 when CO2 has doubled) and the equilibrium climate sensitivity (ECS, warming in the long run).
 """
 
+import os
+import tomllib
 import warnings
+from pathlib import Path
 
 import numpy as np
 from fair.ancil import cmip6_solar, cmip6_volcanic, natural
 from fair.forward import fair_scm
 from fair.RCPs import rcp26, rcp45, rcp60, rcp85
 
-SCENARIOS = {
-    "RCP 2.6": rcp26.Emissions.emissions,
-    "RCP 4.5": rcp45.Emissions.emissions,
-    "RCP 6.0": rcp60.Emissions.emissions,
-    "RCP 8.5": rcp85.Emissions.emissions,
+PATHWAYS = {
+    "rcp26": rcp26.Emissions.emissions,
+    "rcp45": rcp45.Emissions.emissions,
+    "rcp60": rcp60.Emissions.emissions,
+    "rcp85": rcp85.Emissions.emissions,
 }
+YEAR, FOSSIL_CO2 = 0, 1  # columns of a pathway
 FIRST_YEAR = 1765
 LAST_YEAR = 2100  # the pathways go on to 2500
 YEARS = np.arange(FIRST_YEAR, LAST_YEAR + 1)
@@ -49,7 +53,24 @@ def draw_parameters(draws: int, seed: int) -> np.ndarray:
     return tcrecs_generate("cmip5", dist="lognorm", n=draws, correlated=True, seed=seed)
 
 
-def warming(scenario: str, tcr: float, ecs: float) -> np.ndarray:
+def read_scenario(path: str | os.PathLike[str]) -> tuple[str, np.ndarray]:
+    """Read the file of a scenario.
+
+    Returns
+    -------
+    str
+        Its name.
+    ndarray of shape (years, 40)
+        Its emissions, as FaIR takes them.
+    """
+    scenario = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    emissions = PATHWAYS[scenario["pathway"]].copy()
+    change = scenario["fossil_co2"]
+    emissions[emissions[:, YEAR] >= change["from"], FOSSIL_CO2] *= change["factor"]
+    return scenario["name"], emissions
+
+
+def warming(emissions: np.ndarray, tcr: float, ecs: float) -> np.ndarray:
     """Run FaIR once.
 
     Returns
@@ -61,7 +82,7 @@ def warming(scenario: str, tcr: float, ecs: float) -> np.ndarray:
     # in half the time.
     years = slice(len(YEARS))
     _, _, temperature = fair_scm(
-        emissions=SCENARIOS[scenario][years],
+        emissions=emissions[years],
         natural=natural.Emissions.emissions[years],
         F_solar=cmip6_solar.Forcing.solar[years],
         F_volcanic=cmip6_volcanic.Forcing.volcanic[years],
@@ -70,12 +91,20 @@ def warming(scenario: str, tcr: float, ecs: float) -> np.ndarray:
     return temperature
 
 
-def run_batch(scenario: str, parameters: np.ndarray) -> np.ndarray:
+def run_batch(scenario: str | os.PathLike[str], parameters: np.ndarray) -> np.ndarray:
     """Run FaIR for some pairs of TCR and ECS: one call on a `climate` worker.
+
+    Parameters
+    ----------
+    scenario
+        File of the scenario.
+    parameters
+        Array of shape (pairs, 2): TCR and ECS in K.
 
     Returns
     -------
     ndarray of shape (pairs, years)
         Warming in K since 1765.
     """
-    return np.stack([warming(scenario, tcr, ecs) for tcr, ecs in parameters])
+    _, emissions = read_scenario(scenario)
+    return np.stack([warming(emissions, tcr, ecs) for tcr, ecs in parameters])

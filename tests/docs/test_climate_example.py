@@ -4,8 +4,10 @@ import csv
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +57,10 @@ def years():
 
 
 @pytest.mark.parametrize(
-    ("scenario", "expected"), [("RCP 2.6", 1.63), ("RCP 4.5", 2.55), ("RCP 8.5", 4.77)]
+    ("pathway", "expected"), [("rcp26", 1.63), ("rcp45", 2.55), ("rcp85", 4.77)]
 )
-def test_warming_in_2100_is_the_known_one(model, scenario, expected):
-    warming = model.warming(scenario, tcr=1.75, ecs=3.0)
+def test_warming_in_2100_is_the_known_one(model, pathway, expected):
+    warming = model.warming(model.PATHWAYS[pathway], tcr=1.75, ecs=3.0)
 
     assert warming.shape == (336,)
     assert warming[2100 - 1765] == pytest.approx(expected, abs=0.01)
@@ -67,20 +69,32 @@ def test_warming_in_2100_is_the_known_one(model, scenario, expected):
 def test_leaving_out_the_years_after_2100_changes_nothing(model):
     from fair.forward import fair_scm
 
-    _, _, whole = fair_scm(emissions=model.SCENARIOS["RCP 6.0"], tcrecs=np.array([1.75, 3.0]))
+    _, _, whole = fair_scm(emissions=model.PATHWAYS["rcp60"], tcrecs=np.array([1.75, 3.0]))
 
     assert whole.shape == (736,)
-    np.testing.assert_array_equal(model.warming("RCP 6.0", 1.75, 3.0), whole[:336])
+    np.testing.assert_array_equal(model.warming(model.PATHWAYS["rcp60"], 1.75, 3.0), whole[:336])
 
 
 def test_a_batch_is_one_row_per_pair(model):
     pairs = np.array([[1.75, 3.0], [1.2, 2.0]])
 
-    batch = model.run_batch("RCP 4.5", pairs)
+    batch = model.run_batch(EXAMPLE / "scenarios" / "rcp45.toml", pairs)
 
     assert batch.shape == (2, len(model.YEARS))
-    np.testing.assert_array_equal(batch[1], model.warming("RCP 4.5", 1.2, 2.0))
+    np.testing.assert_array_equal(batch[1], model.warming(model.PATHWAYS["rcp45"], 1.2, 2.0))
     assert batch[0, -1] > batch[1, -1]
+
+
+def test_scenario_changes_its_fossil_emissions_from_a_year_on(model, tmp_path):
+    text = (EXAMPLE / "scenarios" / "rcp45.toml").read_text(encoding="utf-8")
+    (tmp_path / "rcp45.toml").write_text(text.replace("factor = 1.0", "factor = 0.5"))
+    name, changed = model.read_scenario(tmp_path / "rcp45.toml")
+    ratio = changed[:, 1] / model.PATHWAYS["rcp45"][:, 1]
+
+    assert name == "RCP 4.5"
+    assert set(ratio[: 2020 - 1765]) == {1.0}
+    assert set(ratio[2020 - 1765 :]) == {0.5}
+    np.testing.assert_array_equal(changed[:, 2:], model.PATHWAYS["rcp45"][:, 2:])
 
 
 def test_draws_follow_the_documented_distribution(model):
@@ -145,14 +159,14 @@ def test_results_replace_those_of_an_earlier_run(impacts, summaries, years, tmp_
 # The workflow -----------------------------------------------------------------------------------
 
 
-def run_workflow(directory, *arguments):
+def run_workflow(directory, *arguments, example=EXAMPLE):
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("SCALABLE_")
     }
     return subprocess.run(
-        [sys.executable, EXAMPLE / "workflow.py", *arguments],
+        [sys.executable, example / "workflow.py", *arguments],
         cwd=directory,
-        env=environment,
+        env=environment | {"XDG_CACHE_HOME": str(directory / "cache")},
         capture_output=True,
         text=True,
         timeout=120,
@@ -187,6 +201,36 @@ def test_the_workflow_runs_through_a_session(tmp_path):
     assert calls.count(("summarize", "impacts")) == 4
     assert calls.count(("write", "impacts")) == 1
     assert len(calls) == 13
+
+
+def ran(directory, example):
+    """Run the workflow of a copy, and return the number of calls of each task that ran."""
+    done = run_workflow(directory, "--draws", "20", "--output", "results", example=example)
+    assert done.returncode == 0, done.stderr
+    run = max((directory / ".scalable" / "runs").iterdir())
+    rows = [row for row in read_rows(run / "tasks.jsonl") if row["state"] == "succeeded"]
+    return Counter(row["task_name"] for row in rows), done.stdout
+
+
+def test_a_second_run_runs_only_what_a_change_concerns(tmp_path):
+    example = shutil.copytree(EXAMPLE, tmp_path / "example")
+    first, shown = ran(tmp_path, example)
+    assert first == {"simulate": 8, "summarize": 4, "write": 1}
+    table = (tmp_path / "results" / "warming.csv").read_text(encoding="utf-8")
+
+    assert ran(tmp_path, example) == ({"write": 1}, shown)
+    assert (tmp_path / "results" / "warming.csv").read_text(encoding="utf-8") == table
+
+    impacts = example / "impacts.py"
+    impacts.write_text(impacts.read_text(encoding="utf-8").replace("(5, 17, 50", "(6, 17, 50"))
+    assert ran(tmp_path, example)[0] == {"summarize": 4, "write": 1}
+    assert (tmp_path / "results" / "warming.csv").read_text(encoding="utf-8") != table
+
+    scenario = example / "scenarios" / "rcp45.toml"
+    scenario.write_text(
+        scenario.read_text(encoding="utf-8").replace("factor = 1.0", "factor = 0.9")
+    )
+    assert ran(tmp_path, example)[0] == {"simulate": 2, "summarize": 1, "write": 1}
 
 
 def test_the_workflow_refuses_to_run_without_members(tmp_path):
