@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE |
 VARYING = (
     (re.compile(r"run-\d+T\d+Z-([\w-]+)-[0-9a-f]{8}"), r"run-<id>-\1"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+    (re.compile(r"\(beside [0-9a-f]{12}\)"), "(beside <digest>)"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"), "<instant>"),
     (re.compile(r"\b\d+(\.\d+)?\s+(ms|s|MiB|GiB|kiB)(?!\w)"), "<n>"),
     (re.compile(r"(?<=[ :])/\S*/(?=\.scalable|total\.txt)"), ""),
@@ -62,6 +64,8 @@ def runs_as_it_stands(page, directory, more=()):
     """Run the blocks of a page, and compare what is printed with what it shows."""
     run = shell(directory, more)
     found = blocks(page)
+    if "examples/" in (ROOT / page).read_text():
+        shutil.copytree(ROOT / "examples", directory / "examples")
     assert found, page
     for language, title, block in found:
         if title:
