@@ -83,11 +83,11 @@ def directory() -> str:
 
 
 @contextmanager
-def client(workers: int, store: str, kind: type[ScalableClient] = ScalableClient) -> Iterator[Any]:
+def client(workers: int, store: str) -> Iterator[Any]:
     """A client that remembers in a store, of a cluster with as many processes."""
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
-        kind(cluster, remembering=Remembering(store)) as made,
+        ScalableClient(cluster, remembering=Remembering(store)) as made,
     ):
         yield made
 
@@ -111,6 +111,13 @@ def large_key(model: Any, rounds: int) -> None:
     print(verdict(statistics.median(found) <= KEY_BAR, f"{KEY_BAR:g} x"), flush=True)
 
 
+def age(store: str) -> None:
+    """Let all results of a store be used a day ago."""
+    yesterday = time.time() - 86_400
+    for path in Path(store, "entries").glob("*/*"):
+        os.utime(path, (yesterday, yesterday))
+
+
 # Hits ---------------------------------------------------------------------------------------------
 
 
@@ -128,7 +135,9 @@ def hits(model: Any, rounds: int, calls: int) -> None:
     with LocalCluster(n_workers=0, dashboard_address=":0") as cluster:
         for _ in range(rounds):
             for way, run in ways.items():
-                # Each round has a client of its own: none knows a future of an earlier one.
+                # Each round has a client of its own: none knows a future of an earlier one. Each
+                # result was used yesterday: that it is used again is noted.
+                age(store)
                 with ScalableClient(cluster, remembering=Remembering(store)) as user:
                     rates[way].append(calls / timed(lambda run=run, user=user: run(user)))
     print(f"\n{calls:,} hits of small calls, no worker; calls a second")
@@ -168,44 +177,41 @@ def misses(model: Any, calls: int) -> None:
 # Calls that are not remembered --------------------------------------------------------------------
 
 
-class Bypassing(ScalableClient):
-    """A client whose calls do not pass the layer that remembers."""
+#: Methods of a client in which its calls pass the layer that remembers.
+LAYER = ("_remembered_call", "_map_remembered")
 
-    def _remembered_call(self, *_: Any) -> None:
-        return None
 
-    def _map_remembered(self, *_: Any) -> None:
-        return None
+def bypass(user: Any) -> None:
+    for name in LAYER:
+        setattr(user, name, lambda *_: None)
+
+
+def pass_through(user: Any) -> None:
+    for name in LAYER:
+        vars(user).pop(name, None)
 
 
 def plain(model: Any, rounds: int, calls: int) -> None:
-    kinds: dict[str, type[ScalableClient]] = {"with": ScalableClient, "without": Bypassing}
     ways: dict[str, Callable[[Any], Any]] = {
         "submit": lambda c: [c.submit(model.small, x, pure=False) for x in range(calls)],
         "map": lambda c: c.map(model.small, range(calls), pure=False),
     }
+    sides = {"with": pass_through, "without": bypass}
     print(f"\n{calls:,} calls that are not remembered: with the layer / without it, CPU time")
-    store = directory()
-    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster:
-        clients = {
-            name: kind(cluster, remembering=Remembering(store)) for name, kind in kinds.items()
-        }
+    with client(1, directory()) as user:
         for way, run in ways.items():
-            seconds: dict[str, list[float]] = {name: [] for name in kinds}
+            seconds: dict[str, list[float]] = {side: [] for side in sides}
             for turn in range(2 * rounds + 1):
-                order = list(kinds) if turn % 2 else list(kinds)[::-1]
-                for name in order:
+                for side in list(sides) if turn % 2 else list(sides)[::-1]:
+                    sides[side](user)
                     futures: list[Any] = []
-                    user = clients[name]
                     took = timed(lambda: futures.extend(run(user)), time.thread_time)  # noqa: B023
                     user.gather(futures)
                     if turn:  # the first one warms up
-                        seconds[name].append(took)
+                        seconds[side].append(took)
             found = ratios(seconds["with"], seconds["without"])
             each = 1e6 * statistics.median(seconds["without"]) / calls
             print(f"  {way:7} {shown(found)}; {each:.0f} us a call without", flush=True)
-        for user in clients.values():
-            user.close()
 
 
 # Others -------------------------------------------------------------------------------------------
@@ -297,7 +303,7 @@ def main() -> None:
         if "misses" in given.only:
             misses(model, 500 // share)
         if "plain" in given.only:
-            plain(model, given.rounds, 1000 // share)
+            plain(model, given.rounds, 300 // share)
         if "peers" in given.only:
             peers(model, min(given.rounds, 3), 1000 // share)
         print(f"\nload of the machine: {os.getloadavg()[0]:.1f}")
