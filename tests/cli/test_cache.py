@@ -128,7 +128,7 @@ def test_a_call_that_is_not_there_or_is_several_is_an_error(store, invoke):
     put(store, 1, function="climate.run")
     put(store, 2, function="other.run")
     assert "names 2 functions" in invoke("cache", "why", "run", code=5).err
-    assert "no result of a function walk is stored" in invoke("cache", "why", "walk", code=5).err
+    assert "no result of a function 'walk' is stored" in invoke("cache", "why", "walk", code=5).err
     assert "no result has the key beef" in invoke("cache", "why", "beef", code=5).err
     assert invoke("cache", "why", "climate.run").code == 0
 

@@ -33,6 +33,13 @@ def test_logs_for_people(invoke, written):
     assert "==> analysis-local-1f-0 <==" in both
 
 
+def test_the_logs_of_an_ended_cluster_are_in_its_record(invoke, written):
+    result = invoke("logs", "two")
+    assert result.code == 5
+    assert "there is no cluster 'two'" in result.err
+    assert "in logs/ of its run's record" in result.err
+
+
 def test_logs_for_programs(invoke, written):
     value = json.loads(invoke("logs", "one", "--pool", "model", "--format", "json").out)
     log = {"worker": "model-local-1f-0", "tag": "model", "text": "first\nlast"}

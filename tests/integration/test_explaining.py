@@ -439,7 +439,7 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         await done.cancel()
         await on.says(done, "cancelled", "call KEY was cancelled", "make the call again")
         words = "the cluster knows no call zz: it never was made here, or it was cancelled, or .*"
-        found = await on.says("zz", "unknown", words)
+        found = await on.says("zz", "unknown", words, ".*scalable report --failed.*")
         assert found.state == "unknown"
 
 

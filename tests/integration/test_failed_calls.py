@@ -40,6 +40,10 @@ def run_child(path):
     )
 
 
+def read(path):
+    return Path(path).read_text()
+
+
 async def fit_soon(year):
     raise LookupError(f"no {year} soon")
 
@@ -93,6 +97,7 @@ def causes(where):
         others = [
             dependent,
             client.submit(run_child, "a.nc", tag="a"),
+            client.submit(read, "/no/a.nc", tag="a"),
             client.submit(fit_soon, 2051, tag="a"),
             client.submit(nested, 2052, tag="a"),
             client.submit(spoil, HOSTILE, tag="a"),
@@ -143,6 +148,9 @@ def found(causes, text):
         ("no 2051 soon", "(2051)", "fit_soon"),
         ("no 3 in bundled", "(3, region='bundled')", "fit"),
         ("no 2052 in nested", "(2052, region='nested')", "fit"),
+        # What repr() of an error leaves out.
+        ("No such file or directory: '/no/a.nc'", "('/no/a.nc')", "read"),
+        ("returned non-zero exit status 3", "('a.nc')", "run_child"),
     ],
 )
 def test_a_failed_call_tells_arguments_and_the_users_frame(causes, text, arguments, function):
@@ -168,7 +176,7 @@ def test_each_failed_call_is_counted_once(causes, where):
     assert summary.failures.classes["LookupError"].count == 708 + 2
     assert summary.failures.classes["CalledProcessError"].count == 1
     # Failed in the end: the call that only needed another's result too, and not the retried one.
-    assert summary.tasks["failed"] == 708 + 1 + 1 + 1 + 1
+    assert summary.tasks["failed"] == 708 + 1 + 1 + 1 + 1 + 1
 
 
 def test_the_standard_error_of_a_child_and_the_workers_output_are_kept(causes):

@@ -225,7 +225,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
         return max(own, key=lambda one: one.created)
     if not is_start(word):
         raise ClusterError(
-            f"no result of a function {word} is stored",
+            f"no result of a function {word!r} is stored",
             hint="`scalable cache ls` shows functions and keys",
         )
     (key,) = keys_of([word], (one.key for one in entries))
@@ -358,7 +358,7 @@ def render_collected(url: str, found: Collected, checkpoints: Kept, *, dry_run: 
         Whether nothing was removed.
     """
     verb = "would remove" if dry_run else "removed"
-    rest = "would stay" if dry_run else "stay"
+    rest = "would stay" if dry_run else "stays" if found.left.entries == 1 else "stay"
     lines = [
         f"{verb} {counted(found.removed, 'result')} of {format_bytes(found.size)}",
     ]

@@ -236,7 +236,8 @@ def _over(call: CallFacts) -> Explanation:
         f"the cluster knows no call {short_name(call.key)}: it never was made here, or it was "
         "cancelled, or nobody holds its future any more"
     )
-    return _made(call, State.UNKNOWN, Reason.UNKNOWN, words)
+    advice = "`scalable report --failed` lists the failures of a run, also of calls that are gone"
+    return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, advice)
 
 
 def _failed(call: CallFacts) -> Explanation:

@@ -87,6 +87,9 @@ class Explanation:
     def __str__(self) -> str:
         return f"{self.sentence}; {self.advice}" if self.advice else self.sentence
 
+    def __repr__(self) -> str:
+        return f"<Explanation: {self}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
         values = asdict(self)
@@ -115,6 +118,9 @@ class Explanations:
 
     def __str__(self) -> str:
         return "\n".join(map(str, (*self.pools, *self.calls)))
+
+    def __repr__(self) -> str:
+        return f"<Explanations: {self}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""

@@ -18,6 +18,7 @@ from tornado.ioloop import IOLoop
 
 from scalable.protocol.addresses import ListenAddress, link_host, listen_address
 from scalable.protocol.dask_seams.scheduler import http_application
+from scalable.units import counted
 
 logger = logging.getLogger("scalable.http")
 
@@ -28,7 +29,7 @@ _REFUSAL = """\
 403: this page needs the token of its cluster.
 
 Open the link that carries the token. The owner of the cluster sees it
-  in a shell, as "Live page", with: scalable status NAME
+  in a shell, with: scalable dashboard NAME
   in Python, with: session.cluster.dashboard_link
 The link needs to be opened once in each browser; a cookie remembers the token.
 Programs send the token in the header "Authorization: Bearer TOKEN".
@@ -91,8 +92,8 @@ class WrongTokens:
             self._waits = False
             return
         logger.warning(
-            "%d requests to the live page had a wrong token and were refused, the last from %.100s",
-            self._count,
+            "refused %s to the live page with a wrong token, the last from %.100s",
+            counted(self._count, "request"),
             self._source,
         )
         self._count = 0

@@ -16,8 +16,8 @@ MOST_LINES, _REASONS = 24, 2
 LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40
 #: Order in which a line tells the states of calls.
 _ORDER = ("done", "found", "running", "waiting", "failed", "cancelled")
-#: Width of the bar of each task name.
-_BAR = 16
+#: Largest and least width of the bar of each task name.
+_BAR, _LEAST_BAR = 16, 8
 
 #: A line of a live display, and its style: ``title``, ``header``, ``soft``, ``bad`` or nothing.
 StyledLine = tuple[str, str]
@@ -56,6 +56,9 @@ def _lines_of(
     told += [(reason, "bad") for reason in pool_reasons(overview)[:_REASONS]]
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
     table = tasks_table(overview, bar_width=_BAR)
+    beyond = max(0, table.width - width)
+    if beyond:  # a shorter bar tells more than one without its middle
+        table = tasks_table(overview, bar_width=max(_LEAST_BAR, _BAR - beyond))
     left = room - len(lines) - 1  # below the titles of the columns
     if table.rows and left > 0:
         fits = len(table.rows) <= left

@@ -98,6 +98,12 @@ class Table:
         """Return the table with its first rows."""
         return replace(self, rows=self.rows[:count])
 
+    @property
+    def width(self) -> int:
+        """Number of cells of a line in which no text is shortened."""
+        widths = self._whole_widths()
+        return len(_INDENT) + sum(widths) + len(_GAP) * (len(widths) - 1)
+
     def widths(self, width: int, gap: int) -> list[int]:
         """Return the number of cells of each column, so that a line has at most ``width`` cells.
 
@@ -111,11 +117,7 @@ class Table:
         gap
             Number of cells between two columns.
         """
-        widths = []
-        for place, column in enumerate(self.columns):
-            cells = [column.title, *(row.cells[place] for row in self.rows)]
-            widest = max(map(width_of, cells))
-            widths.append(widest if column.width is None else min(widest, column.width))
+        widths = self._whole_widths()
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:
             texts = [
@@ -126,6 +128,14 @@ class Table:
             if not texts:
                 break
             widths[max(texts, key=widths.__getitem__)] -= 1
+        return widths
+
+    def _whole_widths(self) -> list[int]:
+        widths = []
+        for place, column in enumerate(self.columns):
+            cells = [column.title, *(row.cells[place] for row in self.rows)]
+            widest = max(map(width_of, cells))
+            widths.append(widest if column.width is None else min(widest, column.width))
         return widths
 
     def lines(self, width: int) -> list[str]:

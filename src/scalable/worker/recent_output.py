@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections import deque
@@ -12,6 +13,10 @@ from typing import Any
 from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 
 _STDOUT, _STDERR = 1, 2
+#: Lines of Dask's log about its normal work, such as the start of a worker.
+_NORMAL_WORK = re.compile(r"^\S+ \S+ - distributed[\w.]* - INFO - .*\n?", re.MULTILINE)
+#: Characters that are read to find the last lines which are no such lines.
+_READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 
 class _Remembering:
@@ -48,7 +53,12 @@ def remember_output() -> None:
         return
     recent: deque[str] = deque(maxlen=200)
     sys.stdout, sys.stderr = _Remembering(sys.stdout, recent), _Remembering(sys.stderr, recent)
-    read_output_with(lambda: last_lines("".join(list(recent))) or None)
+    read_output_with(lambda: _last_printed("".join(list(recent))))
+
+
+def _last_printed(text: str) -> str | None:
+    """Return the last lines of an output without those of Dask about its normal work."""
+    return last_lines(_NORMAL_WORK.sub("", text)) or None
 
 
 def _is_file(descriptor: int) -> bool:
@@ -70,9 +80,11 @@ def _end_of_file() -> str | None:
         return None
     try:
         size = os.fstat(file).st_size
-        data = os.pread(file, LAST_CHARACTERS, max(0, size - LAST_CHARACTERS))
+        data = os.pread(file, _READ_CHARACTERS, max(0, size - _READ_CHARACTERS))
     except OSError:
         return None
     finally:
         os.close(file)
-    return last_lines(data.decode(errors="replace")) or None
+    if size > _READ_CHARACTERS:
+        data = data.partition(b"\n")[2] or data  # a line that was cut is not known for Dask's
+    return _last_printed(data.decode(errors="replace"))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scalable.explaining.calls import explain_call
-from scalable.explaining.explanation import Reason
+from scalable.explaining.explanation import Explanations, Reason
 from scalable.explaining.facts import (
     AdaptiveFacts,
     Ask,
@@ -132,3 +132,11 @@ def test_a_full_pool_that_does_not_grow_says_which_count_to_set():
     assert "scalable scale climate a=2" in explain_pool(waiting).advice
     adaptive = replace(waiting, adaptive=AdaptiveFacts(0, 3, 1, "enough"))
     assert "at most 3 workers: enough" in explain_pool(adaptive).advice
+
+
+def test_an_explanation_is_shown_as_its_sentence():
+    found = explain_call(call("anything else"))
+    assert repr(found) == f"<Explanation: {found}>"
+    assert found.sentence in repr(found)
+    assert "scalable report --failed" in found.advice
+    assert repr(Explanations((), (found,))) == f"<Explanations: {found}>"

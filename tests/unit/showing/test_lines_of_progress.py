@@ -33,6 +33,15 @@ def test_a_terminal_shows_the_numbers_of_the_overview():
     assert lines[5].split()[3:] == ["0", "0", "5", "1", "0.50", "s", "-"]
 
 
+def test_bars_are_shortened_before_their_middle_is_cut_out():
+    tasks = (task("simulate", "model", running=2, waiting=27, done=1),)
+    lines = {width: texts(overview(tasks=tasks, pools={}), width=width) for width in (120, 80, 74)}
+    bars = {width: told[4].split()[2] for width, told in lines.items()}
+    assert len(bars[120]) == 16
+    assert 8 <= len(bars[74]) < len(bars[80]) <= 16
+    assert not any("…" in bar for bar in bars.values())
+
+
 def test_a_pool_that_has_no_workers_says_why():
     assert "big: the quota is used up" in texts(overview())
 

@@ -9,6 +9,7 @@ import click
 from scalable.cli.clusters import name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import UnknownClusterError
 
 
 @click.command()
@@ -48,7 +49,13 @@ def command(
 
     if follow and tail is not None:
         raise click.UsageError("--tail is for logs that are shown once, --follow shows new lines")
-    directory = find(name)
+    try:
+        directory = find(name)
+    except UnknownClusterError as error:
+        hint = (
+            f"{error.hint}; the logs of a cluster that has ended are in logs/ of its run's record"
+        )
+        raise UnknownClusterError(error.message, hint=hint) from None
     if follow:
         with suppress(KeyboardInterrupt):
             for source, line in follow_lines(directory, pool=pool, worker=worker):

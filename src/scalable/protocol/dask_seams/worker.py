@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from distributed import Worker
@@ -220,8 +221,11 @@ def failure_for_clients(
 
     Event loops, coroutines and generators take errors that are no ``Exception`` for their own end:
     clients would not hear of the call. Such an error becomes a RuntimeError that names it.
+    The ``repr`` of an error with several arguments leaves out what its message says, such as the
+    name of a file that is missing: the text of the failure then has the message.
 
-    Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error.
+    Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error, and on its
+    ``exception_text``, the ``repr`` of the error.
 
     Parameters
     ----------
@@ -237,6 +241,9 @@ def failure_for_clients(
         return event
     told = explain(error)
     if told is None and isinstance(error, Exception):
+        if len(error.args) > 1:
+            with suppress(Exception):  # the error's own code
+                event.exception_text = f"{type(error).__name__}({str(error)!r})"
         return event
     changed = ExecuteFailureEvent.from_exception(
         told or RuntimeError(f"the call ended with {error!r}"),

@@ -1,0 +1,19 @@
+"""The last lines that the process of a worker has printed."""
+
+from scalable.protocol.described_failures import LAST_CHARACTERS
+from scalable.worker.recent_output import _last_printed
+
+DASK = (
+    "2026-03-01 12:00:00,759 - distributed.worker - INFO -       Start worker at: tls://10.0.0.1\n"
+)
+
+
+def test_the_log_of_normal_work_is_left_out():
+    warned = "2026-03-01 12:00:01,000 - distributed.worker - WARNING - memory is full\n"
+    text = f"{30 * DASK}fitting 2020\n{DASK}{warned}{40 * DASK}"
+    assert _last_printed(text) == f"fitting 2020\n{warned.rstrip()}"
+
+
+def test_an_output_of_normal_work_alone_is_none():
+    assert _last_printed(30 * DASK) is None
+    assert len(_last_printed("x" * 3 * LAST_CHARACTERS)) == LAST_CHARACTERS
