@@ -169,3 +169,13 @@ def test_the_record_has_a_row_for_each_outcome_of_a_worker_and_few_for_hits_of_c
     assert len(clients) <= 2
     assert {row["tag"] for row in seen.record.remembered} == {"model"}
     assert [r["task_name"] for r in seen.record.tasks if r["state"] == "found"] == ["wide"]
+
+
+def test_hits_of_a_session_that_ends_at_once_are_recorded(place, seen):
+    functions = SimpleNamespace(**compiled(MODULE))
+    session = session_of(place)
+    with session as client:
+        assert client.gather(client.map(functions.fit, range(4), task="fit")) == [0, 2, 4, 6]
+    summary = session.report().summary
+    assert (summary.remembered.found, summary.tasks) == (4, {"found": 4})
+    assert "Remembered results: 4 found (" in str(session.report())

@@ -245,12 +245,14 @@ class FunctionIndex:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         known.read[item.name] = (status.st_ino, read + len(whole))
+        same: dict[str, str] = {}  # most texts stand in all lines: one object for each
         for line in whole.splitlines():
             # A process that was killed, or a full disk, leaves a part of a line.
             with suppress(ValueError, TypeError, KeyError, AttributeError):
                 document = json.loads(line)
                 key, parts = document["key"], document["parts"]
                 if is_key(key) and all(isinstance(text, str) for text in parts.values()):
+                    parts = {same.setdefault(n, n): same.setdefault(t, t) for n, t in parts.items()}
                     known.add(key, parts, float(document.get("created", 0.0)))
 
 

@@ -1,14 +1,26 @@
 """Numbers of calls by task name and state."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.protocol.measured import BUNDLE, BUNDLE_ANNOTATION, TASK_ANNOTATION, addition
+from scalable.protocol.measured import (
+    BUNDLE,
+    BUNDLE_ANNOTATION,
+    TASK_ANNOTATION,
+    addition,
+    remembered_addition,
+)
+from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scheduler import ledger
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview import call_counts
 from scalable.scheduler.overview.call_counts import NameCounts
+from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.remembered import take_found
+from scalable.spec.remembered import Kind, RememberedOutcome
 from unit.scheduler.test_ledger import FakeScheduler
 
 
@@ -72,6 +84,62 @@ def test_a_bundle_counts_as_its_calls(scheduler):
     scheduler.move("a", "memory", startstops=[bundle], worker="tcp://a")
     assert told(counts) == {("fit", None): (0, 5, 2, 0)}  # three calls were given back
     assert [row.mean_s for row in counts] == [0.5]
+
+
+def hit(seconds=0.001, saved_s=8.0):
+    """Return the details of the end of a call whose result a worker found."""
+    details = computed(1.0, 1.0 + seconds)
+    outcome = RememberedOutcome(Kind.FOUND, saved_s=saved_s)
+    details["startstops"].append(remembered_addition([outcome]))
+    return details
+
+
+def test_calls_whose_results_are_found_did_not_run(scheduler):
+    counts, rows = counting(scheduler), Rows()
+    recorder = Recorder(scheduler, rows, ["small"])
+    Ledger.of(scheduler).listen(recorder)
+    for key in ("a", "b"):
+        scheduler.add(key, {TASK_ANNOTATION: "fit"}, {"small": 1})
+    scheduler.add("known", {TASK_ANNOTATION: "fit", KNOWN_ANNOTATION: True}, {"small": 1})
+    scheduler.send("a", "b", "known")
+    scheduler.move("a", "waiting", "processing", "memory", **hit())
+    scheduler.move("b", "waiting", "processing", "memory", **computed(1.0, 3.0))
+    scheduler.move("known", "waiting", "processing", "memory", **computed(1.0, 1.1))
+    take_found(Ledger.of(scheduler).hear, [["fit", "small", 10, 80.0]], client="one")
+    (row,) = counts
+    assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 0, 0, 11), 2.0)
+    totals = counts.remembered_calls.totals()
+    assert (totals.found, totals.saved_s, totals.missed) == (11, 88.0, 0)
+    recorder.flush()
+    states = [(row["task_id"], row["state"]) for row in rows.tasks]
+    assert ("a", "found") in states
+    assert ("b", "succeeded") in states
+    assert "known" not in {key for key, _ in states}
+    assert [(r["task_id"], r["count"], r["saved_s"]) for r in rows.remembered] == [
+        ("a", 1, 8.0), (None, 10, 80.0)
+    ]  # fmt: skip
+
+
+def test_found_calls_of_a_bundle_did_not_run(scheduler):
+    counts = counting(scheduler)
+    scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 6, "rows": False}, TASK_ANNOTATION: "fit"})
+    scheduler.send("a")
+    values = {"calls": 2, "failed": 1, "found": 4, "total_s": 3.0, "failures": ()}
+    outcome = RememberedOutcome(Kind.FOUND, 4, 8.0)
+    parts = [addition(BUNDLE, values), remembered_addition([outcome])]
+    scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
+    (row,) = counts
+    assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 1, 0, 4), 1.5)
+
+
+class Rows:
+    """The rows of a run, by stream."""
+
+    def __init__(self):
+        self.tasks, self.remembered = [], []
+
+    def extend(self, stream, rows):
+        getattr(self, stream).extend(json.loads(r) if isinstance(r, str) else r for r in rows)
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):

@@ -4,11 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.protocol.measured import USAGE, addition
-from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
+from scalable.protocol.measured import USAGE, addition, remembered_addition
+from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.scaling.task_model import Kind as TaskKind
+from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import Starts
 from scalable.scheduler.workload import Workload
+from scalable.spec.remembered import Kind, RememberedOutcome
 
 
 class Task(SimpleNamespace):
@@ -59,7 +62,7 @@ def ran(seconds, memory=None):
     return {"startstops": [*parts, addition(USAGE, {"cpu_s": 0, "peak_memory": memory})]}
 
 
-RUN = Kind("a", "run", size_bucket(0))
+RUN = TaskKind("a", "run", size_bucket(0))
 
 
 def test_calls_are_counted_from_ready_to_their_end(calls):
@@ -93,18 +96,26 @@ def test_pools_kinds_and_slots_are_told_apart(calls):
     calls.add("w", name="reduce", needs=("y",))
     calls.move("w", "processing")
     size = size_bucket(10**6)
-    assert calls.workload.ready_calls["a"] == {RUN: 3, Kind("a", "reduce", size): 1}
-    assert calls.workload.ready_calls[""] == {Kind("", "run", 0): 1}
+    assert calls.workload.ready_calls["a"] == {RUN: 3, TaskKind("a", "reduce", size): 1}
+    assert calls.workload.ready_calls[""] == {TaskKind("", "run", 0): 1}
     assert calls.workload.submitted_calls == {"a": 4, "b": 1, "": 1}
 
 
 def test_ended_calls_teach_durations_and_failed_calls_do_not(calls):
-    for key in ("x", "y", "z"):
+    for key in ("x", "y", "z", "hit", "known"):
         calls.add(key)
-    calls.move("x", "y", "z", "processing")
+    calls.move("x", "y", "z", "hit", "processing")
     calls.move("x", "memory", **ran(8.0, memory=2**30))
     calls.move("y", "erred", **ran(99.0))
     calls.move("z", "memory", startstops=[])
+    # Nor does a call whose result was found, or a task that gives a result to another.
+    hit = ran(0.001)
+    hit["startstops"].append(remembered_addition([RememberedOutcome(Kind.FOUND, saved_s=8.0)]))
+    calls.move("hit", "memory", **hit)
+    calls.scheduler.tasks["known"].annotations[KNOWN_ANNOTATION] = True
+    calls.ledger.update_graph(calls.scheduler, tasks=["known"])
+    calls.move("known", "processing")
+    calls.move("known", "memory", **ran(0.001))
     model = TaskModel()
     model.observe(Sample(RUN, 8.0, 2**30))
     assert calls.workload.model.mean_s(RUN) == model.mean_s(RUN)
@@ -145,7 +156,7 @@ def test_coming_calls_are_those_that_wait(calls):
     calls.workload.model.observe(Sample(RUN, 30.0))
     ((ready_s, kind, count),) = calls.workload.coming({})["b"]
     assert ready_s == calls.workload.model.mean_s(RUN)
-    assert (kind, count) == (Kind("b", "reduce"), 1)
+    assert (kind, count) == (TaskKind("b", "reduce"), 1)
 
 
 # Workers on their way ----------------------------------------------------------------------------
