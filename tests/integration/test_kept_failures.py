@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from distributed import as_completed
+from distributed.scheduler import KilledWorker
 
 from scalable import CallFailed, ClusterError, ScalableSession
 
@@ -16,6 +17,7 @@ targets:
   local: {provider: local, processes: true}
 components:
   a: {cpus: 1, workers: 1}
+  b: {cpus: 1, workers: 1}
 tasks:
   fit: {component: a}
   again: {component: a, retries: 2}
@@ -51,6 +53,10 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_of(cause):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def parse(text, errors="strict"):
     return text, errors
 
@@ -62,7 +68,7 @@ def client(tmp_path_factory):
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(directory)
     with ScalableSession.from_yaml() as client:
-        client.wait_for_workers(1, timeout=120)
+        client.wait_for_workers(2, timeout=120)
         yield client
     monkeypatch.undo()
 
@@ -154,6 +160,12 @@ def test_an_error_of_an_executor_names_its_call(client):
     with pytest.raises(LookupError) as caught:
         list(pool.map(fit, [1, 3, 5]))
     assert caught.value.__notes__[0].startswith("call fit(3) on worker a-")
+
+
+def test_an_error_of_a_call_that_lost_its_workers_names_its_arguments(client):
+    with pytest.raises(KilledWorker) as caught:
+        client.pool("b").submit(die_of, "hunger").result(120)
+    assert caught.value.__notes__ == ["call die_of('hunger')"]
 
 
 def test_an_error_of_a_remembered_call_names_the_function_of_the_user(client):

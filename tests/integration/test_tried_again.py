@@ -19,6 +19,8 @@ targets:
 components:
   small: {cpus: 1, memory: 4G, workers: 1}
   large: {cpus: 1, memory: 8G, workers: 1}
+  empty: {cpus: 1, memory: 7G, workers: {minimum: 0, maximum: 3}}
+  vast: {cpus: 1, memory: 80G, workers: 0}
 tasks:
   fetch: {component: small, retries: {count: 3, backoff: 200ms, on: [OSError]}}
   patient: {component: small, retries: {count: 1, backoff: 1h}}
@@ -103,7 +105,7 @@ def test_a_call_that_has_no_larger_pool_stays_where_it_is(client, tmp_path, capl
     caplog.set_level(logging.INFO, "scalable.scheduler")
     future = client.submit(fail_until, str(tmp_path), 2, MemoryError, task="stuck")
     assert future.result(30) == (2, "large")
-    assert "in pool 'large' again: no pool like it has more memory" in caplog.text
+    assert "in pool 'large' again: no pool like it with enough memory has workers" in caplog.text
 
 
 def test_a_call_without_a_policy_is_not_tried_again(client, tmp_path):

@@ -31,6 +31,7 @@ from scalable.scheduler.managers import Managers
 from scalable.scheduler.overview.call_views import CallViews
 from scalable.scheduler.overview.overviews import Overviews
 from scalable.scheduler.overview.worker_rows import WorkerRows
+from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.sharing import Sharing
 from scalable.scheduler.spending import Spending
 from scalable.scheduler.status import Status
@@ -119,6 +120,8 @@ class Controller(SchedulerPlugin):
         self._explainer = Explainer(self, lambda: self._follower)
         self._waiting = WaitingCalls(scheduler, self._explainer.pools)
         self.event_listeners.append(self._waiting.event)
+        if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
+            retrying.may_have_workers = self.may_have_workers
         self._versions = Versions()
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
@@ -288,6 +291,13 @@ class Controller(SchedulerPlugin):
         """Return tag -> minimum and maximum of each adaptive pool."""
         pools = {} if self._follower is None else self._follower.pools
         return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
+
+    def may_have_workers(self, tag: str) -> bool:
+        """Return whether a pool is to have workers, or may grow by itself."""
+        if (bounds := self.adaptive_bounds().get(tag)) is not None:
+            return bounds[1] != 0
+        pool = self.counts.pools().get(tag)
+        return pool is not None and pool.wanted > 0
 
     @property
     def awaits_managers(self) -> bool:

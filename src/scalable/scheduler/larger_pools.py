@@ -14,7 +14,7 @@ def larger_component(
     """Return the smallest component with more memory that can run the calls of another one.
 
     It has the same image, runtime, mounts, environment and preload script, at least as many GPUs
-    and the slots that the call takes, and may have workers.
+    and the slots that the call takes.
 
     Parameters
     ----------
@@ -39,7 +39,6 @@ def larger_component(
         and _surroundings(other) == _surroundings(own)
         and other.gpus >= own.gpus
         and other.slots >= slots
-        and (other.workers is None or other.workers.maximum != 0)
     ]
     return min(able)[1] if able else None
 

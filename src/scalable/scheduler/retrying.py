@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,11 +64,14 @@ class Retrying(Listener):
     ----------
     deployment
         Deployment with the policies; None for a cluster without a manifest.
+    may_have_workers
+        Function that returns whether a pool has workers or gets some; its argument is a tag.
     """
 
     def __init__(self, scheduler: RetryingScheduler) -> None:
         self._scheduler = scheduler
         self.deployment: DeploymentSpec | None = None
+        self.may_have_workers: Callable[[str], bool] = self._is_connected
         self._failures: dict[Any, int] = {}
         self._held: dict[Any, _Held] = {}
         Ledger.of(scheduler).listen(self)
@@ -157,11 +160,12 @@ class Retrying(Listener):
         if policy.memory_factor is None or tag is None:
             return None, ""
         assert self.deployment is not None
-        components = self.deployment.components
+        known = self.deployment.components
+        components = {t: c for t, c in known.items() if t == tag or self.may_have_workers(t)}
         slots = int((task.resource_restrictions or {})[tag])
         found = larger_component(components, tag, policy.memory_factor, slots)
         if found is None:
-            return None, f" in pool {tag!r} again: no pool like it has more memory"
+            return None, f" in pool {tag!r} again: no pool like it with enough memory has workers"
         memory = as_written(components[found].memory_bytes or 0)
         return found, f" in pool {found!r}, which has {memory}"
 
@@ -183,6 +187,9 @@ class Retrying(Listener):
             return None
         left_s = max(0.0, held.until - time.monotonic())
         return NextTry(left_s, held.number, held.of, held.error)
+
+    def _is_connected(self, tag: str) -> bool:
+        return bool(self._scheduler.resources.get(tag))
 
     def _move(self, task: TaskState, tag: str) -> None:
         """Route a call that is on no worker to another pool."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.scheduler.larger_pools import larger_component
-from scalable.spec import ComponentSpec, WorkerRange
+from scalable.spec import ComponentSpec
 
 SMALL = ComponentSpec("small", image="model:1", memory="4G", gpus=1, env={"A": "1"})
 LARGE = replace(SMALL, name="large", memory="8G")
@@ -36,7 +36,6 @@ def test_the_smallest_that_suffices_is_taken():
         {"gpus": 0},
         {"memory": None},
         {"memory": "5G"},
-        {"workers": WorkerRange(0, 0)},
     ],
     ids=str,
 )
@@ -47,10 +46,6 @@ def test_a_pool_that_cannot_run_the_call_is_not_taken(change):
 def test_a_call_needs_its_slots():
     assert chosen(LARGE, slots=2) is None
     assert chosen(replace(LARGE, slots=2), slots=2) == "large"
-
-
-def test_a_pool_without_workers_now_may_get_some():
-    assert chosen(replace(LARGE, workers=WorkerRange(0, None))) == "large"
 
 
 def test_memory_that_is_not_known_has_no_multiple():

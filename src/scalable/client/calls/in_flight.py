@@ -25,6 +25,7 @@ from scalable.client.calls.withdrawals import FREE_S, Withdrawals
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import NoWorkersError
 from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, KEPT, PLAIN, too_long
+from scalable.protocol.described_failures import note_call
 from scalable.protocol.messages import load
 
 logger = logging.getLogger("scalable.client")
@@ -320,8 +321,11 @@ class BundlesInFlight:
     def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
         """Fail calls that have lost too many workers, with the reasons."""
         errors = {p: error for p, error in errors.items() if p in bundle.left()}
-        self._line.tell_given_up(bundle.key, described_losses(bundle, errors))
-        for position, error in errors.items():
+        losses = described_losses(bundle, errors)
+        self._line.tell_given_up(bundle.key, losses)
+        for position, _, _, arguments in losses:
+            error = errors[position]
+            note_call(error, str(error.task), arguments, None)
             bundle.fail([position], error)
         bundle.open.clear()
         self._release(bundle.key)
