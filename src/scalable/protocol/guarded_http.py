@@ -92,7 +92,7 @@ class WrongTokens:
             self._waits = False
             return
         logger.warning(
-            "refused %s to the live page with a wrong token, the last from %.100s",
+            "%s to the live page refused for a wrong token, the last from %.100s",
             counted(self._count, "request"),
             self._source,
         )

@@ -13,8 +13,14 @@ from typing import Any
 from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 
 _STDOUT, _STDERR = 1, 2
-#: Lines of Dask's log about its normal work, such as the start of a worker.
-_NORMAL_WORK = re.compile(r"^\S+ \S+ - distributed[\w.]* - INFO - .*\n?", re.MULTILINE)
+#: Entries of Dask's log about its normal work, such as the start of a worker, and about failures
+#: of calls, which are told elsewhere.
+_OF_DASK = re.compile(
+    r"^\S+ \S+ - distributed[\w.]* - (?:"
+    r"INFO - .*\n?"
+    r"|\w+ - Compute Failed\n(?:(?:Key|State|Task|Exception|Traceback):.*\n)*\n?)",
+    re.MULTILINE,
+)
 #: Characters that are read to find the last lines which are no such lines.
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
@@ -57,8 +63,8 @@ def remember_output() -> None:
 
 
 def _last_printed(text: str) -> str | None:
-    """Return the last lines of an output without those of Dask about its normal work."""
-    return last_lines(_NORMAL_WORK.sub("", text)) or None
+    """Return the last lines of an output without those of Dask about its work and failed calls."""
+    return last_lines(_OF_DASK.sub("", text)) or None
 
 
 def _is_file(descriptor: int) -> bool:
