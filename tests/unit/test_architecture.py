@@ -28,6 +28,7 @@ RUNS_CODE_OF_USERS = {
     "protocol/described_failures.py",
     "protocol/messages.py",
     "protocol/shown_values.py",
+    "session/answered.py",
     "worker/bundle_counts.py",
     "worker/outcomes.py",
 }

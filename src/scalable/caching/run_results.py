@@ -131,6 +131,10 @@ class RunResults:
             return found
         return None
 
+    def holds(self, digest: str, number: int) -> bool:
+        """Return whether the n-th result of a key is kept, counted from 1. It is not read."""
+        return self._folder.exists(key_of(digest, number))
+
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
         """Keep a result, and return whether that was possible.
 

@@ -64,6 +64,8 @@ class Knowledge:
         Task -> forecast of one call. For tasks without a forecast the manifest's values are used.
     calls
         Task -> number of calls in earlier runs.
+    answered
+        Task -> number of calls that a resumed run answers, and that do not run.
     unlisted
         Tasks of earlier runs that the manifest does not name.
     startup_s
@@ -83,6 +85,7 @@ class Knowledge:
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
+    answered: Mapping[str, int] = field(default_factory=dict)
     unlisted: Sequence[TaskSpec] = ()
     startup_s: Mapping[str, float] = field(default_factory=dict)
     past_predictions: Sequence[PastPrediction] = ()

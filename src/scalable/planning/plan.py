@@ -268,6 +268,7 @@ def _task(calls: Calls) -> TaskPrediction:
         memory=forecast.memory,
         samples=forecast.samples,
         source=forecast.source,
+        answered=calls.answered,
     )
 
 

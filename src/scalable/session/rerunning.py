@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ from scalable.caching.run_calls import RunCall, failed_calls
 from scalable.caching.run_results import RunResults, results_of
 from scalable.errors import RunError
 from scalable.session.request import Request
-from scalable.session.script_module import script_as_main
+from scalable.session.script_module import code_of_workflow
 
 if TYPE_CHECKING:
     from scalable.spec import DeploymentSpec, Plan
@@ -101,24 +99,13 @@ class FailedCalls:
         RunError
             When the script is needed, and does more than define when it is loaded.
         """
-        with self._code(script):
+        names = [call.arguments for call in self.calls if call.arguments]
+        needs_script = any(self._results.arguments.needs_script(name) for name in names)
+        with code_of_workflow(script, needs_script=needs_script):
             loaded = [(call, *self._loaded(call)) for call in self.calls]
             if not any(given for _, given, _ in loaded):
                 return [_not_run(call, reason) for call, _, reason in loaded]
             return self._run_on(request, plan, loaded)
-
-    @contextmanager
-    def _code(self, script: Path) -> Iterator[None]:
-        """Let the modules beside the script be found, and what the script defines."""
-        names = [call.arguments for call in self.calls if call.arguments]
-        with ExitStack() as stack:
-            directory = str(script.absolute().parent)
-            if directory not in sys.path:
-                sys.path.insert(0, directory)
-                stack.callback(sys.path.remove, directory)
-            if any(self._results.arguments.needs_script(name) for name in names):
-                stack.enter_context(script_as_main(script))
-            yield
 
     def _loaded(self, call: RunCall) -> tuple[Any, str]:
         """Return function and arguments of a call; or None, and why they cannot be loaded."""

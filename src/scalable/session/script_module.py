@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -18,6 +18,32 @@ _HARMLESS: Final = frozenset(
     {"Path", "compile", "dict", "frozenset", "getLogger", "namedtuple", "range", "set", "tuple"}
 )
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+@contextmanager
+def code_of_workflow(script: Path, *, needs_script: bool) -> Iterator[None]:
+    """Let the modules beside a script be found, and what the script itself defines.
+
+    Parameters
+    ----------
+    script
+        The script.
+    needs_script
+        Whether definitions of the script itself are needed.
+
+    Raises
+    ------
+    RunError
+        As in :func:`script_as_main`.
+    """
+    directory = str(script.absolute().parent)
+    with ExitStack() as stack:
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+            stack.callback(sys.path.remove, directory)
+        if needs_script:
+            stack.enter_context(script_as_main(script))
+        yield
 
 
 @contextmanager

@@ -176,6 +176,8 @@ class TaskPrediction:
         Source of ``calls``: manifest, history or guess.
     mean_s, q50_s, q80_s, q95_s, memory, samples, source
         As in :class:`scalable.spec.Forecast`.
+    answered
+        Number of further calls that do not run, because a resumed run answers them.
     """
 
     tag: str
@@ -188,6 +190,7 @@ class TaskPrediction:
     memory: int | None
     samples: int
     source: str
+    answered: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""

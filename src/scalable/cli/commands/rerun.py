@@ -58,7 +58,7 @@ def command(
     run --resume` finds them. The exit code is 0 if all calls succeeded, and 1 otherwise.
     """
     del failed
-    from scalable.cli.commands.run import WORKFLOW
+    from scalable.cli.resuming import WORKFLOW
     from scalable.cli.spending import costs_money, said_cost
     from scalable.session.request import Request
     from scalable.session.rerunning import FailedCalls

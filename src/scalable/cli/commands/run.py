@@ -18,7 +18,16 @@ from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.costs import budget_option
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.cli.resuming import LAST, Resumed, nothing_kept, resumed_run, split_manifest, unkept
+from scalable.cli.resuming import (
+    LAST,
+    WORKFLOW,
+    Resumed,
+    answered_by,
+    nothing_kept,
+    resumed_run,
+    split_manifest,
+    unkept,
+)
 from scalable.errors import RunError
 
 if TYPE_CHECKING:
@@ -28,7 +37,6 @@ if TYPE_CHECKING:
     from scalable.spec import Plan
     from scalable.telemetry import EndStatus, RunPart, Summary
 
-WORKFLOW = "workflow.py"
 _INTERRUPTED = 130
 #: Most seconds to wait until the cluster's scheduler has recorded the ends of the last calls.
 _RECORDED_S = 10.0
@@ -115,10 +123,11 @@ def command(  # noqa: PLR0913 - what a user may say
     # Faults of the request are raised here, before anything has started.
     request = Request.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
-    plan = request.plan()
     if dry_run:
-        output.show(plan_result(plan))
+        answered = answered_by(resume, request, target, script, path) if resume else None
+        output.show(plan_result(request.plan(answered=answered)))
         return 0
+    plan = request.plan()
     if cluster is None:
         request.require_clusters()
         if settings.telemetry_enabled():
