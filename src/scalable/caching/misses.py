@@ -14,7 +14,7 @@ from scalable.caching.store import ResultStore
 from scalable.spec.remembered import Kind, RememberedOutcome
 
 #: Number of misses of each function that are compared with earlier results in any case.
-ALWAYS: Final = 20
+ALWAYS: Final = 100
 #: Largest share of the time that a function's calls run that is spent on comparing further ones.
 SHARE: Final = 0.01
 #: Reason of the misses that were not compared.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scalable.telemetry.bundled import each_call
+from scalable.telemetry.remembered import outcomes_in
 from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, stream_path
 
 logger = logging.getLogger("scalable.telemetry")
@@ -44,7 +45,8 @@ class EarlierRun:
     whole
         Whether ``calls`` contains all successful calls.
     counts
-        (tag, task) -> number of its calls in ``calls``.
+        (tag, task) -> number of its calls in ``calls``, and of those whose remembered results were
+        found: an empty store would have had them run.
     startups_s
         Pairs of a tag and the seconds from the request of a worker until it connected.
     span_s
@@ -52,7 +54,8 @@ class EarlierRun:
     predicted_s, overhead
         Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
         is None if the plan predicted no time, or guessed the number or length of a task's calls: a
-        guess does not show how good predictions are.
+        guess does not show how good predictions are. Nor does a run that found results of calls
+        which the plan expected to run.
     """
 
     run_id: str
@@ -137,7 +140,13 @@ def _earlier_run(
     found = (_call(row) for row in each_call(rows) if row.get("state") == "succeeded")
     calls = [call for call in found if call is not None]
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
-    predicted = None if _guessed(plan) else _number(plan.get("predicted_time_s"))
+    found_rows, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
+    hits = [(tag or "", name, o.count) for name, tag, o in outcomes_in(found_rows) if o.is_hit]
+    counts = Counter((call.tag, call.task) for call in calls)
+    for tag, name, count in hits:
+        counts[tag, name] += count
+    guessed = _guessed(plan) or bool(hits)
+    predicted = None if guessed else _number(plan.get("predicted_time_s"))
     usual = _number(plan.get("overhead"))
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     return EarlierRun(
@@ -146,7 +155,7 @@ def _earlier_run(
         status=str(run.get("status")),
         calls=tuple(calls),
         whole=whole,
-        counts=Counter((call.tag, call.task) for call in calls),
+        counts=counts,
         startups_s=tuple(_startups(workers)),
         span_s=work_span_s(rows, workers) if whole else None,
         predicted_s=predicted if predicted is not None and predicted > 0 else None,

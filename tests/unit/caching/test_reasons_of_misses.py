@@ -143,7 +143,7 @@ def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):
     monkeypatch.setattr(store, "nearest", lambda *_, **__: compared.append(time.sleep(0.001)))
     keys = [KeyMaker().key(fit, (x,), {}) for x in range(200)]
     short = [finds.outcome(key, time.time(), 0.0001) for key in keys]
-    assert misses.ALWAYS <= len(compared) < 30
+    assert misses.ALWAYS <= len(compared) < misses.ALWAYS + 10
     assert sum(told.reason == NOT_COMPARED for told in short) == 200 - len(compared)
     assert all(told.kind is Kind.MISSED for told in short)
     compared.clear()

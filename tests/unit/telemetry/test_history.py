@@ -125,6 +125,22 @@ def test_a_guess_is_no_prediction(record, tmp_path, task, predicted_s):
     assert told.predicted_s == predicted_s
 
 
+def test_found_results_teach_no_times_and_count_as_calls(record, tmp_path):
+    plan = {"predicted_time_s": 3600.0, "tasks": {"sim": {"counted": "manifest"}}}
+    rows = [*call("a", 100.0, 5.0), row("b", "submitted", 100.0)]
+    rows.append(row("b", "found", 100.1, duration_s=0.01))
+    path = record(1, rows, plan=plan)
+    (run,) = read_history(tmp_path, "p")
+    assert run.predicted_s == 3600.0
+    told = [{"task_name": "sim", "tag": "model", "kind": kind, "count": count, "timestamp": 0.0}
+            for kind, count in (("found", 7), ("waited", 1), ("missed", 1))]  # fmt: skip
+    (path / "remembered.jsonl").write_text("".join(json.dumps(r) + "\n" for r in told))
+    (run,) = read_history(tmp_path, "p")
+    assert [each.duration_s for each in run.calls] == [5.0]
+    assert run.counts == {("model", "sim"): 9}
+    assert run.predicted_s is None  # it expected nine calls to run, and one did
+
+
 def test_the_start_of_workers_counts_once_and_idle_time_before_the_calls_does_not():
     rows = call("a", 100.0, 10.0)
 
