@@ -294,7 +294,7 @@ class Reach:
         self._watched.append((look, look()))
 
     def _note_mutable(self, value: Any) -> None:
-        if value is not _NOTHING and not isinstance(value, _PLAIN):
+        if not _is_fixed(value):
             self._mutable.append(value)
 
     def _note_imports(self, module: str | None) -> None:
@@ -313,8 +313,14 @@ class Reach:
 _MISSING: Final = object()
 #: Content of a variable of an enclosing function that has no value yet.
 _EMPTY: Final = (..., "not assigned")
-_NOTHING: Final = ()
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType, type)
+
+
+def _is_fixed(value: Any) -> bool:
+    """Return whether a value cannot change; such values are not read again for each call."""
+    if type(value) is tuple:
+        return all(map(_is_fixed, value))
+    return isinstance(value, _PLAIN)
 
 
 def _is_code(value: Any) -> bool:
