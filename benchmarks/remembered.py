@@ -28,7 +28,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import count
@@ -177,17 +177,22 @@ def misses(model: Any, calls: int) -> None:
 # Calls that are not remembered --------------------------------------------------------------------
 
 
-#: Methods of a client in which its calls pass the layer that remembers.
-LAYER = ("_remembered_call", "_map_remembered")
+#: What the methods in which the calls of a client pass the layer do where they bypass it.
+BYPASSED: Mapping[str, Callable[..., Any]] = {
+    "_remembered_call": lambda *_: None,
+    "_resumable_function": lambda function, *_: function,
+    "_map_remembered": lambda function, columns, _, asked, send: send(
+        function, *columns, key=asked[1]
+    ),
+}
 
 
 def bypass(user: Any) -> None:
-    for name in LAYER:
-        setattr(user, name, lambda *_: None)
+    vars(user).update(BYPASSED)
 
 
 def pass_through(user: Any) -> None:
-    for name in LAYER:
+    for name in BYPASSED:
         vars(user).pop(name, None)
 
 

@@ -245,6 +245,19 @@ def test_mutable_default_that_has_changed_changes_the_key():
     assert maker.key(fit, (1,), {}) != before
 
 
+def test_list_in_a_tuple_of_a_closure_that_has_changed_changes_the_key():
+    kept = (1, ([2], "x"))
+
+    def fit(x):
+        return x, kept
+
+    maker = KeyMaker()
+    before = maker.key(fit, (1,), {}).digest
+    assert maker.key(fit, (1,), {}).digest == before
+    kept[1][0].append(3)
+    assert maker.key(fit, (1,), {}).digest != before
+
+
 def test_late_bound_closures_are_told_apart():
     maker = KeyMaker()
     made = [lambda x, n=n: x + n for n in range(3)]
