@@ -191,6 +191,12 @@ def test_a_status_for_people(invoke, recorded):
     )
 
 
+def test_what_the_last_workers_waited_for_is_not_shown_once_all_run(invoke, recorded):
+    counts = {"model": pool(2, 2, waiting="its process starts")}
+    recorded(status={"pools": counts})
+    assert "its process starts" not in invoke("status", "one").out
+
+
 def test_a_status_shows_workers_that_were_lost(invoke, recorded):
     counts = {"model": pool(2, 2, lost=3, last_loss="model-1: it was killed by SIGKILL")}
     recorded(status={"pools": counts})
@@ -234,7 +240,9 @@ def test_names_that_mean_none_or_several(verb, invoke, recorded):
     recorded(uuid=OTHER, provider="slurm", embedded=True)
     result = invoke(verb, "two", *more)
     assert (result.code, result.out) == (5, "")
-    assert result.err == "error: there is no cluster 'two'\n  hint: there are: one\n"
+    more_of_logs = "; the logs of a cluster that has ended are in logs/ of its run's record"
+    there_are = "there are: one" + (more_of_logs if verb == "logs" else "")
+    assert result.err == f"error: there is no cluster 'two'\n  hint: {there_are}\n"
     result = invoke(verb, "one", *more)
     assert result.code == 5
     assert "'one' may be any of local/one (0f0e0d0c), slurm/one (ffffffff)" in result.err

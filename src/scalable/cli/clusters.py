@@ -166,8 +166,7 @@ def render_status(status: ClusterStatus) -> str:
     more = () if cost is None else HEADER
     lines += ["", *table(_POOL_HEADER + more, pools)] if pools else []
     for tag, pool in status.pools.items():
-        why = pool.reason or pool.waiting
-        if why:
+        if why := _why_fewer(pool):
             lines.append(f"  {tag}: {_indented(why)}")
         if pool.lost:
             last = f"; the last, {_indented(pool.last_loss)}" if pool.last_loss else ""
@@ -198,10 +197,15 @@ def render_progress(status: ClusterStatus) -> str:
         words = f"{tag}: {pool.running}/{pool.wanted} workers"
         if pool.launching:
             words += f", {pool.launching} launching"
-        if why := pool.reason or pool.waiting:
+        if why := _why_fewer(pool):
             words += f" ({why})"
         parts.append(words)
     return on_one_line(" | ".join([status.state, *parts]))
+
+
+def _why_fewer(pool: PoolStatus) -> str | None:
+    """Return why a pool has not its workers; what the last ones waited for is past once all run."""
+    return pool.reason or (pool.waiting if pool.running < pool.wanted else None)
 
 
 def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:

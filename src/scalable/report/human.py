@@ -241,6 +241,8 @@ def _failures(summary: Summary) -> Iterator[str]:
             yield shorten(f"    at {on_one_line(failure.frame)}", WIDTH)
         if failure.arguments:
             yield shorten(f"    with {on_one_line(failure.arguments)}", WIDTH)
+    if summary.tasks.get("failed", 0) > failures.count:
+        yield "  Further calls failed only because they need the result of one of these."
     yield "  (scalable report --failed lists them)"
 
 

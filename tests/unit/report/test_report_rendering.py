@@ -131,6 +131,14 @@ def test_the_workers_block_has_exactly_this_shape():
     ) in text
 
 
+def test_calls_that_failed_because_of_others_are_told():
+    told = "Further calls failed only because they need the result of one of these."
+    summary = summarize(record())
+    assert told not in report.render_human(summary)
+    more = replace(summary, tasks={**summary.tasks, "failed": summary.failures.count + 1})
+    assert told in report.render_human(more)
+
+
 def test_memory_that_was_not_measured_is_said_to_be_so():
     text = report.render_human(summarize(record(measured=False)))
     assert "\nPeak memory: not measured\n" in text

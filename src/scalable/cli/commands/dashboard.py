@@ -50,10 +50,12 @@ def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
     from scalable.errors import ClusterError
     from scalable.lifecycle.control import ask, reached
 
+    name = directory.record().name
     if directory.record().embedded:
         raise ClusterError(
-            f"session {directory.record().name!r} has no live page",
-            hint="set dashboard_address of its target; scalable top shows it in the terminal",
+            f"session {name!r} has no live page",
+            hint="set dashboard_address of its target before it starts; "
+            f"`scalable top {name}` shows it in the terminal",
         )
     ask(directory, lambda scheduler: scheduler.overview())  # or it says why it does not answer
     known, pem = reached(directory)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,12 +150,19 @@ def command(  # noqa: PLR0913 - what a user may say
 
         flush_run(directory)
     if code:
-        output.note(f"{script} ended with exit code {code}")
+        output.note(f"{script} ended with exit code {_in_words(code)}")
     for sentence in unkept(runs):
         output.note(sentence)
     compared = None if resumed is None else Resumed.of(resumed, runs)
     _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
     return code
+
+
+def _in_words(code: int) -> str:
+    """Return an exit code, with the name of the signal that a code over 128 stands for."""
+    with suppress(ValueError):
+        return f"{code} ({signal.Signals(code - 128).name})"
+    return str(code)
 
 
 def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
