@@ -65,7 +65,7 @@ class ResumableCalls:
         environment = self._remembering().environments.get(purpose.tag, {})
         shared, unkept = self._shared(function, environment)
         last = self._functions.get(purpose)
-        if last is not None and (last.function, last.shared) == (function, shared):
+        if last is not None and last.function is function and last.shared == shared:
             return last
         results = results_of(keeping.run, keeping.resumed, keeping.limit)
         made = ResumableFunction(function, results, shared, purpose, unkept)
