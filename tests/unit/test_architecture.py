@@ -9,6 +9,7 @@ import grimp
 import pytest
 
 RUNS_CODE_OF_USERS = {
+    "caching/entries.py",  # where results are unpickled
     "caching/failed_arguments.py",
     "caching/objects.py",  # the library of a store raises whatever it likes
     "caching/payloads.py",

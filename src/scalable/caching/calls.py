@@ -103,7 +103,7 @@ class RememberedFunction:
                     tell(RememberedOutcome(Kind.MISSED, reason=NO_KEY))
                 return self.function(*args, **kwargs)
         kind = Kind.FOUND
-        while (found := self.store.get(key.digest)) is None:
+        while (found := self.store.get(key.digest, function=self.function)) is None:
             lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
             if lease is None:
                 logger.debug("%s %s: somebody else computes it", key.function, key.digest[:12])
@@ -112,7 +112,9 @@ class RememberedFunction:
                 continue
             with lease, running_remembered(key.digest, self.store.url):
                 # It may have been stored between the first look and the lease.
-                found = self.store.get(key.digest) if lease.excludes else None
+                found = None
+                if lease.excludes:
+                    found = self.store.get(key.digest, function=self.function)
                 if found is None:
                     return self._run(key, args, kwargs)
             break

@@ -24,10 +24,10 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol
 
-from scalable.caching.payloads import Buffer, Payload
+from scalable.caching.payloads import Buffer, Function, Payload, unpacked
 
 MAGIC = b"\x93scaRES\n"
-VERSION = 1
+VERSION = 2
 #: Largest header in bytes that is read.
 MAX_HEADER = 16 << 20
 #: Number of bytes that are read at once at the start of an entry. A small one needs no other read.
@@ -303,3 +303,26 @@ def _fill(view: memoryview, source: Source, begun: memoryview, digest: Any) -> m
 def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
     """Return the pieces of a whole entry, in the order in which they are written."""
     return (rendered(entry, payload), *payload.pieces)
+
+
+def read_result(source: Source, header: Header, begun: memoryview, function: Function) -> Any:
+    """Return the result of an entry.
+
+    Parameters
+    ----------
+    source, header, begun
+        As in :func:`read_payload`.
+    function
+        As in :func:`unpacked`.
+
+    Raises
+    ------
+    Unreadable
+        When the payload differs from its digest, or cannot be unpickled.
+    """
+    payload = read_payload(source, header, begun)
+    try:
+        return unpacked(payload, function)
+    except Exception as error:
+        reason = f"cannot be unpickled: {type(error).__name__}: {error}"
+        raise Unreadable("unloadable", reason) from error

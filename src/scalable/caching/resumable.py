@@ -89,7 +89,7 @@ class ResumableFunction:
             logger.debug("%s: this process does not see the run's directory", self.__name__)
             return self.function(*args, **kwargs)
         key, reason = self._key(args, kwargs)
-        found = None if key is None or self.unkept else self.results.take(key.digest)
+        found = None if key is None or self.unkept else self.results.take(key.digest, self.function)
         if found is not None:
             self._note(Ended.ANSWERED, key, found.entry.cost_s)
             return found.value()

@@ -13,7 +13,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from hashlib import blake2b
@@ -107,10 +107,17 @@ class RunResults:
     def _upkeep(self) -> Upkeep:
         return Upkeep(self._folder, self.store)
 
-    def take(self, digest: str) -> Found | None:
+    def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
         """Return the next result of the resumed run for a key, which this run keeps too.
 
         None if there is none that can be read.
+
+        Parameters
+        ----------
+        digest
+            Digest of the call's key.
+        function
+            Function of the call; see :meth:`ResultStore.get`.
         """
         if self._earlier is None:
             return None
@@ -125,7 +132,7 @@ class RunResults:
                 self.warn("take", f"results of the resumed run cannot be used: {error}")
                 return None
             self._took(digest, number)
-            found = self.store.get(key)
+            found = self.store.get(key, function=function)
             if found is None:
                 self.store.remove([key])
             return found

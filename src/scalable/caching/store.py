@@ -19,7 +19,7 @@ from scalable.caching.entries import (
     is_key,
     pieces_of,
     read_header,
-    read_payload,
+    read_result,
 )
 from scalable.caching.file_digests import FileDigests
 from scalable.caching.folders import NOTED_S, Folder
@@ -27,7 +27,7 @@ from scalable.caching.inventory import Item, inventory, verified
 from scalable.caching.leases import UNWRITABLE, Holder, Lease, Leases
 from scalable.caching.objects import Objects
 from scalable.caching.outcomes import Collected, Found, Usage, Verified, Waited
-from scalable.caching.payloads import packed, unpacked
+from scalable.caching.payloads import Function, packed
 from scalable.caching.places import Opened, Place
 from scalable.caching.reports import Report, Reports
 from scalable.caching.upkeep import Upkeep
@@ -119,7 +119,7 @@ class ResultStore:
     def __reduce__(self) -> tuple[Any, tuple[str, int | None]]:
         return shared, (self.url, self.limit)
 
-    def get(self, key: str, at_most: int | None = None) -> Found | None:
+    def get(self, key: str, at_most: int | None = None, function: Function = None) -> Found | None:
         """Return the result of a key; None if there is none that can be read.
 
         Parameters
@@ -128,13 +128,15 @@ class ResultStore:
             Key of a call.
         at_most
             Largest size in bytes that is read; None for any.
+        function
+            Function of the call, which brings the classes of the script to a worker.
 
         Raises
         ------
         ValueError
             When the text is not a key.
         """
-        found = self._read(key, lambda opened: self._load(key, opened, at_most))
+        found = self._read(key, lambda opened: self._load(key, opened, at_most, function))
         self.reports.count("misses" if found is None else "hits")
         return found
 
@@ -393,18 +395,15 @@ class ResultStore:
         )
         return None
 
-    def _load(self, key: str, opened: Opened, at_most: int | None) -> Found | None:
+    def _load(
+        self, key: str, opened: Opened, at_most: int | None, function: Function
+    ) -> Found | None:
         header, begun = read_header(opened.source, opened.size, key)
         if at_most is not None and header.entry.size > at_most:
             return None
-        payload = read_payload(opened.source, header, begun)
-        try:
-            value = unpacked(payload)
-        except Exception as error:
-            reason = f"cannot be unpickled: {type(error).__name__}: {error}"
-            raise Unreadable("unloadable", reason) from error
+        found = Found(header.entry, read_result(opened.source, header, begun, function))
         self._note_use(key, opened)
-        return Found(header.entry, value)
+        return found
 
     def _note_use(self, key: str, opened: Opened) -> None:
         """Note a use, at most once in a while, whatever the clocks say."""

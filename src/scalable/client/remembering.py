@@ -142,7 +142,7 @@ class RememberedCalls:
         except UnfollowedReferencesError as error:
             self._warn(error)
             return None
-        found = self._found(store, key.digest)
+        found = self._found(store, key.digest, own)
         name = purpose.task or funcname(own)
         sent = RememberedFunction(own, store, key, purpose=purpose)
         return RememberedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
@@ -201,10 +201,10 @@ class RememberedCalls:
         return self._store
 
     @staticmethod
-    def _found(store: ResultStore, digest: str) -> Found | None:
+    def _found(store: ResultStore, digest: str, own: Callable[..., Any]) -> Found | None:
         if scheme_of(store.url) != "file":
             return None  # a worker asks the bucket, beside the calls that run meanwhile
-        return store.get(digest, at_most=READ_HERE)
+        return store.get(digest, at_most=READ_HERE, function=own)
 
 
 def _own(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -108,15 +108,33 @@ def test_a_large_array_is_written_without_a_copy_of_it(store):
         tracemalloc.stop()
 
 
-def test_an_object_of_the_main_module_is_stored_by_value(store, tmp_path):
+def test_an_object_of_the_script_is_read_only_where_its_class_is_known(store, monkeypatch):
     script = (
         "import sys; from scalable.caching.store import ResultStore\n"
         "class Local:\n    x = 7\n"
-        "assert ResultStore.open(sys.argv[1]).put(sys.argv[2], Local(), parts={}, function='f',"
-        " cost_s=0)\n"
+        "assert ResultStore.open(sys.argv[1]).put(sys.argv[2], [Local(), lambda: 3], parts={},"
+        " function='f', cost_s=0)\n"
     )
     subprocess.run([sys.executable, "-c", script, store.url, KEY], check=True, timeout=120)
-    assert store.get(KEY).value().x == 7
+    assert store.get(KEY) is None
+    assert "the class Local of the script is not known here" in store.reports.latest[-1].reason
+
+    class Local:
+        x = 8
+
+    Local.__qualname__ = "Local"
+    monkeypatch.setattr(sys.modules["__main__"], "Local", Local, raising=False)
+    assert store.get(KEY) is None  # a class of this module that has the name there
+    Local.__module__ = "__main__"
+    found, function = store.get(KEY).value()
+    assert (type(found), found.x, function()) == (Local, 8, 3)
+    monkeypatch.delattr(sys.modules["__main__"], "Local")
+
+    def call():
+        return None
+
+    brought = type(call)(call.__code__, {"Local": Local})
+    assert isinstance(store.get(KEY, function=brought).value()[0], Local)
 
 
 def test_the_store_pickles_as_its_url_and_is_one_object_in_a_process(store):
