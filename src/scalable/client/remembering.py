@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from dask.utils import funcname
@@ -14,6 +15,7 @@ from distributed import Future
 from scalable.caching.calls import Purpose, RememberedFunction
 from scalable.caching.code import OPTIONS
 from scalable.caching.errors import UnfollowedReferencesError, UnkeyedFutureError
+from scalable.caching.file_digests import digest_of_file
 from scalable.caching.key import KEY_VERSION, KeyMaker, KeyOptions
 from scalable.caching.outcomes import Found
 from scalable.caching.store import ResultStore
@@ -133,7 +135,7 @@ class RememberedCalls:
         """
         own = _own(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
-        environment = self._remembering().environments.get(purpose.tag, {})
+        environment = self._environment(purpose.tag)
         store = self.store()
         try:
             key = self._keys.key(own, args, named, options, environment)
@@ -168,10 +170,18 @@ class RememberedCalls:
         last = self._functions.get(purpose)
         if last is not None and (last.function, last.code, last.options) == (own, code, options):
             return last
-        environment = self._remembering().environments.get(purpose.tag, {})
+        environment = self._environment(purpose.tag)
         made = RememberedFunction(own, store, None, options, environment, code, purpose)
         self._functions[purpose] = made
         return made
+
+    def _environment(self, tag: str) -> Mapping[str, str]:
+        """Return the parts of the keys of a tag: an image that is a file counts by its content."""
+        parts = self._remembering().environments.get(tag, {})
+        image = Path(parts.get("image", ""))
+        if not image.is_absolute() or not image.is_file():
+            return parts
+        return {**parts, "image": f"sha256:{digest_of_file(image, self.store().file_digests)}"}
 
     def _warn(self, error: UnfollowedReferencesError) -> None:
         if error.function not in self._told:
