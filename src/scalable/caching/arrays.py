@@ -46,6 +46,16 @@ def array_writer(value: Any) -> Callable[[Any, Any], None] | None:
     return _WRITERS.get((library, kind.__qualname__))
 
 
+def not_pickled(value: Any) -> Any:
+    """Return what an array of a class of its own has, and its function sees, beside its pickle."""
+    kinds = [kind for kind in type(value).__mro__ if kind.__module__.partition(".")[0] == "numpy"]
+    if not any(kind.__qualname__ == "ndarray" for kind in kinds):
+        return None
+    if len(kinds) > 1:  # a masked array
+        return getattr(value, "hardmask", None)
+    return dict(vars(value)) if hasattr(value, "__dict__") else None
+
+
 def _write_ndarray(contents: Writer, array: Any) -> None:
     dtype = array.dtype
     if dtype.hasobject:

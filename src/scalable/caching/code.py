@@ -14,45 +14,35 @@ import logging
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from scalable.caching.content import Contents
+from scalable.caching.definitions import (
+    annotated,
+    annotating,
+    attributes,
+    cell_values,
+    declared,
+    members,
+    metadata,
+    shape,
+)
 from scalable.caching.errors import UnstableValueError
-from scalable.caching.references import references
-from scalable.caching.sources import binding_digest, is_project, module_digest
+from scalable.caching.references import DYNAMIC, HIDDEN, IMPORTERS, OF_MODULES, references
+from scalable.caching.sources import (
+    binding_digest,
+    is_held,
+    is_known,
+    is_made,
+    is_project,
+    module_digest,
+)
 
 logger = logging.getLogger("scalable.caching")
 
 #: Attribute of a function that :func:`scalable.cached` has decorated: its options.
 OPTIONS: Final = "__scalable_cached__"
-#: Built-in functions that reach code by names that are known only when they run.
-_DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
-#: Functions of Python's own modules that do so.
-_IMPORTERS: Final = frozenset({("importlib", "import_module"), ("runpy", "run_path")})
-#: Attributes of a class that Python or its library made from others.
-_MADE: Final = frozenset(
-    {
-        "__dict__",
-        "__weakref__",
-        "__doc__",
-        "__module__",
-        "__qualname__",
-        "__firstlineno__",
-        "__static_attributes__",
-        "__annotations__",
-        "__annotate__",
-        "__annotate_func__",
-        "__annotations_cache__",
-        "__dataclass_fields__",
-        "__dataclass_params__",
-        "__match_args__",
-        "__slotnames__",  # pickling an object of the class writes it
-        "__abstractmethods__",
-        "_abc_impl",
-        "__parameters__",
-        "__orig_bases__",
-    }
-)
 _KEEPER: Final = type(functools.lru_cache(int))
 
 
@@ -78,6 +68,7 @@ class Reach:
         self._mutable: list[Any] = []
         self._ids: dict[int, tuple[str, Any]] = {}
         self._names: dict[str, int] = {}
+        self._constants: dict[str, Any] = {}
         self._waiting: list[tuple[str, Any]] = []
 
     def code_id(self, item: Any) -> str:
@@ -86,12 +77,14 @@ class Reach:
         if known is not None:
             return known[0]
         if isinstance(item, types.ModuleType):
-            module, name = item.__name__, f"module:{item.__name__}"
+            module, qualname, name = item.__name__, "", f"module:{item.__name__}"
         else:
-            qualname = getattr(item, "__qualname__", None) or getattr(item, "__name__", "?")
-            module = getattr(item, "__module__", None) or "builtins"
+            qualname = str(getattr(item, "__qualname__", None) or getattr(item, "__name__", "?"))
+            module = str(getattr(item, "__module__", None) or "builtins")
             name = f"code:{module}.{qualname}"
-        if not is_project(module):
+        if not is_project(module) and not is_made(item, module, qualname):
+            if module != "builtins" and (module, qualname) in IMPORTERS:
+                self._cannot(f"{module}.{qualname}() reaches code by names")
             self._note_package(module)
             return self._named(item, name)
         # Two functions may have one name: lambdas on one line, a function that was defined again.
@@ -119,7 +112,8 @@ class Reach:
             self.unfollowed.append(sentence)
 
     def _note_package(self, module: str) -> None:
-        self.packages.add(module.partition(".")[0])
+        top = module.partition(".")[0]
+        self.packages.add(module if is_project(top) else top)  # the project's own code in C
 
     # What each kind of code is made of -----------------------------------------------------------
 
@@ -130,9 +124,10 @@ class Reach:
         if isinstance(item, type):
             return contents.part(self._class(item))
         if isinstance(item, types.FunctionType):
-            options = vars(item).get(OPTIONS)
+            options = options_of(item)
             if options is not None:  # its own code is this package's
                 said = options.version, options.ignore, options.depends_on
+                self._note_mutable(said)
                 return contents.part(["cached", said, vars(item)["__wrapped__"]])
             return contents.part(self._function(name, item))
         wrapped = getattr(item, "__wrapped__", None) or getattr(item, "py_func", None)
@@ -142,56 +137,79 @@ class Reach:
 
     def _function(self, name: str, function: types.FunctionType) -> list[Any]:
         cells = function.__closure__ or ()
+        registry = getattr(function, "registry", {}) if hasattr(function, "dispatch") else {}
         self._watch(
             lambda: (
                 function.__code__,
                 function.__defaults__,
                 function.__kwdefaults__,
-                *_cell_values(cells),
+                *cell_values(cells),
+                *vars(function).values(),
+                *registry.values(),
             )
         )
-        registry = getattr(function, "registry", None)
-        if isinstance(registry, Mapping) and hasattr(function, "dispatch"):  # singledispatch
-            return ["dispatch", sorted((k.__qualname__, k, v) for k, v in registry.items())]
-        self._note_imports(function.__module__)
-        for value in (function.__defaults__, function.__kwdefaults__, *_cell_values(cells)):
+        if isinstance(registry, Mapping) and registry:  # singledispatch
+            return ["dispatch", [(kind, chosen) for kind, chosen in registry.items()]]
+        held = (function.__defaults__, function.__kwdefaults__, *cell_values(cells))
+        for value in (*held, *attributes(function).values()):
             self._note_mutable(value)
-        attributes = {k: v for k, v in vars(function).items() if k != "__wrapped__"}
-        return [
-            _shape(function.__code__),
+        parts = [
+            shape(function.__code__),
             function.__defaults__,
             function.__kwdefaults__,
-            _cell_values(cells),
-            attributes,
-            list(self._targets(name, function.__code__, function.__globals__)),
+            cell_values(cells),
+            attributes(function),
+            annotated(function),
         ]
+        module = function.__module__ or ""
+        if not is_project(module) and is_known(module):
+            self._note_package(
+                module
+            )  # it was made by a package, whose version stands for the rest
+            return parts
+        self._note_imports(module)
+        return [*parts, list(self._targets(name, function.__code__, function.__globals__))]
 
     def _class(self, kind: type) -> list[Any]:
         self._note_imports(kind.__module__)
         self._watch(lambda: tuple(vars(kind).values()))
-        members: list[Any] = []
-        for attribute in sorted(vars(kind)):
-            value = _unwrapped(vars(kind)[attribute])
-            if attribute in _MADE or isinstance(value, types.MemberDescriptorType):
-                continue
+        found: list[Any] = []
+        for attribute, value in members(kind):
             try:
                 Contents(self.code_id).part(value)
             except UnstableValueError:
                 # Its definition stands for it: the worker makes its own from the same source.
-                value = binding_digest(kind.__module__, kind.__qualname__.partition(".")[0])
-                if value is None:
+                source = binding_digest(kind.__module__, kind.__qualname__.partition(".")[0])
+                if source is None:
                     raise
-            if not isinstance(value, str):
+                found.append((attribute, source))
+            else:
                 self._note_mutable(value)
-            members.append((attribute, value))
-        return [kind.__qualname__, kind.__bases__, type(kind), members]
+                found.append((attribute, value))
+        types_of_fields = [self.code_id(one) for one in annotating(kind)]
+        said = [declared(kind), metadata(kind), types_of_fields]
+        return [kind.__qualname__, kind.__bases__, type(kind), found, said]
 
     def _module(self, module: types.ModuleType) -> list[Any]:
         """Return the parts of a module of which any name may be used."""
         self._note_imports(module.__name__)
-        values = [value for value in vars(module).values() if _is_code(value)]
-        others = [v for v in values if getattr(v, "__module__", None) != module.__name__]
-        return [module_digest(module.__name__), [self.code_id(value) for value in others]]
+        self._watch(lambda: tuple(vars(module).values()))
+        found: list[tuple[str, Any]] = []
+        for name, value in sorted(vars(module).items()):
+            if _is_code(value):
+                if getattr(value, "__module__", None) != module.__name__ or not is_held(
+                    value, module.__name__, name
+                ):
+                    found.append((name, self.code_id(value)))
+            elif name not in OF_MODULES:
+                # What has no content of its own is as the module's statements make it.
+                with suppress(UnstableValueError):
+                    found.append((name, Contents(self.code_id).part(value)))
+                    self._note_mutable(value)
+        source = module_digest(module.__name__)
+        if source is None:
+            raise UnstableValueError(module, "has no source that can be read")
+        return [source, found]
 
     # References ---------------------------------------------------------------------------------
 
@@ -200,52 +218,71 @@ class Reach:
     ) -> Iterator[tuple[str, str]]:
         """Yield each reference of a code object, and the part that it leads to."""
         found = references(code)
+        for hidden in sorted(found.names & HIDDEN):
+            self._cannot(f"{_shown(name)} uses {hidden}")
         for chain in found.globals:
             target = self._target(name, chain, space)
             if target is not None:
                 yield ".".join(chain), target
         for level, module, taken in found.imports:
-            yield from self._imported(name, space, "." * level + module, taken)
+            whole = "." * level + module
+            yield from self._imported(name, space, whole, taken, found.names)
 
     def _target(self, name: str, chain: tuple[str, ...], space: Mapping[str, Any]) -> str | None:
         first = chain[0]
-        self._watch(lambda: (space.get(first, _MISSING),))
-        if first not in space:
-            if first in _DYNAMIC:
-                self._cannot(f"{_shown(name)} calls {first}()")
-            elif not hasattr(builtins, first) and first not in ("__class__", "__module__"):
-                self._cannot(f"{_shown(name)} uses {first}, which is not defined")
+        self._watch(lambda: (space.get(first, getattr(builtins, first, _MISSING)),))
+        if first in OF_MODULES:
             return None
-        if first.startswith("__") and first.endswith("__"):
-            return None
-        return self._reached(name, str(space.get("__name__", "")), space[first], chain)
+        if first in space:
+            return self._reached(name, str(space.get("__name__", "")), space[first], chain)
+        if first in DYNAMIC:
+            self._cannot(f"{_shown(name)} calls {first}()")
+        elif hasattr(builtins, first):
+            return self._of_package("builtins", first, getattr(builtins, first))
+        elif first != "__class__":
+            self._cannot(f"{_shown(name)} uses {first}, which is not defined")
+        return None
 
     def _reached(self, name: str, module: str, value: Any, chain: tuple[str, ...]) -> str | None:
         """Follow the attributes of modules along a chain, and return the part where it ends."""
         names = list(chain[1:])
         constant = chain[0]
         while isinstance(value, types.ModuleType) and names:
-            if not is_project(value.__name__):
-                if (value.__name__, names[0]) in _IMPORTERS:
-                    self._cannot(f"{_shown(name)} calls {value.__name__}.{names[0]}()")
-                break
             owner, module, constant = value, value.__name__, names.pop(0)
+            if (module, constant) in IMPORTERS:
+                self._cannot(f"{_shown(name)} calls {module}.{constant}()")
+                return None
             value = _attribute(owner, constant)
+            if value is _MISSING and not is_project(module):
+                value = owner  # the package makes it when it is asked for
+                break
             if value is _MISSING:
                 self._cannot(f"{_shown(name)} uses {module}.{constant}, which is not defined")
                 return None
             self._watch(lambda o=owner, c=constant: (_attribute(o, c),))  # type: ignore[misc]
+        if module and not is_project(module) and is_known(module):
+            return self._of_package(module, constant, value)
+        return self.code_id(value) if _is_code(value) else self._constant(module, constant, value)
+
+    def _of_package(self, module: str, name: str, value: Any) -> str | None:
+        """Return the part of a package's name: its own code, or what a program put in its place."""
+        self._note_package(module)
         if _is_code(value):
             return self.code_id(value)
-        return self._constant(module, constant, value)
+        return self._constant(module, name, value) if isinstance(value, _PLAIN) else None
 
     def _constant(self, module: str, name: str, value: Any) -> str | None:
         part = f"constant:{module}.{name}"
+        # Two sets of global names may have one module's name, as those of exec do.
+        while part in self.parts and self._constants[part] is not value:
+            part += "#"
         if part in self.parts:
             return part
+        self._constants[part] = value
         self.parts[part] = ""  # met again while its own content is written
         try:
-            digest = Contents(self.code_id).part([value, binding_digest(module, name)])
+            binding = binding_digest(module, name) if is_project(module) else None
+            digest = Contents(self.code_id).part([value, binding])
         except UnstableValueError as error:
             del self.parts[part]
             self._cannot(f"the global name {module}.{name} is {error.reason}")
@@ -255,7 +292,12 @@ class Reach:
         return part
 
     def _imported(
-        self, name: str, space: Mapping[str, Any], module: str, taken: tuple[str, ...]
+        self,
+        name: str,
+        space: Mapping[str, Any],
+        module: str,
+        taken: tuple[str, ...],
+        names: frozenset[str],
     ) -> Iterator[tuple[str, str]]:
         """Yield what an import inside a function leads to; the project's modules are imported."""
         package = space.get("__package__") or str(space.get("__name__", "")).rpartition(".")[0]
@@ -263,8 +305,14 @@ class Reach:
             absolute = importlib.util.resolve_name(module, package)
             if not is_project(absolute):
                 self._note_package(absolute)
+                for attribute in sorted(names.union(taken)):
+                    if (absolute, attribute) in IMPORTERS:
+                        self._cannot(f"{_shown(name)} calls {absolute}.{attribute}()")
                 return
             found = importlib.import_module(absolute)
+            for attribute in taken:
+                if attribute != "*" and _attribute(found, attribute) is _MISSING:
+                    importlib.import_module(f"{absolute}.{attribute}")
         except (ImportError, ValueError) as error:
             self._cannot(
                 f"{_shown(name)} imports {module}, which cannot be imported here ({error})"
@@ -288,7 +336,10 @@ class Reach:
 
     def mutable_digest(self) -> str:
         """Return the digest of all values that may change while names still lead to them."""
-        return Contents(self.code_id).part(self._mutable) if self._mutable else ""
+        try:
+            return Contents(self.code_id).part(self._mutable) if self._mutable else ""
+        except UnstableValueError as error:  # a value without content was put into it
+            return error.reason
 
     def _watch(self, look: Callable[[], tuple[Any, ...]]) -> None:
         self._watched.append((look, look()))
@@ -311,8 +362,6 @@ class Reach:
 
 
 _MISSING: Final = object()
-#: Content of a variable of an enclosing function that has no value yet.
-_EMPTY: Final = (..., "not assigned")
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType, type)
 
 
@@ -320,7 +369,17 @@ def _is_fixed(value: Any) -> bool:
     """Return whether a value cannot change; such values are not read again for each call."""
     if type(value) is tuple:
         return all(map(_is_fixed, value))
-    return isinstance(value, _PLAIN)
+    # A subclass, such as that of str, may have attributes.
+    return type(value) in _PLAIN or isinstance(value, type)
+
+
+def options_of(function: Any) -> Any:
+    """Return the options of a function that ``scalable.cached`` has decorated; None for others.
+
+    A decorator around such a function copies its attributes, and is a function of its own.
+    """
+    given = getattr(function, "__dict__", {}).get(OPTIONS)
+    return given[0] if given is not None and given[1] is function else None
 
 
 def _is_code(value: Any) -> bool:
@@ -333,41 +392,6 @@ def _is_code(value: Any) -> bool:
 def _attribute(module: types.ModuleType, name: str) -> Any:
     found = vars(module).get(name, _MISSING)
     return sys.modules.get(f"{module.__name__}.{name}", _MISSING) if found is _MISSING else found
-
-
-def _cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
-    values = []
-    for cell in cells:
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            values.append(_EMPTY)
-    return tuple(values)
-
-
-def _unwrapped(value: Any) -> Any:
-    """Return the functions of a descriptor, or the value itself."""
-    if isinstance(value, staticmethod | classmethod):
-        return [type(value).__name__, value.__func__]
-    if isinstance(value, property):
-        return ["property", value.fget, value.fset, value.fdel]
-    if isinstance(value, functools.cached_property):
-        return ["cached_property", value.func]
-    return value
-
-
-def _shape(code: types.CodeType) -> list[Any]:
-    """Return what a code object does, without where it stands: lines and file are left out."""
-    return [
-        code.co_code,
-        [_shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-        [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags],
-        code.co_exceptiontable,
-    ]
 
 
 def _shown(name: str) -> str:

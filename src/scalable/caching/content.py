@@ -18,6 +18,7 @@ import math
 import os
 import pickle
 import struct
+import sys
 import types
 import uuid
 from collections.abc import Callable, Iterable
@@ -26,10 +27,11 @@ from operator import itemgetter
 from pathlib import PurePath
 from typing import Any, Final
 
-from scalable.caching.arrays import IMMUTABLE_WRITERS, array_writer
+from scalable.caching.arrays import IMMUTABLE_WRITERS, array_writer, not_pickled
 from scalable.caching.errors import UnstableValueError
 from scalable.caching.file import File
 from scalable.caching.file_digests import FileDigests
+from scalable.caching.sources import is_held
 
 #: Bytes of a digest.
 DIGEST_SIZE: Final = 32
@@ -107,8 +109,8 @@ class Contents:
         elif isinstance(value, types.MethodType):
             self.all(b"method", (value.__self__, value.__func__))
         elif isinstance(value, enum.Enum):
-            self.text(b"enum", value.name)
-            self.write(type(value))
+            # Combined flags may have no name.
+            self.all(b"enum", (value._value_ if value.name is None else value.name, type(value)))
         elif (key := self.future_key(value)) is not None:
             self.text(b"future", key)
         elif (writer := array_writer(value)) is not None:
@@ -177,11 +179,13 @@ class Contents:
     def _write_object(self, value: Any) -> None:
         if isinstance(value, _HANDLES):
             raise UnstableValueError(value, "has no content that another process could have")
-        if hasattr(value, "__dask_graph__"):
+        if hasattr(type(value), "__dask_graph__"):
             raise UnstableValueError(value, "is a Dask collection: compute it, or give its future")
         reduced = _taken_apart(value)
         if isinstance(reduced, str):
             if callable(value):
+                if not _is_importable(value, reduced):
+                    raise UnstableValueError(value, "cannot be imported by its name")
                 self.text(b"code", self.code_id(value))
             else:
                 kind = type(value)
@@ -189,12 +193,21 @@ class Contents:
             return
         made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         self._hash.update(b"object(")
+        self.write(not_pickled(value))
         self.write(made_by)
         self.write(arguments)
         self.write(_without_cached(value, state))
         self.all(b"items", () if items is None else items)
         self.all(b"pairs", () if pairs is None else pairs)
         self._hash.update(b")")
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_importable(value: Any, name: str) -> bool:
+    """Return whether a worker would find an object by its name, as pickle does."""
+    module = getattr(value, "__module__", None)
+    places = [module] if module else list(sys.modules)
+    return any(is_held(value, place, name) for place in places)
 
 
 def _taken_apart(value: Any) -> Any:

@@ -83,7 +83,7 @@ def cached(
             with unheard():
                 return RememberedFunction(own, opened, key)(*args, **kwargs)
 
-        setattr(remembered, OPTIONS, options)
+        setattr(remembered, OPTIONS, (options, remembered))
         return remembered
 
     return decorate if function is None else decorate(function)

@@ -70,8 +70,26 @@ class File(os.PathLike[str]):
             if not root.is_dir():
                 yield root.name, digest_of_file(root, known)
                 return
-            for path in sorted(root.rglob("*")):
-                if not path.is_dir():
-                    yield str(path.relative_to(root.parent)), digest_of_file(path, known)
+            for path in sorted(_files(root, frozenset())):
+                yield str(path.relative_to(root.parent)), digest_of_file(path, known)
         except OSError as error:
             raise UnstableValueError(self, f"cannot be read ({error})") from error
+
+
+def _files(directory: Path, around: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    """Yield the files of a directory, and those of the directories to which links in it lead.
+
+    Parameters
+    ----------
+    directory
+        The directory.
+    around
+        Device and inode of the directories around it: a link to one of them is not followed.
+    """
+    status = directory.stat()
+    around = around | {(status.st_dev, status.st_ino)}
+    for path in directory.iterdir():
+        if not path.is_dir():
+            yield path
+        elif (inner := path.stat()) and (inner.st_dev, inner.st_ino) not in around:
+            yield from _files(path, around)

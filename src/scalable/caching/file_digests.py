@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import time
 from contextlib import suppress
 from hashlib import sha256
@@ -129,8 +130,10 @@ def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
     """
     whole = os.path.abspath(path)  # noqa: PTH100 - links stay: what they lead to may change
     for _ in range(ATTEMPTS):
-        with open(whole, "rb", buffering=0) as file:  # noqa: PTH123 - a text, not a Path
+        with open(whole, "rb", buffering=0, opener=_opened) as file:
             status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(f"{whole} is not a regular file: it has no stable content")
             digest = known.known(whole, status)
             if digest is not None:
                 return digest
@@ -143,6 +146,11 @@ def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
             known.remember(whole, status, hashed.hexdigest())
             return hashed.hexdigest()
     raise OSError(f"{whole} changed {ATTEMPTS} times while it was read: it has no stable content")
+
+
+def _opened(path: str, flags: int) -> int:
+    """Return a descriptor of a file; a named pipe without a writer does not block."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _facts(status: os.stat_result) -> list[int]:

@@ -77,11 +77,14 @@ class Signature:
     Parameters
     ----------
     whole
-        The signature as Python tells it.
+        The signature as Python tells it: of a decorated function, that of the function within.
+    is_own
+        Whether the function takes its arguments by this signature itself. If not, it may see
+        whether an argument has a name, and may have defaults of its own.
     """
 
-    def __init__(self, whole: inspect.Signature) -> None:
-        self._whole = whole
+    def __init__(self, whole: inspect.Signature, *, is_own: bool = True) -> None:
+        self._whole, self._is_own = whole, is_own
         parameters = whole.parameters.values()
         #: Name and default of each parameter, where a position is all that an argument needs.
         self._places = [(one.name, one.default) for one in parameters]
@@ -91,6 +94,8 @@ class Signature:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Iterable[tuple[str, Any]] | None:
         """Return the name and the value of each argument, defaults included; None if none fit."""
+        if not self._is_own:
+            return self._as_given(args, kwargs)
         if self._is_plain and not kwargs and len(args) <= len(self._places):
             # Python's own way takes as long as all the rest of a small call's key.
             found = [
@@ -104,6 +109,16 @@ class Signature:
             return None
         bound.apply_defaults()
         return _flat(bound)
+
+    def _as_given(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Iterable[tuple[str, Any]] | None:
+        """Return the arguments that a call gives, and how many of them have no name."""
+        try:
+            bound = self._whole.bind_partial(*args, **kwargs)
+        except TypeError:  # the decorator may take others
+            return None
+        return [*_flat(bound), ("number without a name", len(args))]
 
 
 _POSITIONAL: Final = (
@@ -284,9 +299,16 @@ def _arguments(
 
 def _signature(function: Callable[..., Any]) -> Signature | None:
     try:
-        return Signature(inspect.signature(function))
+        whole = inspect.signature(function)
+        own = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # built-in functions have none
         return None
+    return Signature(whole, is_own=_parameters(whole) == _parameters(own))
+
+
+def _parameters(signature: inspect.Signature) -> list[tuple[str, Any, int]]:
+    """Return name, kind and default of each parameter; defaults are equal if they are one."""
+    return [(one.name, one.kind, id(one.default)) for one in signature.parameters.values()]
 
 
 def digest_of(parts: Mapping[str, str]) -> str:

@@ -12,6 +12,36 @@ from typing import Final
 _GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
+#: Built-in functions that reach code by names that are known only when they run.
+DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
+#: Names of Python's own modules that do so.
+IMPORTERS: Final = frozenset(
+    {
+        *(("builtins", name) for name in DYNAMIC),
+        ("importlib", "import_module"),
+        ("importlib.util", "module_from_spec"),
+        ("pkgutil", "resolve_name"),
+        ("runpy", "run_module"),
+        ("runpy", "run_path"),
+        ("sys", "modules"),
+    }
+)
+#: Attributes by which code reaches other code that is known only when it runs.
+HIDDEN: Final = frozenset({"__globals__", "__subclasses__", "f_globals"})
+#: Names that Python gives to each module.
+OF_MODULES: Final = frozenset(
+    {
+        "__builtins__",
+        "__cached__",
+        "__file__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__path__",
+        "__spec__",
+    }
+)
+
 
 @dataclass(frozen=True)
 class References:
@@ -25,10 +55,13 @@ class References:
     imports
         Modules that are imported while the code runs: level (0 for an absolute import), name, and
         the names that are taken from it.
+    names
+        All names of globals and attributes that are read.
     """
 
     globals: tuple[tuple[str, ...], ...]
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    names: frozenset[str]
 
 
 @lru_cache(maxsize=4096)
@@ -36,7 +69,9 @@ def references(code: types.CodeType) -> References:
     """Return the names that a code object and those within it refer to, each once, in order."""
     chains: dict[tuple[str, ...], None] = {}
     imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
+    names: set[str] = set()
     for part in with_nested(code):
+        names.update(part.co_names)
         instructions = [i for i in dis.get_instructions(part) if i.opname != "EXTENDED_ARG"]
         for number, instruction in enumerate(instructions):
             if instruction.opname in _GLOBALS:
@@ -49,7 +84,7 @@ def references(code: types.CodeType) -> References:
             elif instruction.opname == "IMPORT_NAME":
                 level, taken = (instructions[number - n].argval for n in (2, 1))
                 imports[int(level), str(instruction.argval), tuple(taken or ())] = None
-    return References(tuple(chains), tuple(imports))
+    return References(tuple(chains), tuple(imports), frozenset(names))
 
 
 def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:

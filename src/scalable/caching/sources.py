@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
 
 from scalable.protocol.code import is_own, read_source
 
+#: Classes that are not part of a program in C have this bit among their flags.
+_MADE_AT_RUN_TIME = 1 << 9
 _MAIN = ("__main__", "__mp_main__")
 
 
@@ -18,20 +25,62 @@ def is_project(module: str) -> bool:
     if module in _MAIN:
         return True
     loaded = sys.modules.get(module)
+    if loaded is None:
+        return _is_findable_project(module)
     spec = getattr(loaded, "__spec__", None)
     origin = getattr(spec, "origin", None) or getattr(loaded, "__file__", None)
-    return is_own(module, origin) if loaded is not None else _is_findable_project(module)
+    return is_own(module, origin) or (
+        origin is None and _is_own_folder(module, getattr(loaded, "__path__", ()))
+    )
 
 
 @lru_cache(maxsize=1024)
 def _is_findable_project(module: str) -> bool:
-    from importlib.util import find_spec
-
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError, AttributeError):
+    spec = _spec(module)
+    if spec is None:
         return False
-    return spec is not None and is_own(module, spec.origin)
+    folders = spec.submodule_search_locations if spec.origin is None else ()
+    return is_own(module, spec.origin) or _is_own_folder(module, folders or ())
+
+
+def _is_own_folder(module: str, folders: Iterable[str]) -> bool:
+    """Return whether a package without ``__init__.py`` belongs to the project."""
+    return any(is_own(module, str(Path(folder, "__init__.py"))) for folder in folders)
+
+
+def is_known(module: str) -> bool:
+    """Return whether a module can be imported by its name."""
+    return module in sys.modules or _is_findable(module)
+
+
+@lru_cache(maxsize=1024)
+def _is_findable(module: str) -> bool:
+    return _spec(module) is not None
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    try:
+        return find_spec(module)
+    except (ImportError, ValueError, AttributeError):
+        return None
+
+
+def is_held(item: Any, module: str, qualname: str) -> bool:
+    """Return whether a name of a loaded module leads to a function or class."""
+    found: Any = sys.modules.get(module)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+    return found is item
+
+
+def is_made(item: Any, module: str, qualname: str) -> bool:
+    """Return whether code was made at run time, so that the version of no package stands for it."""
+    if isinstance(item, ModuleType):
+        return not is_known(module)
+    is_python = isinstance(item, FunctionType) or (
+        isinstance(item, type) and bool(item.__flags__ & _MADE_AT_RUN_TIME)
+    )
+    return is_python and not is_held(item, module, qualname)
 
 
 def module_digest(module: str) -> str | None:

@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MethodType
 from typing import Any, Final
 
 from dask.utils import funcname
 from distributed import Future
 
 from scalable.caching.calls import Purpose, RememberedFunction
-from scalable.caching.code import OPTIONS
+from scalable.caching.code import options_of
 from scalable.caching.errors import UnfollowedReferencesError, UnkeyedFutureError
 from scalable.caching.file_digests import digest_of_file
 from scalable.caching.key import KEY_VERSION, KeyMaker, KeyOptions
@@ -101,7 +102,7 @@ class RememberedCalls:
         """
         if isinstance(cache, KeyOptions):
             return cache
-        given = getattr(function, OPTIONS, None)
+        given = options_of(getattr(function, "__func__", function))
         if cache is False or (
             cache is None and given is None and task not in self._remembering().tasks
         ):
@@ -133,7 +134,7 @@ class RememberedCalls:
         UnstableArgumentError
             When an argument has no stable content.
         """
-        own = _own(function)
+        own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
         environment = self._environment(purpose.tag)
         store = self.store()
@@ -158,7 +159,7 @@ class RememberedCalls:
         to what cannot be followed is returned as it is, with one warning.
         """
         try:
-            return self._sent(_own(function), options, purpose)
+            return self._sent(own_function(function), options, purpose)
         except UnfollowedReferencesError as error:
             self._warn(error)
             return function
@@ -217,9 +218,14 @@ class RememberedCalls:
         return store.get(digest, at_most=READ_HERE, function=own)
 
 
-def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that the user has decorated with ``scalable.cached``, or itself."""
-    return getattr(function, "__wrapped__", function) if hasattr(function, OPTIONS) else function
+    if isinstance(function, MethodType):
+        return MethodType(own_function(function.__func__), function.__self__)
+    if options_of(function) is None:
+        return function
+    own: Callable[..., Any] = vars(function)["__wrapped__"]
+    return own
 
 
 def key_of_future(value: Any) -> str | None:
