@@ -18,8 +18,8 @@ UPDATE_S = 1.0
 #: Longest wait for the scheduler's answer, in seconds, before a cluster is shown without counts.
 ANSWER_S = 5.0
 #: Seconds that an overview may be old which a user asks for: it comes after all calls that the user
-#: knows to have ended.
-NOW_S = 0.02
+#: knows to have ended, be it a moment ago.
+NOW_S = 0.0
 #: Name of the callback among those of the cluster object, which end with it.
 _CALLBACK = "scalable-notebook"
 
