@@ -70,3 +70,22 @@ class UnfollowedReferencesError(ScalableError):
             f"results of {function} are not remembered: {'; '.join(self.sentences)}",
             hint="give depends_on=[...] with what the result depends on there",
         )
+
+
+class MovableImageError(ScalableError):
+    """An image is known by a name that may be given to another image.
+
+    Parameters
+    ----------
+    image
+        The image, as it is written.
+    reason
+        Why its content is not known.
+    """
+
+    def __init__(self, image: str, reason: str) -> None:
+        self.image = image
+        super().__init__(
+            f"results of calls in image {image!r} are not remembered: {reason}",
+            hint=f"write the image with its digest ({image}@sha256:...), or as a file",
+        )

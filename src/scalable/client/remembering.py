@@ -15,8 +15,13 @@ from distributed import Future
 
 from scalable.caching.calls import Purpose, RememberedFunction
 from scalable.caching.code import options_of
-from scalable.caching.errors import UnfollowedReferencesError, UnkeyedFutureError
+from scalable.caching.errors import (
+    MovableImageError,
+    UnfollowedReferencesError,
+    UnkeyedFutureError,
+)
 from scalable.caching.file_digests import digest_of_file
+from scalable.caching.images import image_identity
 from scalable.caching.key import KEY_VERSION, KeyMaker, KeyOptions
 from scalable.caching.outcomes import Found
 from scalable.caching.store import ResultStore
@@ -83,6 +88,7 @@ class RememberedCalls:
         self._keys = KeyMaker(key_of_future)
         self._store: ResultStore | None = None
         self._told: set[str] = set()
+        self._images: dict[str, str | MovableImageError] = {}
         #: Purpose -> the last function for it whose keys workers make.
         self._functions: dict[Purpose, RememberedFunction] = {}
 
@@ -127,7 +133,8 @@ class RememberedCalls:
         Returns
         -------
         RememberedCall or None
-            None if the function refers to what cannot be followed, of which there is one warning.
+            None if the function refers to what cannot be followed, or nothing but a name is known
+            of its image, of which there is one warning.
 
         Raises
         ------
@@ -136,13 +143,13 @@ class RememberedCalls:
         """
         own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
-        environment = self._environment(purpose.tag)
         store = self.store()
         try:
+            environment = self._environment(purpose.tag)
             key = self._keys.key(own, args, named, options, environment)
         except UnkeyedFutureError:
             return RememberedCall(self._sent(own, options, purpose), None, None)
-        except UnfollowedReferencesError as error:
+        except (UnfollowedReferencesError, MovableImageError) as error:
             self._warn(error)
             return None
         found = self._found(store, key.digest, own)
@@ -160,7 +167,7 @@ class RememberedCalls:
         """
         try:
             return self._sent(own_function(function), options, purpose)
-        except UnfollowedReferencesError as error:
+        except (UnfollowedReferencesError, MovableImageError) as error:
             self._warn(error)
             return function
 
@@ -177,16 +184,33 @@ class RememberedCalls:
         return made
 
     def _environment(self, tag: str) -> Mapping[str, str]:
-        """Return the parts of the keys of a tag: an image that is a file counts by its content."""
-        parts = self._remembering().environments.get(tag, {})
-        image = Path(parts.get("image", ""))
-        if not image.is_absolute() or not image.is_file():
+        """Return the parts of the keys of a tag: an image counts by what it is."""
+        says = self._remembering()
+        parts = says.environments.get(tag, {})
+        image = parts.get("image")
+        if image is None:
             return parts
-        return {**parts, "image": f"sha256:{digest_of_file(image, self.store().file_digests)}"}
+        return {**parts, "image": self._identity(image, here=says.images_here)}
 
-    def _warn(self, error: UnfollowedReferencesError) -> None:
-        if error.function not in self._told:
-            self._told.add(error.function)
+    def _identity(self, image: str, *, here: bool) -> str:
+        """Return what an image is; programs are asked once."""
+        known = self._images.get(image)
+        if known is None:
+            digests = self.store().file_digests
+            try:
+                known = image_identity(image, lambda file: digest_of_file(file, digests), here=here)
+            except MovableImageError as error:
+                known = error
+            if not Path(image).is_file():  # a file may change, and its digest is kept elsewhere
+                self._images[image] = known
+        if isinstance(known, MovableImageError):
+            raise known
+        return known
+
+    def _warn(self, error: UnfollowedReferencesError | MovableImageError) -> None:
+        about = error.image if isinstance(error, MovableImageError) else error.function
+        if about not in self._told:
+            self._told.add(about)
             logger.warning("%s", error)
 
     def store(self) -> ResultStore:

@@ -44,6 +44,8 @@ SERVED = (
 MOST_BYTES = 2**26
 #: Seconds in which a connected process has to send its request.
 REQUEST_S = 10.0
+#: Seconds in which it has to read most of the answer.
+TAKEN_S = 30.0
 #: Longest path of the directory of a socket, whose own path may have 103 bytes on some systems.
 _LONGEST_PATH = 100
 _NAME = "s"
@@ -101,9 +103,10 @@ class PrivateSocket:
             if _is_own_user(writer.get_extra_info("socket")):
                 line = await asyncio.wait_for(reader.readline(), REQUEST_S)
                 writer.write(json.dumps(await self._answer(line), default=str).encode() + b"\n")
-                await writer.drain()
+                await asyncio.wait_for(writer.drain(), TAKEN_S)
         except (OSError, TimeoutError, ValueError) as error:
             logger.debug("a request from another process was not answered: %r", error)
+            writer.transport.abort()  # or what a stopped process does not read would stay here
         finally:
             writer.close()
 
@@ -121,6 +124,9 @@ class PrivateSocket:
             return {"answer": await answer if inspect.isawaitable(answer) else answer}
         except (ScalableError, TypeError, ValueError, KeyError) as error:
             return {"error": str(error)}
+        except Exception as error:  # a defect of ours, which the asker is to see too
+            logger.exception("%s, asked for by another process, has failed", name)
+            return {"error": f"{name} has failed: {error!r}"}
 
 
 class SocketComm:

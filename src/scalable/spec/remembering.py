@@ -44,6 +44,8 @@ class Remembering:
         Largest size of the store in bytes.
     keeping
         The run whose results are kept; None if they are not.
+    images_here
+        Whether the workers run the images that the clients' machine has.
     """
 
     url: str | None = None
@@ -51,18 +53,21 @@ class Remembering:
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     limit: int = CACHE_LIMIT
     keeping: Keeping | None = None
+    images_here: bool = False
 
     @classmethod
     def of(cls, spec: DeploymentSpec, keeping: Keeping | None = None) -> Self:
         """Return what a deployment's manifest says, and the run whose results are kept."""
         environments = {}
+        contained = spec.options.get("containers") != "none"
         for tag, component in spec.components.items():
             parts = {f"environment:{name}": value for name, value in component.env.items()}
-            if component.image is not None:
+            if component.image is not None and contained:
                 parts["image"] = component.image
             environments[tag] = parts
         tasks = frozenset(task.name for task in spec.tasks.values() if task.cache)
-        return cls(spec.results_url, tasks, environments, spec.cache_limit, keeping)
+        here = spec.provider_name == "local"
+        return cls(spec.results_url, tasks, environments, spec.cache_limit, keeping, here)
 
     def to_message(self) -> dict[str, Any]:
         """Return plain values."""
@@ -72,6 +77,7 @@ class Remembering:
             "environments": {tag: dict(parts) for tag, parts in self.environments.items()},
             "limit": self.limit,
             "keeping": None if self.keeping is None else asdict(self.keeping),
+            "images_here": self.images_here,
         }
 
     @classmethod
@@ -84,4 +90,5 @@ class Remembering:
             message["environments"],
             message.get("limit", CACHE_LIMIT),
             None if keeping is None else Keeping(**keeping),
+            bool(message.get("images_here")),
         )

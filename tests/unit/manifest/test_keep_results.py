@@ -43,3 +43,17 @@ def test_clients_learn_which_run_is_kept(load):
     keeping = Keeping("/runs/a", "/runs/b", 7)
     told = Remembering.from_message(Remembering.of(spec, keeping).to_message())
     assert told.keeping == keeping
+
+
+def test_images_have_a_part_in_keys_only_where_they_are_used(load):
+    text = """
+version: 1
+project: {name: harvest}
+targets: {without: {provider: local, containers: none}, within: {provider: local, containers: auto}}
+components: {main: {cpus: 1, image: "model:1"}}
+"""
+    parts = [
+        Remembering.of(load(text).resolve(target).spec).environments["main"]
+        for target in ("without", "within")
+    ]
+    assert parts == [{}, {"image": "model:1"}]
