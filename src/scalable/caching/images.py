@@ -1,4 +1,4 @@
-"""What a container image is, beyond its name: a name may be given to another image tomorrow."""
+"""The identity of a container image, whose name may be given to another image tomorrow."""
 
 from __future__ import annotations
 

@@ -125,7 +125,9 @@ class Deployment:
         if scheduler is not None:
             self._wiring.describe(scheduler)
             keeping = keeping_of(self._spec, None if run is None else run.path)
-            scheduler.remembering = Remembering.of(self._spec, keeping).to_message()
+            here = provider_traits(self._spec.provider_name).on_this_machine
+            says = Remembering.of(self._spec, keeping, images_here=here)
+            scheduler.remembering = says.to_message()
             if hasattr(scheduler, "retrying"):  # another cluster's scheduler has none
                 scheduler.retrying.deployment = self._spec
         if run is None:

@@ -101,7 +101,8 @@ async def serve(
     wiring.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
     keeping = keeping_of(spec, None if run is None else run.path)
-    scheduler.remembering = Remembering.of(spec, keeping).to_message()
+    here = provider_traits(spec.provider_name).on_this_machine
+    scheduler.remembering = Remembering.of(spec, keeping, images_here=here).to_message()
     scheduler.retrying.deployment = spec
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)

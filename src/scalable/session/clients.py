@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scalable.providers.registry import provider_traits
 from scalable.spec import DeploymentSpec
 from scalable.spec.remembering import Keeping, Remembering
 
@@ -47,5 +48,7 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
         "tasks": tasks,
         "labels": labels,
         "tags": spec.tags,
-        "remembering": Remembering.of(spec, keeping),
+        "remembering": Remembering.of(
+            spec, keeping, images_here=provider_traits(spec.provider_name).on_this_machine
+        ),
     }

@@ -56,8 +56,18 @@ class Remembering:
     images_here: bool = False
 
     @classmethod
-    def of(cls, spec: DeploymentSpec, keeping: Keeping | None = None) -> Self:
-        """Return what a deployment's manifest says, and the run whose results are kept."""
+    def of(
+        cls, spec: DeploymentSpec, keeping: Keeping | None = None, *, images_here: bool = False
+    ) -> Self:
+        """Return what a deployment's manifest says.
+
+        Parameters
+        ----------
+        spec
+            The deployment.
+        keeping, images_here
+            As the attributes.
+        """
         environments = {}
         contained = spec.options.get("containers") != "none"
         for tag, component in spec.components.items():
@@ -66,8 +76,8 @@ class Remembering:
                 parts["image"] = component.image
             environments[tag] = parts
         tasks = frozenset(task.name for task in spec.tasks.values() if task.cache)
-        here = spec.provider_name == "local"
-        return cls(spec.results_url, tasks, environments, spec.cache_limit, keeping, here)
+        url, limit = spec.results_url, spec.cache_limit
+        return cls(url, tasks, environments, limit, keeping, images_here)
 
     def to_message(self) -> dict[str, Any]:
         """Return plain values."""
