@@ -258,7 +258,8 @@ docker logs -f c
         assert word in bed.console("keep"), word
     text = 'operationType="compute.instances.preempted"'
     found = cloud.operations.list(request={**PLACE, "filter": text})
-    assert {o.target_link.rpartition("/")[2] for o in found} == {"keep", "drop"}
+    # The bed has the machines of other tests too.
+    assert {o.target_link.rpartition("/")[2] for o in found} >= {"keep", "drop"}
 
 
 def test_capacity_and_quota_end_an_operation_with_an_error(bed, cloud):
