@@ -1,8 +1,8 @@
 """Costs and budgets of running clusters, at prices by which money goes within seconds."""
 
 import json
-import math
 import logging
+import math
 import time
 from pathlib import Path
 
