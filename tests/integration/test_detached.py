@@ -169,7 +169,7 @@ def test_a_workflow_runs_on_a_cluster_that_goes_on(place, tmp_path):
 
 
 def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path, eventually):
-    with ScalableSession.from_yaml("scalable.yaml", "threads"):
+    with ScalableSession.from_yaml("scalable.yaml", "threads") as client:
 
         def runs(row):
             counts = {tag: pool["running"] for tag, pool in row["pools"].items()}
@@ -178,6 +178,7 @@ def test_an_embedded_cluster_is_listed_while_its_process_lives(place, tmp_path, 
         # The status is written in the background.
         eventually(lambda: any(map(runs, listed().values())))
         (row,) = listed().values()
+        assert client.cluster.name == row["name"]
         assert program("scale", row["name"], "a=1").returncode == 0
         done = program("down", row["name"], "--yes")
         assert done.returncode == 5

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scalable.client.shown_cluster import ShownCluster
 from scalable.errors import ClusterError
 from scalable.lifecycle.keeping import keeping_of, remove_old_results
 from scalable.lifecycle.rates import with_prices, worker_prices
@@ -89,6 +90,8 @@ class Deployment:
         self._wiring = Wiring(record, self._directory, self._run)
         try:
             self.cluster = self._provider.build_cluster(spec)
+            if isinstance(self.cluster, ShownCluster) and hasattr(self.cluster, "scheduler"):
+                self.cluster.name = record.name  # by which other processes know it
             self._record()
             self._count_costs()
             self._show()

@@ -100,8 +100,10 @@ class Shown(PublicNames, Spending):
         return "running"
 
     def __repr__(self) -> str:
-        project = self.spec.project_name
-        return f"<ScalableSession {project!r} on {self.target!r}: {self._state()}>"
+        project, state = self.spec.project_name, self._state()
+        if state == "running":
+            state = f"running as {str(self._running().cluster.name)!r}"
+        return f"<ScalableSession {project!r} on {self.target!r}: {state}>"
 
     def _repr_html_(self) -> str:
         from scalable.markup.clusters import render_overview

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
 import sys
 from collections.abc import Callable, Sequence
@@ -119,11 +118,7 @@ class LocalProvider:
             scheduler |= {"host": LOOPBACK, "port": 0}
         else:
             scheduler |= {"protocol": "inproc://"}
-        slug = re.sub(r"[^\w-]+", "-", spec.project_name).strip("-") or "cluster"
-        cluster = LocalPoolCluster(
-            scheduler={"cls": PoolScheduler, "options": scheduler},
-            name=f"{slug}-{secrets.token_hex(3)}",
-        )
+        cluster = LocalPoolCluster(scheduler={"cls": PoolScheduler, "options": scheduler})
         try:
             if processes:
                 site = embedded_site(cluster, _log_dir(spec))
