@@ -219,11 +219,9 @@ def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
     assert pods(kubernetes_bed, "-crops-") == before
 
 
-def test_resume_starts_no_manager_that_runs(elsewhere):
-    assert (
-        "all managers are running"
-        in program("resume", NAME).stderr + program("resume", NAME).stdout
-    )
+def test_resume_starts_no_manager_that_runs(elsewhere, eventually):
+    # The container of one that was killed may still wait for its next start.
+    eventually(lambda: program("resume", NAME).stdout == "all managers are running\n")
 
 
 def test_calls_are_recorded_and_the_record_is_copied(elsewhere, place, work):

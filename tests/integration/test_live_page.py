@@ -80,7 +80,7 @@ def check_guarded(link, page="status"):
         for address in (f"{base}/{path}", f"{base}/{path}?token=wrong"):
             code, text = get(address)
             assert code == 403
-            assert "scalable status NAME" in text
+            assert "scalable dashboard NAME" in text
             assert "dashboard_link" in text
     assert get(f"{base}/health", method="POST")[0] == 403
     opener = browser()
