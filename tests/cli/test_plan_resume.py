@@ -41,21 +41,31 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def counts(project, finish):
-    """Run the workflow, and return a function that plans to resume it: task -> runs, answered."""
-    (project / "scalable.yaml").write_text(MANIFEST)
+def write(project, manifest):
+    (project / "scalable.yaml").write_text(manifest)
     (project / "model.py").write_text(MODEL)
     (project / "workflow.py").write_text(WORKFLOW)
-    assert finish("run").code == 0
 
-    def planned(*arguments):
+
+@pytest.fixture
+def planned(finish):
+    """Return a function that plans to resume the last run: task -> runs, answered; and reasons."""
+
+    def plan_of(*arguments):
         result = finish("plan", "--resume", *arguments, "--format", "json")
         assert result.code == 0, result.err
         plan = json.loads(result.out)["plan"]
         found = {name: (task["calls"], task["answered"]) for name, task in plan["tasks"].items()}
         return found, "\n".join(plan["reasons"])
 
+    return plan_of
+
+
+@pytest.fixture
+def counts(project, finish, planned):
+    """Run the workflow, and return the function that plans to resume it."""
+    write(project, MANIFEST)
+    assert finish("run").code == 0
     return planned
 
 
@@ -98,3 +108,24 @@ def test_results_that_have_gone_are_not_counted(counts, project):
     for entry in (run / "results" / "entries").glob("*/*"):
         entry.unlink()
     assert counts()[0] == {"simulate": (5, 0), "check": (2, 0), "total": (1, 0)}
+
+
+def test_calls_whose_results_are_remembered_are_subtracted(project, finish, planned):
+    cached = MANIFEST.replace("count: 5, duration: 10s", "count: 5, duration: 10s, cache: true")
+    write(project, cached.replace("keep_results: true", "local_cache: cache"))
+    others = {"check": (2, 0), "total": (1, 0)}
+    assert finish("run").code == 0
+    found, reasons = planned()
+    assert found == {"simulate": (2, 3), **others}
+    assert "simulate: 3 calls found among the remembered results" in reasons
+    # The client finds all of them: the record of this run tells their keys too.
+    assert finish("run").code == 0
+    assert planned()[0] == {"simulate": (2, 3), **others}
+    (gone, *_) = (project / "cache" / "entries").glob("*/*")
+    gone.unlink()
+    assert planned()[0] == {"simulate": (3, 2), **others}
+    mend(project / "model.py", "len(scenario)", "2 * len(scenario)")
+    found, reasons = planned()
+    assert found == {"simulate": (5, 0), **others}
+    assert "because of model.simulate: code or environment changed" in reasons
+    assert "total: its calls are expected to run, because earlier tasks run" in reasons

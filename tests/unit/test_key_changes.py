@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import scalable
+from scalable.caching.decorator import own_function
 from scalable.caching.errors import UnfollowedReferencesError, UnstableArgumentError
 from scalable.caching.key import KeyMaker
-from scalable.client.remembering import own_function
 
 
 def changed(function, *args, change):

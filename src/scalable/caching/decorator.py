@@ -6,10 +6,11 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import Any, ParamSpec, TypeVar, overload
 
 from scalable.caching.calls import RememberedFunction, keys_of
-from scalable.caching.code import OPTIONS
+from scalable.caching.code import OPTIONS, options_of
 from scalable.caching.errors import UnfollowedReferencesError
 from scalable.caching.hearing import unheard
 from scalable.caching.key import KeyOptions
@@ -87,6 +88,16 @@ def cached(
         return remembered
 
     return decorate if function is None else decorate(function)
+
+
+def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that the user has decorated with ``scalable.cached``, or itself."""
+    if isinstance(function, MethodType):
+        return MethodType(own_function(function.__func__), function.__self__)
+    if options_of(function) is None:
+        return function
+    own: Callable[..., Any] = vars(function)["__wrapped__"]
+    return own
 
 
 @functools.cache

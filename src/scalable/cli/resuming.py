@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from scalable.caching.run_calls import RunCall
     from scalable.session.answered import Answered
     from scalable.session.request import Request
+    from scalable.spec import DeploymentSpec
+    from scalable.spec.remembered import RememberedTotals
 
 #: Name of the workflow's script beside the manifest.
 WORKFLOW = "workflow.py"
 #: Value of ``--resume`` without a run.
 LAST = "last"
+#: Why calls of tasks with ``cache: true`` ran.
+NOT_REMEMBERED = "not remembered"
 _MANIFESTS = (".yaml", ".yml", ".toml")
 
 
@@ -130,34 +135,52 @@ class Resumed:
     ----------
     run
         Id of the resumed run.
-    answered, ran
-        Number of calls that it answered, and that ran.
+    answered, remembered, ran
+        Number of calls that it answered, that were answered with remembered results, and that ran;
+        the last is None for runs without ``keep_results``, which do not note it.
     saved_s
-        Seconds that the answered calls ran then.
+        Seconds that the calls ran then which it answered.
     causes
         Why calls ran -> their number.
     """
 
     run: str
     answered: int
-    ran: int
+    remembered: int
+    ran: int | None
     saved_s: float
     causes: dict[str, int]
 
     @classmethod
-    def of(cls, earlier: Path, runs: Iterable[Path]) -> Resumed:
-        """Compare the calls of runs with those of the run that they resumed."""
+    def of(
+        cls, earlier: Path, runs: Iterable[Path], remembered: RememberedTotals, *, keeps: bool
+    ) -> Resumed:
+        """Compare the calls of runs with those of the run that they resumed.
+
+        Parameters
+        ----------
+        earlier
+            Directory of the resumed run.
+        runs
+            Directories of the runs that resumed it.
+        remembered
+            Totals of their calls of tasks with ``cache: true``.
+        keeps
+            Whether their results are kept.
+        """
         from scalable.caching.run_calls import Ended, causes
 
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
-        why = causes(calls_of(earlier), calls)
+        why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
+        why[NOT_REMEMBERED] = remembered.missed
         return cls(
             earlier.name,
             len(answered),
-            why.total(),
+            remembered.found,
+            why.total() if keeps else None,
             sum(call.cost_s for call in answered),
-            {cause.value: number for cause, number in why.most_common()},
+            {cause: number for cause, number in why.most_common() if number},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -165,15 +188,32 @@ class Resumed:
         return {
             "run": self.run,
             "answered": self.answered,
+            "remembered": self.remembered,
             "ran": self.ran,
             "saved_s": self.saved_s,
             "causes": self.causes,
         }
 
     def __str__(self) -> str:
-        why = ", ".join(f"{number} {cause}" for cause, number in self.causes.items())
-        ran = f"{self.ran} ran" + (f" ({why})" if why else "")
-        return f"{counted(self.answered, 'call')} answered from {self.run}, {ran}\n"
+        parts = [f"{counted(self.answered, 'call')} answered from {self.run}"]
+        if self.remembered:
+            parts.append(f"{self.remembered} remembered")
+        if self.ran is not None:
+            why = ", ".join(f"{number} {cause}" for cause, number in self.causes.items())
+            parts.append(f"{self.ran} ran" + (f" ({why})" if why else ""))
+        return ", ".join(parts) + "\n"
+
+
+def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
+    """Return the totals of the calls of tasks with ``cache: true``.
+
+    Rows of remembered.jsonl tell also of calls that the resumed run answered.
+    """
+    from scalable.spec.remembering import Remembering
+    from scalable.telemetry.remembered import totals_of
+
+    tasks = Remembering.of(spec).tasks
+    return totals_of(row for row in rows if str(row.get("task_name")) in tasks)
 
 
 def unkept(runs: Sequence[Path]) -> list[str]:

@@ -154,7 +154,7 @@ class ScalableClient(RememberingClient):
         if call is None:
             func = self._resumable_function(func, kwargs, (tag, task, cache))
         elif call.found is not None:
-            return self._known(key or call.key, call.found, tag)
+            return self._known(key or call.key, call.found, tag, task)
         else:
             key, func = key or call.key, call.function
         if key is None:

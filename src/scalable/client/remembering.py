@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MethodType
 from typing import Any, Final
 
 from dask.utils import funcname
@@ -15,6 +14,7 @@ from distributed import Future
 
 from scalable.caching.calls import Purpose, RememberedFunction
 from scalable.caching.code import options_of
+from scalable.caching.decorator import own_function
 from scalable.caching.errors import (
     MovableImageError,
     UnfollowedReferencesError,
@@ -240,16 +240,6 @@ class RememberedCalls:
         if scheme_of(store.url) != "file":
             return None  # a worker asks the bucket, beside the calls that run meanwhile
         return store.get(digest, at_most=READ_HERE, function=own)
-
-
-def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that the user has decorated with ``scalable.cached``, or itself."""
-    if isinstance(function, MethodType):
-        return MethodType(own_function(function.__func__), function.__self__)
-    if options_of(function) is None:
-        return function
-    own: Callable[..., Any] = vars(function)["__wrapped__"]
-    return own
 
 
 def key_of_future(value: Any) -> str | None:

@@ -114,11 +114,12 @@ class RememberingClient(FailureKeepingClient):
             return func
         return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
 
-    def _known(self, key: Any, found: Found, tag: str | None) -> Future[Any]:
+    def _known(self, key: Any, found: Found, tag: str | None, task: str | None) -> Future[Any]:
         """Return the future of a result that was found."""
         if key in self.futures:
             return Future(key, self)
-        self._found_calls.add(key_split(key), tag or "", found.entry.cost_s)
+        name = task or key_split(key)
+        self._found_calls.add(name, tag or "", found.entry.cost_s, found.entry.key)
         return known_future(self, key, found.value())
 
     def _map_remembered(
@@ -150,7 +151,7 @@ class RememberingClient(FailureKeepingClient):
             if call is None:
                 return send(func, *zip(*rows, strict=True), key=asked[1])
             futures.append(
-                None if call.found is None else self._known(call.key, call.found, asked[0])
+                None if call.found is None else self._known(call.key, call.found, *asked[:2])
             )
             if call.found is None:
                 missing.append(call)

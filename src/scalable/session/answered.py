@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,17 +11,15 @@ from typing import Any
 from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
 from scalable.caching.key import KeyMaker, KeyOptions, digest_of
 from scalable.caching.packages import python_version
-from scalable.caching.run_calls import Ended
-from scalable.caching.run_results import results_of
-from scalable.errors import RunError
-from scalable.session.script_module import code_of_workflow
+from scalable.caching.run_calls import Ended, RunCall
+from scalable.caching.run_results import RunResults, results_of
+from scalable.session.compared import Compared
+from scalable.session.functions_now import functions_now
+from scalable.session.remembered_again import RememberedAgain
 from scalable.spec import DeploymentSpec, TaskSpec
 from scalable.spec.remembering import Remembering
+from scalable.telemetry.streams import read_rows, stream_path
 from scalable.units import counted
-
-logger = logging.getLogger("scalable.session")
-
-_SCRIPT = "__main__."
 
 
 @dataclass(frozen=True)
@@ -46,9 +41,9 @@ class Answered:
 def answered_calls(run: Path, spec: DeploymentSpec, script: Path) -> Answered:
     """Return the calls that a run would answer if it were resumed now.
 
-    These are calls whose result is kept and whose function and environment are the same. The
-    modules of the functions are imported to compare their code. Tasks that come ``after`` a task
-    with changed code are expected to run, since their arguments may be others.
+    These are calls whose result is kept or remembered, and whose function and environment are the
+    same. The modules of the functions are imported to compare their code. Tasks that come ``after``
+    a task with changed code are expected to run, since their arguments may be others.
 
     Parameters
     ----------
@@ -60,57 +55,64 @@ def answered_calls(run: Path, spec: DeploymentSpec, script: Path) -> Answered:
         The workflow's script. It is loaded, and not run, if it defines functions of the calls.
     """
     results = results_of(str(run))
-    calls = [call for call in results.log.calls() if call.task in spec.tasks]
-    kept = [call for call in calls if call.end in (Ended.KEPT, Ended.ANSWERED) and call.key]
-    now = _code_now({call.function for call in kept}, script)
+    kept = [
+        call
+        for call in results.log.calls()
+        if call.task in spec.tasks and call.key and call.end in (Ended.KEPT, Ended.ANSWERED)
+    ]
+    remembered = RememberedAgain.of(spec, read_rows(stream_path(run, "remembered"))[0])
+    names = {call.function for call in kept} | remembered.functions
+    with functions_now(names, script) as functions:
+        of_kept = _compared(kept, results, spec, functions)
+        of_remembered = remembered.compared(functions)
+    changed = {
+        task: of_kept.changed.get(task, set()) | of_remembered.changed.get(task, set())
+        for task in of_kept.changed.keys() | of_remembered.changed.keys()
+    }
+    stale = _with_those_after(changed, spec.tasks)
+    fresh = [
+        {task: number for task, number in each.same.items() if task not in stale}
+        for each in (of_kept, of_remembered)
+    ]
+    reasons = (
+        *_about_answers(fresh[0], f"answered from {run.name}"),
+        *_about_answers(fresh[1], "found among the remembered results"),
+        *_about_changes(changed, stale, of_kept.incomparable | of_remembered.incomparable),
+        *remembered.about_unknown(run.name),
+    )
+    return Answered(Counter(fresh[0]) + Counter(fresh[1]), reasons)
+
+
+def _compared(
+    kept: Iterable[RunCall], results: RunResults, spec: DeploymentSpec, functions: Mapping[str, Any]
+) -> Compared:
+    """Return the calls whose results are kept, compared with functions as they are now."""
     environments = Remembering.of(spec).environments
-    numbers: Counter[str] = Counter()
-    answered: Counter[str] = Counter()
-    changed: dict[str, set[str]] = {}
+    found, numbers, codes = Compared(), Counter[str](), dict[str, str | None]()
+    keys = KeyMaker()
     for call in kept:
+        name = call.function
+        if name not in codes:
+            codes[name] = _code(keys, functions.get(name))
         numbers[call.key] += 1
         around = {**environments.get(call.tag, {}), "python": python_version()}
-        if (now[call.function], digest_of(around)) != (call.code, call.environment):
-            changed.setdefault(call.task, set()).add(call.function)
+        if codes[name] is None:
+            found.incomparable.add(name)
+        if (codes[name], digest_of(around)) != (call.code, call.environment):
+            found.differs(call.task, name)
         elif results.holds(call.key, numbers[call.key]):
-            answered[call.task] += 1
-    stale = _with_those_after(changed, spec.tasks)
-    found = {task: number for task, number in answered.items() if task not in stale}
-    return Answered(found, tuple(_reasons(run.name, found, changed, stale, now)))
+            found.same[call.task] += 1
+    return found
 
 
-def _code_now(functions: Iterable[str], script: Path) -> dict[str, str | None]:
-    """Return function -> digest of its code as it is now; None where that cannot be known."""
-    names = sorted(functions)
-    keys, found = KeyMaker(), dict[str, str | None]()
-    with ExitStack() as stack:
-        try:
-            needs_script = any(name.startswith(_SCRIPT) for name in names)
-            stack.enter_context(code_of_workflow(script, needs_script=needs_script))
-        except RunError:  # the script cannot be loaded without running it
-            names = [name for name in names if not name.startswith(_SCRIPT)]
-            stack.enter_context(code_of_workflow(script, needs_script=False))
-        for name in names:
-            try:
-                found[name] = digest_of(keys.code(_named(name), KeyOptions()).parts)
-            except (UnfollowedReferencesError, UnstableValueError, LookupError):
-                found[name] = None
-    return dict.fromkeys(functions) | found
-
-
-def _named(name: str) -> Any:
-    """Return a function by its name with the module; raise LookupError if there is none."""
-    parts = name.split(".")
-    for position in range(len(parts) - 1, 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(parts[:position]))
-            for part in parts[position:]:
-                found = getattr(found, part)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's module is run
-            logger.debug("%s is not found in %s: %r", name, ".".join(parts[:position]), error)
-            continue
-        return found
-    raise LookupError(name)
+def _code(keys: KeyMaker, function: Any) -> str | None:
+    """Return the digest of a function's code; None where that cannot be known."""
+    if function is None:
+        return None
+    try:
+        return digest_of(keys.code(function, KeyOptions()).parts)
+    except (UnfollowedReferencesError, UnstableValueError):
+        return None
 
 
 def _with_those_after(changed: Iterable[str], tasks: Mapping[str, TaskSpec]) -> set[str]:
@@ -122,23 +124,19 @@ def _with_those_after(changed: Iterable[str], tasks: Mapping[str, TaskSpec]) -> 
     return found
 
 
-def _reasons(
-    run: str,
-    found: Mapping[str, int],
-    changed: Mapping[str, set[str]],
-    stale: Iterable[str],
-    now: Mapping[str, str | None],
-) -> Sequence[str]:
-    sentences = [
-        f"{task}: {counted(number, 'call')} answered from {run}, if the arguments are the same."
-        for task, number in found.items()
-    ]
+def _about_answers(found: Mapping[str, int], how: str) -> Iterator[str]:
+    for task, number in found.items():
+        yield f"{task}: {counted(number, 'call')} {how}, if the arguments are the same."
+
+
+def _about_changes(
+    changed: Mapping[str, set[str]], stale: Iterable[str], incomparable: set[str]
+) -> Iterator[str]:
     for task in sorted(stale):
         if task not in changed:
-            sentences.append(f"{task}: its calls are expected to run, because earlier tasks run.")
+            yield f"{task}: its calls are expected to run, because earlier tasks run."
             continue
         names = ", ".join(sorted(changed[task]))
-        known = all(now[name] is not None for name in changed[task])
+        known = not changed[task] & incomparable
         what = "code or environment changed" if known else "code cannot be compared without running"
-        sentences.append(f"{task}: its calls are expected to run, because of {names}: {what}.")
-    return sentences
+        yield f"{task}: its calls are expected to run, because of {names}: {what}."

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Self
+from itertools import islice
+from typing import Any, Final, Self
+
+#: Largest number of keys that are told at once, by a call, a bundle or a client.
+TOLD_KEYS: Final = 10_000
 
 
 class Kind(StrEnum):
@@ -37,6 +41,8 @@ class RememberedOutcome:
         Names of the parts of the key that differ from those of the nearest earlier result.
     key, nearest
         Key of the (first) call, and that of the nearest earlier result; "" if not known.
+    more_keys
+        Keys of the other calls, as many as are told.
     """
 
     kind: Kind
@@ -46,6 +52,12 @@ class RememberedOutcome:
     changed: tuple[str, ...] = ()
     key: str = ""
     nearest: str = ""
+    more_keys: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of the calls, as many as are known."""
+        return (self.key, *self.more_keys) if self.key else self.more_keys
 
     @property
     def is_hit(self) -> bool:
@@ -56,7 +68,8 @@ class RememberedOutcome:
         """Return the attributes that say something, as plain values."""
         told = {"kind": str(self.kind), "count": self.count, "saved_s": round(self.saved_s, 6)}
         texts = {"reason": self.reason, "key": self.key, "nearest": self.nearest}
-        rest: dict[str, Any] = {**texts, "changed": list(self.changed)}
+        lists = {"changed": list(self.changed), "more_keys": list(self.more_keys)}
+        rest: dict[str, Any] = {**texts, **lists}
         return {**told, **{name: value for name, value in rest.items() if value}}
 
     @classmethod
@@ -79,23 +92,27 @@ class RememberedOutcome:
             tuple(map(str, message.get("changed", ()))),
             str(message.get("key", "")),
             str(message.get("nearest", "")),
+            tuple(map(str, message.get("more_keys", ()))),
         )
 
 
 def joined(outcomes: Iterable[RememberedOutcome]) -> list[RememberedOutcome]:
     """Return outcomes with those of the same kind and reason joined, the first of each kept."""
-    found: dict[tuple[Kind, str], RememberedOutcome] = {}
+    groups: dict[tuple[Kind, str], list[RememberedOutcome]] = {}
     for each in outcomes:
-        same = each.kind, each.reason
-        first = found.get(same)
-        found[same] = (
-            each
-            if first is None
-            else replace(
-                first, count=first.count + each.count, saved_s=first.saved_s + each.saved_s
-            )
-        )
-    return list(found.values())
+        groups.setdefault((each.kind, each.reason), []).append(each)
+    return [_joined(group) if len(group) > 1 else group[0] for group in groups.values()]
+
+
+def _joined(group: Sequence[RememberedOutcome]) -> RememberedOutcome:
+    keys = islice((key for each in group for key in each.keys), TOLD_KEYS)
+    return replace(
+        group[0],
+        count=sum(each.count for each in group),
+        saved_s=sum(each.saved_s for each in group),
+        key=next(keys, ""),
+        more_keys=tuple(keys),
+    )
 
 
 @dataclass(frozen=True)

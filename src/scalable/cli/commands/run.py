@@ -25,6 +25,7 @@ from scalable.cli.resuming import (
     Resumed,
     answered_by,
     nothing_kept,
+    remembered_calls,
     resumed_run,
     split_manifest,
     unkept,
@@ -153,7 +154,12 @@ def command(  # noqa: PLR0913 - what a user may say
         output.note(f"{script} ended with exit code {_in_words(code)}")
     for sentence in unkept(runs):
         output.note(sentence)
-    compared = None if resumed is None else Resumed.of(resumed, runs)
+    compared = None
+    if resumed is not None:
+        rows = [row for run in runs for row in _remembered_rows(run, part)]
+        remembered = remembered_calls(rows, request.spec)
+        keeps = request.spec.keep_results is not None
+        compared = Resumed.of(resumed, runs, remembered, keeps=keeps)
     _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
     return code
 
@@ -303,6 +309,15 @@ def _report(
         texts.append(str(resumed))
         data["resumed"] = resumed.to_dict()
     output.show(Result("\n".join(texts), data))
+
+
+def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
+    """Return the rows about remembered results of a run; of ``part``, if the run is its run."""
+    from scalable.telemetry.streams import read_rows, stream_path
+
+    if part is not None and run == part.path:
+        return part.read().remembered
+    return read_rows(stream_path(run, "remembered"))[0]
 
 
 def _summary_of(part: RunPart, code: int) -> Summary:

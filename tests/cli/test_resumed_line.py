@@ -1,0 +1,51 @@
+"""The last line of ``scalable run --resume``: what became of the calls of the new run."""
+
+from scalable.caching.run_calls import CallLog, Ended, RunCall
+from scalable.caching.run_results import RESULTS
+from scalable.cli.resuming import Resumed, remembered_calls
+from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec
+
+KEY = "a" * 64
+
+
+def spec():
+    tasks = {name: TaskSpec(name, "model", cache=name == "grow") for name in ("grow", "total")}
+    return DeploymentSpec("p", "t", "local", {"model": ComponentSpec("model")}, tasks=tasks)
+
+
+def row(task, kind, count=1):
+    return {"task_name": task, "tag": "model", "kind": kind, "count": count}
+
+
+def noted(path, *calls):
+    for call in calls:
+        CallLog(path / RESULTS / "calls").add(call)
+    return path
+
+
+def test_remembered_calls_are_told_apart_from_those_of_the_resumed_run(tmp_path):
+    earlier = noted(tmp_path / "run-1", RunCall("m.total", Ended.KEPT, KEY, task="total"))
+    later = noted(
+        tmp_path / "run-2",
+        RunCall("m.total", Ended.ANSWERED, KEY, task="total", cost_s=2.0),
+        RunCall("m.total", Ended.KEPT, "b" * 64, task="total"),
+    )
+    # Rows about tasks that are not remembered are those of calls that the resumed run answered.
+    rows = [row("grow", "found", 3), row("grow", "waited"), row("grow", "missed", 2)]
+    rows += [row("total", "found"), row("total", "missed"), {"task_name": ["damaged"]}]
+    totals = remembered_calls(rows, spec())
+    told = Resumed.of(earlier, [later], totals, keeps=True)
+    assert (told.answered, told.remembered, told.ran, told.saved_s) == (1, 4, 3, 2.0)
+    assert str(told) == (
+        "1 call answered from run-1, 4 remembered, 3 ran (2 not remembered, 1 new)\n"
+    )
+    assert told.to_dict()["causes"] == {"not remembered": 2, "new": 1}
+    none = Resumed.of(earlier, [later], remembered_calls((), spec()), keeps=True)
+    assert str(none) == "1 call answered from run-1, 1 ran (1 new)\n"
+
+
+def test_a_run_that_keeps_nothing_does_not_know_how_many_calls_ran(tmp_path):
+    totals = remembered_calls([row("grow", "found", 3)], spec())
+    told = Resumed.of(tmp_path / "run-1", [tmp_path / "run-2"], totals, keeps=False)
+    assert str(told) == "0 calls answered from run-1, 3 remembered\n"
+    assert told.to_dict()["ran"] is None
