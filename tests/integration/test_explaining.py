@@ -13,6 +13,8 @@ from distributed.core import Status
 
 from scalable import ScalableClient, ScalableSession
 from scalable.client.calls.futures import CallFuture
+from scalable.errors import ClusterError
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
@@ -149,7 +151,7 @@ def test_managers_that_are_expected_have_not_attached_yet():
 async def test_an_empty_pool_that_nothing_scales(on):
     on.attach()
     future = on.client.submit(same, 1, tag="a")
-    way = r"start some, for example with scale\('a', 1\)"
+    way = r"start some with scale\('a', 1\)"
     await on.says(future, "empty", "call KEY waits for pool 'a': it has no workers", way)
     on.scheduler.cluster_name = "c"
     way = "start some with `scalable scale c a=1`"
@@ -341,13 +343,19 @@ async def test_a_full_pool_and_the_priority(on):
         full = "call KEY waits on worker a-1 for a slot of pool 'a': its slot is taken, by calls "
         full += "of 'nap', the oldest for [0-9.]+ m?s on worker a-1"
         full += "(; one is expected to be free in [0-9.]+ m?s)?"  # not if it runs far too long
-        way = r"wait, or add workers, for example with scale\('a', 2\)"
+        way = r"wait, or add workers: scale\('a', 2\)"
         await on.says(second, "full", full, way)
         third = on.client.submit(same, 3, tag="a")
         before = "; 1 call with a higher priority or made earlier goes before it, first "
         await on.says(third, "priority", full + before + re.escape(second.key), way)
         found = await on.client.explain("a")
         assert found.pools[0].reason == "full"
+        of_shell = await SchedulerCalls(on.client.scheduler).explain(tag="a", cluster="c")
+        assert of_shell["pools"][0]["advice"] == "wait, or add workers: `scalable scale c a=2`"
+        assert of_shell["calls"][0]["advice"] == of_shell["pools"][0]["advice"]
+        on.scheduler.max_workers = 1
+        way = "wait; max_workers 1 of the target allows no more workers: raise it in the manifest"
+        await on.says(second, "full", full, way)
         assert [c.details["count"] for c in found.calls] == [2]
         assert found.calls[0].sentence.startswith("2 calls of 'same' wait for a slot of pool 'a'")
         ENDS["full"].set()
@@ -438,6 +446,15 @@ async def test_calls_that_have_ended_and_calls_that_nobody_knows(on):
         await on.says(after, "failed", words, f"ask for an explanation of {failed.key}")
         await done.cancel()
         await on.says(done, "cancelled", "call KEY was cancelled", "make the call again")
+        failed.release()
+        after.release()
+        while failed.key in on.scheduler.tasks:
+            await asyncio.sleep(0.01)
+        words = f"call {failed.key} has failed on worker a-1: ValueError: no 7 {frame}"
+        for name in ("fail", failed.key, failed.key[:-3]):
+            await on.says(name, "failed", words, ".*scalable report --failed.*")
+        words = "the cluster knows no call fial: .*"
+        await on.says("fial", "unknown", words, "did you mean 'fail'. .*scalable report.*")
         words = "the cluster knows no call zz: it never was made here, or it was cancelled, or .*"
         found = await on.says("zz", "unknown", words, ".*scalable report --failed.*")
         assert found.state == "unknown"
@@ -490,6 +507,48 @@ def test_calls_of_an_executor_wait_in_the_client_run_and_end():
         assert isinstance(empty, CallFuture)
         assert empty.cancel()
         assert client.explain(empty).reason == "cancelled"
+
+
+def look_up(name):
+    return {}[name]
+
+
+class MissingFieldError(KeyError):
+    """A KeyError of a workflow's own."""
+
+
+def look_up_field(name):
+    raise MissingFieldError(name)
+
+
+@on_bed
+async def test_the_message_of_a_failure_is_as_python_shows_it(on):
+    on.attach()
+    on.controller.scale({"a": 1})
+    async with on.worker(cls=PoolWorker):
+        for function, name in ((look_up, "KeyError"), (look_up_field, "MissingFieldError")):
+            failed = on.client.submit(function, "lat", tag="a")
+            await on.until(failed.key, "erred")
+            words = f"call KEY has failed on worker a-1: {name}: 'lat' .*"
+            await on.says(failed, "failed", words)
+        failed = on.client.submit(open, "no such file", tag="a")
+        await on.until(failed.key, "erred")
+        words = "FileNotFoundError: .Errno 2. No such file or directory: 'no such file'.*"
+        await on.says(failed, "failed", f"call KEY has failed on worker a-1: {words}")
+
+
+def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
+    with ScalableSession.local({"a": 1}) as client:
+        pass
+    for make in (
+        lambda: client.submit(same, 1, tag="a"),
+        lambda: client.submit(same, 1),
+        lambda: client.map(same, [1], tag="a"),
+        lambda: client.get({"x": (same, 1)}, "x"),
+    ):
+        with pytest.raises(ClusterError, match="is closed and sends no calls") as caught:
+            make()
+        assert "`with` block" in caught.value.hint
 
 
 def test_a_sentence_and_its_advice_are_printed_together():

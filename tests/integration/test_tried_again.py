@@ -92,7 +92,7 @@ def test_a_call_that_waits_holds_no_slot_and_says_for_what(client, tmp_path):
     others = client.map(abs, range(20), task="plain")
     wait(others, timeout=30)
     told = str(client.explain(waiting.key))
-    assert "before try 2 of 2: OSError('try 1')" in told
+    assert "before try 2 of 2: OSError: try 1" in told
     assert waiting.status == "pending"
     waiting.cancel()
 

@@ -123,6 +123,7 @@ class BundleClient(CarryingClient):
 
     def ask(self, operation: str, **arguments: Any) -> Any:
         """Call an operation of the scheduler by its name, and return the answer."""
+        self.check_open()
         assert self.scheduler is not None
         return self.sync(getattr(self.scheduler, operation), **arguments)
 

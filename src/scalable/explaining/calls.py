@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from dataclasses import asdict
 from typing import Any
@@ -24,6 +25,9 @@ _NEEDED = {
     "failed": ("1 has failed", "{} have failed"),
     "lost": ("1 is computed again", "{} are computed again"),
 }
+
+#: Advice about calls that the scheduler has forgotten.
+_FAILURES = "`scalable report --failed` lists the failures of a run, also of calls that are gone"
 
 
 def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
@@ -49,6 +53,13 @@ def _subject(call: CallFacts) -> str:
         return f"{call.count} calls of {call.name!r}"
     calls = f" ({counted(call.bundle, 'call')} in a bundle)" if call.bundle else ""
     return f"call {short_name(call.key)}{calls}"
+
+
+def _ask(call: CallFacts, key: str) -> str:
+    """Return the advice to ask for the explanation of another call."""
+    if call.cluster_name and short_name(key) == key:
+        return f"see `scalable explain {call.cluster_name} {shlex.quote(key)}`"
+    return f"ask for an explanation of {short_name(key)}"
 
 
 def _verb(call: CallFacts, one: str, several: str) -> str:
@@ -84,7 +95,7 @@ def _needs(call: CallFacts) -> Explanation:
         beyond = f" (of the first {len(call.needs)})" if len(call.needs) < call.needed else ""
         words += f"{beyond}: {', '.join(parts)}; the first is {_needed(call.needs[0])}"
     held = [need for need in call.needs if need.state != "running"]
-    advice = f"ask for an explanation of {short_name(held[0].key)}" if held else ""
+    advice = _ask(call, held[0].key) if held else ""
     return _waits(call, Reason.DEPENDENCIES, words, advice)
 
 
@@ -213,7 +224,7 @@ def _running(call: CallFacts) -> Explanation:
             State.RUNNING,
             Reason.NESTED,
             words,
-            f"ask for an explanation of {short_name(call.child)}",
+            _ask(call, call.child),
         )
     if call.left_s is not None:
         words += f"; it is expected to end in {format_duration(call.left_s)}"
@@ -236,17 +247,18 @@ def _over(call: CallFacts) -> Explanation:
         f"the cluster knows no call {short_name(call.key)}: it never was made here, or it was "
         "cancelled, or nobody holds its future any more"
     )
-    advice = "`scalable report --failed` lists the failures of a run, also of calls that are gone"
-    return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, advice)
+    close = f"did you mean {' or '.join(map(repr, call.close))}? " if call.close else ""
+    return _made(call, State.UNKNOWN, Reason.UNKNOWN, words, f"{close}{_FAILURES}")
 
 
 def _failed(call: CallFacts) -> Explanation:
     failure = call.failure
     if failure is None:
-        return _made(call, State.FAILED, Reason.FAILED, f"{_subject(call)} has failed")
-    where = f" on worker {failure.worker}" if failure.worker else ""
+        return _made(call, State.FAILED, Reason.FAILED, _verb(call, "has failed", "have failed"))
+    last = ", the last" if call.count > 1 else ""
+    where = f"{last} on worker {failure.worker}" if failure.worker else last
     what = f"{failure.error}: {failure.message}" if failure.message else failure.error
-    words = f"{_subject(call)} has failed{where}: {what}"
+    words = f"{_verb(call, 'has failed', 'have failed')}{where}: {what}"
     if failure.blamed:
         words = f"{_subject(call)} has failed because it needs call {short_name(failure.blamed)}, "
         words += "which has "
@@ -257,7 +269,7 @@ def _failed(call: CallFacts) -> Explanation:
         words += f"; {counted(failure.lost, 'worker')} were lost while they ran it"
         if failure.lost == 1:
             words = words.replace("1 worker were lost while they", "1 worker was lost while it")
-    advice = f"ask for an explanation of {short_name(failure.blamed)}" if failure.blamed else ""
+    advice = _ask(call, failure.blamed) if failure.blamed else _FAILURES if call.gone else ""
     return _made(call, State.FAILED, Reason.FAILED, words, advice)
 
 

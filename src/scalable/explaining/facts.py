@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from scalable.spec import PoolStatus
 
@@ -87,7 +88,11 @@ class PoolFacts:
     ending
         Reason why the cluster ends, or None.
     cluster_name
-        Name under which the command line finds the cluster; "" for an embedded cluster.
+        Name of the cluster for commands in the advice; "" for advice in Python.
+    detached
+        Whether the cluster runs in processes of its own, which `scalable resume` starts again.
+    wanted_in_all, max_workers
+        Number of wanted workers of all pools together, and its limit, or None.
     launching_s, usual_start_s
         Seconds since the first worker that is starting was asked for, or None; seconds that
         workers of this pool usually take to start, or None.
@@ -115,6 +120,9 @@ class PoolFacts:
     way_out: str = ""
     ending: str | None = None
     cluster_name: str = ""
+    detached: bool = False
+    wanted_in_all: int = 0
+    max_workers: int | None = None
     launching_s: float | None = None
     usual_start_s: float | None = None
     leaving: tuple[LeavingWorker, ...] = ()
@@ -260,6 +268,12 @@ class CallFacts:
         Key of the call that has made this call, if that call runs; otherwise "".
     failure
         Failure of the call, or None.
+    gone
+        Whether the scheduler has forgotten the call, and only its failure is known.
+    close
+        Known tags and task names that are close to the name of an unknown call.
+    cluster_name
+        Name of the cluster for commands in the advice; "" for advice in Python.
     pool
         Facts about the pool of its tag, or None where they do not matter.
     """
@@ -284,4 +298,12 @@ class CallFacts:
     lends: bool = False
     parent: str = ""
     failure: Failure | None = None
+    gone: bool = False
+    close: tuple[str, ...] = ()
+    cluster_name: str = ""
     pool: PoolFacts | None = None
+
+    def of_cluster(self, name: str) -> Self:
+        """Return the facts with a name of the cluster for commands, also in those of the pool."""
+        pool = self.pool and replace(self.pool, cluster_name=name)
+        return replace(self, cluster_name=name, pool=pool)

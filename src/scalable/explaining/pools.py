@@ -82,14 +82,12 @@ def _managers(pool: PoolFacts, status: PoolStatus) -> Cause | None:
     if pool.awaits_managers:
         return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
     if not pool.attached:
-        way = f"`scalable resume {pool.cluster_name}` starts it again" if pool.cluster_name else ""
-        return Cause(Reason.NO_MANAGER, f"{managers.NOBODY} to start workers", way)
+        return Cause(Reason.NO_MANAGER, f"{managers.NOBODY} to start workers", _resume(pool))
     if pool.managers and all(manager.state == "lost" for manager in pool.managers):
         silent = min(manager.silent_s for manager in pool.managers)
         ids = [manager.id for manager in pool.managers]
         words = f"{managers.words_of_lost(ids)}, for {format_duration(silent)}"
-        way = f"`scalable resume {pool.cluster_name}` starts it again" if pool.cluster_name else ""
-        return Cause(Reason.MANAGER_LOST, words, way)
+        return Cause(Reason.MANAGER_LOST, words, _resume(pool))
     leaving = [m.id for m in pool.managers if m.state == "leaving"]
     if leaving and len(leaving) == len(pool.managers) and status.wanted:
         words = f"manager {', '.join(map(repr, leaving))} is leaving and starts no more workers"
@@ -127,20 +125,33 @@ def _in_place(status: PoolStatus) -> str:
     return f" ({status.waiting})" if status.waiting else ""
 
 
-def _start(pool: PoolFacts) -> str:
+def _resume(pool: PoolFacts) -> str:
+    return f"`scalable resume {pool.cluster_name}` starts it again" if pool.detached else ""
+
+
+def _scale(pool: PoolFacts, count: int) -> str:
+    """Return the command, or the call of a method, that sets the worker count of a pool."""
     if pool.cluster_name and pool.tag != UNTAGGED:
-        return f"start some with `scalable scale {pool.cluster_name} {pool.tag}=1`"
-    example = f"scale({pool.tag!r}, 1)" if pool.tag != UNTAGGED else "scale(1)"
-    return f"start some, for example with {example}"
+        return f"`scalable scale {pool.cluster_name} {pool.tag}={count}`"
+    return f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
+
+
+def _start(pool: PoolFacts) -> str:
+    return _at_most(pool) or f"start some with {_scale(pool, 1)}"
+
+
+def _at_most(pool: PoolFacts) -> str:
+    """Return the way out if ``max_workers`` allows no further worker; otherwise nothing."""
+    if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
+        return ""
+    own = 0 if pool.status is None else pool.status.wanted
+    words = f"max_workers {pool.max_workers} of the target allows no more workers: "
+    fewer = ", or give another pool fewer" if pool.wanted_in_all > own else ""
+    return f"{words}raise it in the manifest{fewer}"
 
 
 def _again(pool: PoolFacts, status: PoolStatus) -> str:
-    count = max(1, status.wanted)
-    if pool.cluster_name and pool.tag != UNTAGGED:
-        verb = f"`scalable scale {pool.cluster_name} {pool.tag}={count}`"
-    else:
-        verb = f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
-    return f"remove the cause, then {verb} tries again"
+    return f"remove the cause, then {_scale(pool, max(1, status.wanted))} tries again"
 
 
 def full(pool: PoolFacts) -> str:
@@ -197,11 +208,9 @@ def _grow(pool: PoolFacts) -> str:
         bound = "" if adaptive.maximum is None else f", at most {adaptive.maximum} workers"
         why = f": {adaptive.reason}" if adaptive.reason else ""
         return f"its policy decides on more workers{bound}{why}"
-    count = pool.status.wanted + 1
-    if pool.cluster_name and pool.tag != UNTAGGED:
-        return f"wait, or add workers: `scalable scale {pool.cluster_name} {pool.tag}={count}`"
-    example = f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
-    return f"wait, or add workers, for example with {example}"
+    if most := _at_most(pool):
+        return f"wait; {most}"
+    return f"wait, or add workers: {_scale(pool, pool.status.wanted + 1)}"
 
 
 def more_workers(pool: PoolFacts) -> str:

@@ -17,7 +17,6 @@ from scalable.lifecycle import services
 from scalable.lifecycle.recording import cluster_record
 from scalable.lifecycle.remote import fetch_copies
 from scalable.lifecycle.stored_specs import encoded
-from scalable.planning import total_limit
 from scalable.protocol.addresses import listen_address
 from scalable.protocol.credentials import new_credentials
 from scalable.providers.registry import get_provider, provider_traits
@@ -233,7 +232,6 @@ def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerR
 def _record(creation: Creation) -> ClusterRecord:
     spec, options = creation.spec, creation.options
     idle_timeout_s, time_to_live_s = lifetimes(spec, options)
-    most = total_limit(spec)
     traits = provider_traits(spec.provider_name)
     option = traits.services_option
     chosen = option is not None and spec.options.get(option[0]) == option[1]
@@ -244,7 +242,6 @@ def _record(creation: Creation) -> ClusterRecord:
         name=options.name or record.name,
         managers=_described(creation.managers) if options.workers else {},
         wanted=record.wanted if options.workers else {},
-        max_workers=None if most is None else most[1],
         idle_timeout_s=idle_timeout_s,
         time_to_live_s=time_to_live_s,
         manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,

@@ -23,7 +23,9 @@ def explain(name: str, about: str | None = None) -> Explanations:
     ClusterError
         When no cluster matches, or its scheduler does not answer.
     """
-    answer = ask(find(name), lambda scheduler: scheduler.explain(name=about))
+    directory = find(name)
+    cluster = directory.record().name
+    answer = ask(directory, lambda scheduler: scheduler.explain(name=about, cluster=cluster))
     return Explanations.from_dict(answer)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
-from scalable.planning import adaptive_bounds, expectations
+from scalable.planning import adaptive_bounds, expectations, total_limit
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
@@ -45,7 +45,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
     for tag, component in spec.components.items():
         for label in component.tags:
             labels.setdefault(label, []).append(tag)
-    bounds = adaptive_bounds(spec)
+    bounds, most = adaptive_bounds(spec), total_limit(spec)
     return ClusterRecord(
         id=str(uuid.uuid4()),
         name=default_name(spec),
@@ -60,6 +60,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
         tasks={task.name: task.component for task in spec.tasks.values()},
         labels=labels,
         wanted=dict(plan.scale_plan.workers_by_tag),
+        max_workers=None if most is None else most[1],
         adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
         adaptive_maximum=bounds.maximum,
         expectations=expectations(spec, plan),

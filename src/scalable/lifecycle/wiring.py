@@ -89,8 +89,9 @@ class Wiring:
             ledger.listen(TracedCalls(self._trace))
 
     def describe(self, scheduler: Any) -> None:
-        """Tell a scheduler the name and the tasks of its cluster, for messages and clients."""
+        """Tell a scheduler name, tasks and limit of its cluster, for messages and clients."""
         scheduler.tags_of_tasks = self._record.tasks
+        scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
 

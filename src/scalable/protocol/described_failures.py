@@ -68,6 +68,19 @@ def described(
     return facts
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an error, as Python shows it in a traceback; does not raise."""
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - the error's own code
+        return f"the message cannot be shown: str() raised {type(other).__name__}"
+
+
+def error_text(error: BaseException) -> str:
+    """Return class and message of an error as the text that the scheduler reads both from."""
+    return f"{type(error).__name__}({message_of(error)!r})"
+
+
 def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
     """Return the arguments of a call as text; None if they are not known, or not to be shown."""
     known = arguments() if settings.records_arguments() else None

@@ -310,6 +310,7 @@ class SchedulerCalls:
         key: Any = None,
         name: str | None = None,
         in_client: Mapping[str, Any] | None = None,
+        cluster: str = "",
     ) -> dict[str, Any]:
         """Return why pools and calls wait, or why a call has failed.
 
@@ -325,8 +326,11 @@ class SchedulerCalls:
         in_client
             ``key``, ``tag`` and ``before`` (number of calls that go first) of a call that waits in
             its client.
+        cluster
+            Name of the cluster in a shell, if the advice is to be commands for one.
         """
-        asked = {"tag": tag, "key": key, "name": name, "in_client": in_client}
+        asked: dict[str, Any] = {"tag": tag, "key": key, "name": name, "in_client": in_client}
+        asked["cluster"] = cluster
         answer: dict[str, Any] = await self._call(Handler.EXPLAIN, **asked)
         return answer
 

@@ -86,10 +86,6 @@ class CallReader:
     def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
         self._scheduler, self._pools = scheduler, pools
 
-    def unknown(self, key: str) -> CallFacts:
-        """Return the facts about a call that the scheduler does not know."""
-        return CallFacts(key, key, UNTAGGED, "unknown")
-
     def facts(
         self, task: TaskState, statuses: Mapping[str, PoolStatus], *, pool: bool = True
     ) -> CallFacts:

@@ -117,7 +117,8 @@ class Controller(SchedulerPlugin):
         self.attendance = Attendance(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
-        self._explainer = Explainer(self, lambda: self._follower)
+        self.overviews = Overviews(self)
+        self._explainer = Explainer(self, lambda: self._follower, self.overviews.recent)
         self._waiting = WaitingCalls(scheduler, self._explainer.pools)
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
@@ -125,7 +126,6 @@ class Controller(SchedulerPlugin):
         self._versions = Versions()
         self._follow_with = follow_with
         self._follower: LoadFollower | None = None
-        self.overviews = Overviews(self)
         WorkerRows(self)
         CallViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()

@@ -27,6 +27,8 @@ from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
+from scalable.scheduler.forgotten_calls import ForgottenCalls
+from scalable.scheduler.overview.recent import RecentEvents
 from scalable.scheduler.pace import Pace
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
 from scalable.spec import PoolStatus
@@ -58,13 +60,18 @@ class Explainer:
         The cluster.
     follower
         Function that returns the object that scales adaptive pools, or None.
+    recent
+        Latest events of the cluster.
     """
 
-    def __init__(self, cluster: Explained, follower: Callable[[], Any] = lambda: None) -> None:
+    def __init__(
+        self, cluster: Explained, follower: Callable[[], Any], recent: RecentEvents
+    ) -> None:
         seams.check()
         self._cluster, self._scheduler = cluster, cluster.scheduler
         self.pools = PoolReader(cluster, follower)
         self._calls = CallReader(cluster.scheduler, self.pools)
+        self._forgotten = ForgottenCalls(cluster.scheduler, recent)
         offer(cluster.scheduler, {Handler.EXPLAIN: self.explain})
 
     async def explain(
@@ -73,6 +80,7 @@ class Explainer:
         key: Any = None,
         name: str | None = None,
         in_client: Mapping[str, Any] | None = None,
+        cluster: str = "",
     ) -> dict[str, Any]:
         """Return explanations, as :meth:`Explanations.to_dict` writes them.
 
@@ -88,23 +96,31 @@ class Explainer:
             three, all pools and all calls that wait are explained.
         in_client
             ``key``, ``tag`` and ``before`` of a call to explain that waits in its client.
+        cluster
+            Name of the cluster in a shell, if the advice is to be commands for one.
         """
         statuses = self._cluster.counts.pools()
+        cluster = cluster or getattr(self._scheduler, "cluster_name", "")
         if in_client is not None:
             of, before = str(in_client["tag"]), int(in_client["before"])
             called, pool = str(in_client["key"]), self.pools.facts(of, statuses)
             facts = CallFacts(called, called, of, "backlog", before=before, pool=pool)
-            return Explanations(calls=(explain_call(facts),)).to_dict()
+            return Explanations(calls=(explain_call(facts.of_cluster(cluster)),)).to_dict()
         if name is not None:
             tag, key = self._meant(name, statuses)
         if key is not None:
-            return Explanations(calls=(await self._call(key, statuses),)).to_dict()
+            facts = (await self._call(key, statuses)).of_cluster(cluster)
+            return Explanations(calls=(explain_call(facts),)).to_dict()
         tags = [tag] if tag is not None else [t for t in statuses if t] or [UNTAGGED]
         pace, pools = Pace(), list[Explanation]()
         for each in tags:
-            pools.append(explain_pool(self.pools.facts(each, statuses)))
+            pools.append(
+                explain_pool(replace(self.pools.facts(each, statuses), cluster_name=cluster))
+            )
             await pace.give_way()
-        return Explanations(tuple(pools), await self._groups(statuses, tag, pace)).to_dict()
+        groups = await self._groups(statuses, tag, pace)
+        calls = tuple(explain_call(facts.of_cluster(cluster)) for facts in groups)
+        return Explanations(tuple(pools), calls).to_dict()
 
     def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
         """Return the tag or the key that a name means; one of both is None."""
@@ -123,14 +139,14 @@ class Explainer:
 
     # One call -----------------------------------------------------------------------------------
 
-    async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> Explanation:
+    async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> CallFacts:
         task = self._scheduler.tasks.get(key)
         if task is None:
-            return explain_call(self._calls.unknown(str(key)))
+            return self._forgotten.facts(str(key), statuses)
         facts = self._calls.facts(task, statuses)
         if task.state == "processing":
-            facts = await self._asked(task, facts, statuses)
-        return explain_call(facts)
+            return await self._asked(task, facts, statuses)
+        return facts
 
     async def _asked(
         self, task: TaskState, facts: CallFacts, statuses: Mapping[str, PoolStatus]
@@ -190,8 +206,8 @@ class Explainer:
 
     async def _groups(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
-    ) -> tuple[Explanation, ...]:
-        """Return explanations of the waiting calls (of one pool), grouped by reason."""
+    ) -> list[CallFacts]:
+        """Return the facts about the waiting calls (of one pool), grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._waiting(pace):
             # There may be many calls, so the key is made of what each task has at hand.
@@ -207,7 +223,7 @@ class Explainer:
             )
             # The last stands for all: while turns are given away, the first ones begin.
             groups[same] = task, groups.get(same, (task, 0))[1] + 1
-        explained, pools = [], dict[str, PoolFacts]()
+        found, pools = list[CallFacts](), dict[str, PoolFacts]()
         still = {same: each for same, each in groups.items() if each[0].state == same[0]}
         shown = self._of_pool(still.values(), statuses, tag)
         for one, count in islice(shown, SHOWN_GROUPS):
@@ -218,9 +234,9 @@ class Explainer:
             facts = replace(facts, pool=pools[facts.tag])
             if count > 1:  # those before the one are no news about the others
                 facts = replace(facts, before=0, first=())
-            explained.append(explain_call(facts))
+            found.append(facts)
         await pace.give_way()
-        return (*explained, *self._needing(statuses, tag))
+        return [*found, *self._needing(statuses, tag)]
 
     def _of_pool(
         self,
@@ -260,8 +276,8 @@ class Explainer:
                 if task.processing_on is worker and task not in running:
                     yield task
 
-    def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[Explanation]:
-        """Return explanations of the calls that wait for other calls, by task name."""
+    def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[CallFacts]:
+        """Return the facts about the calls that wait for other calls, by task name."""
         counts = counts_of_waiting(self._scheduler)
         found: dict[str, TaskState] = {}
         for task in islice(self._scheduler.tasks.values(), LOOKED_CALLS) if counts else ():
@@ -269,9 +285,8 @@ class Explainer:
                 found.setdefault(task.prefix.name, task)
                 if len(found) == min(len(counts), SHOWN_GROUPS):
                     break
-        explained = []
-        for prefix, task in found.items():
-            facts = self._calls.facts(task, statuses)
-            if tag is None or facts.tag == tag:
-                explained.append(explain_call(replace(facts, count=counts[prefix])))
-        return explained
+        every = (
+            replace(self._calls.facts(task, statuses), count=counts[prefix])
+            for prefix, task in found.items()
+        )
+        return [facts for facts in every if tag is None or facts.tag == tag]

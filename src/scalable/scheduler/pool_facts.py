@@ -113,6 +113,8 @@ class PoolReader:
             status = replace(status, running=here)
         busy, running, waiting = self._load(working, tag)
         since = self._since.get(tag)
+        name = getattr(self._scheduler, "cluster_name", "")
+        most = getattr(self._scheduler, "max_workers", None)
         return PoolFacts(
             tag=tag,
             known_tags=tuple(sorted(pools)),
@@ -128,7 +130,11 @@ class PoolReader:
             held=cluster.demand.held,
             way_out=cluster.demand.way_out,
             ending=cluster.ending,
-            cluster_name=getattr(self._scheduler, "cluster_name", ""),
+            cluster_name=name,
+            detached=bool(name),
+            wanted_in_all=sum(pool.wanted for pool in pools.values()),
+            # Each of several managers has a target with a limit of its own.
+            max_workers=most if len(list(cluster.managers)) <= 1 else None,
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
             leaving=tuple(

@@ -86,11 +86,14 @@ class PoolScheduler(
         Message of what the manifest says about remembered results; None without a manifest.
     cluster_name
         Name under which the command line finds the cluster; "" for an embedded cluster.
+    max_workers
+        Upper limit of all workers on the cluster's target, or None.
     """
 
     tags_of_tasks: Mapping[str, str] | None = None
     remembering: Mapping[str, Any] | None = None
     cluster_name = ""
+    max_workers: int | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()

@@ -17,6 +17,7 @@ from scalable.explaining.facts import NextTry
 from scalable.protocol.dask_seams.reruns import RetryingScheduler, run_now, take_back
 from scalable.protocol.dask_seams.scheduler import startstops
 from scalable.protocol.measured import measured
+from scalable.scheduler.failed_calls import failure_in
 from scalable.scheduler.larger_pools import larger_component
 from scalable.scheduler.ledger import Call, Ledger, Listener
 from scalable.spec import DeploymentSpec, RetryPolicy
@@ -98,12 +99,12 @@ class Retrying(Listener):
         policy = self._policy(task)
         if policy is None:
             return None
-        text = str(details.get("exception_text") or "an error")
+        name, message = failure_in(details)
         failure = measured(startstops(details)).failure or {}
-        kinds = failure.get("kinds") or (text.partition("(")[0],)
+        kinds = failure.get("kinds") or (name,)
         state = self._scheduler.workers.get(worker)
         where = f"worker {worker if state is None else state.name}"
-        return self._tries_again(task, policy, kinds, f"failed on {where}", text)
+        return self._tries_again(task, policy, kinds, f"failed on {where}", f"{name}: {message}")
 
     def out_of_memory(self, task: TaskState, error: str, *, counts: bool) -> bool | None:
         """Return whether a call whose worker ran out of memory is tried again; None: no policy.

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from scalable.frames import own_frame
-from scalable.protocol.described_failures import arguments_text, described
+from scalable.protocol.described_failures import arguments_text, described, message_of
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.quantiles import quantile
 from scalable.spec.remembered import RememberedOutcome
@@ -83,7 +83,7 @@ class BundleCounts:
         self._failures.append(
             {
                 "failure_class": name,
-                "message": _message_of(error)[:_MESSAGE],
+                "message": message_of(error)[:_MESSAGE],
                 "traceback": trace and trace[-_TRACEBACK:],
                 "position": position,
                 **facts,
@@ -147,10 +147,3 @@ class BundleCounts:
             "rows": self.rows,
         }
         return addition(BUNDLE, values)
-
-
-def _message_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as other:  # noqa: BLE001 - the error's own code
-        return f"the message cannot be shown: str() raised {type(other).__name__}"

@@ -90,7 +90,7 @@ CASES = [
     (needs("failed"), Reason.DEPENDENCIES, "in-0, which has failed"),
     (needs("lost", "lost", needed=40), Reason.DEPENDENCIES, "40 calls (of the first 2): 2 are computed again"),
     (call("fetching", worker="a-1"), Reason.ARGUMENTS, "for its arguments, which are on their way there"),
-    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError('no')")), Reason.BACKOFF, "waits 20.0 s before try 3 of 4: OSError('no')"),
+    (call("backoff", next_try=NextTry(20.0, 3, 4, "OSError: no")), Reason.BACKOFF, "waits 20.0 s before try 3 of 4: OSError: no"),
     (call("held"), Reason.ARGUMENTS, "in its client until its arguments are on a worker"),
     (call("queued", FULL), Reason.FULL, "its slot is taken, by calls of 'fit', the oldest for"),
     (call("assigned", FULL, worker="a-1"), Reason.FULL, "on worker a-1 for a slot of pool 'a'"),
@@ -107,6 +107,7 @@ CASES = [
     (call("failed", failure=Failure("ValueError", "no", "flow.py:3 in run", "a-1", 1)), Reason.FAILED, "ValueError: no (flow.py:3 in run); 1 worker was lost while it ran it"),
     (call("failed", failure=Failure("ValueError", "no", blamed="in-1")), Reason.FAILED, "because it needs call in-1"),
     (call("failed"), Reason.FAILED, "call fit-9 has failed"),
+    (call("failed", count=3, gone=True, failure=Failure("ValueError", "no", "", "a-1")), Reason.FAILED, "3 calls of 'fit' have failed, the last on worker a-1: ValueError: no"),
     (call("cancelled"), Reason.CANCELLED, "was cancelled"),
     (call("anything else"), Reason.UNKNOWN, "the cluster knows no call fit-9"),
 ]  # fmt: skip
@@ -132,6 +133,49 @@ def test_a_full_pool_that_does_not_grow_says_which_count_to_set():
     assert "scalable scale climate a=2" in explain_pool(waiting).advice
     adaptive = replace(waiting, adaptive=AdaptiveFacts(0, 3, 1, "enough"))
     assert "at most 3 workers: enough" in explain_pool(adaptive).advice
+
+
+def test_advice_for_a_shell_is_made_of_commands():
+    def advice(facts):
+        return explain_call(facts.of_cluster("climate")).advice
+
+    assert advice(no_worker(empty())) == "start some with `scalable scale climate a=1`"
+    again = advice(no_worker(empty(wanted=1, reason="no image")))
+    assert again == "remove the cause, then `scalable scale climate a=1` tries again"
+    assert advice(needs("waiting")) == "see `scalable explain climate in-0`"
+    assert (
+        advice(call("running", children=1, child="in-1")) == "see `scalable explain climate in-1`"
+    )
+    blamed = call("failed", failure=Failure("ValueError", "no", blamed="('in', 1)"))
+    assert advice(blamed) == """see `scalable explain climate '('"'"'in'"'"', 1)'`"""
+    long = NeededCall("in-" + 300 * "0", "in", "waiting")
+    assert "`" not in advice(call("needs", needs=(long,), needed=1))  # a cut key finds nothing
+    assert explain_call(needs("waiting")).advice == "ask for an explanation of in-0"
+
+
+def test_only_a_detached_cluster_is_resumed():
+    lost = no_worker(empty(managers=(ManagerFacts("m", "lost", 90.0),)))
+    assert explain_call(lost.of_cluster("climate")).advice == ""
+    detached = replace(lost, pool=replace(lost.pool, detached=True)).of_cluster("climate")
+    assert explain_call(detached).advice == "`scalable resume climate` starts it again"
+
+
+@pytest.mark.parametrize("name", ["", "climate"])
+def test_no_advice_exceeds_max_workers(name):
+    allows = "max_workers 2 of the target allows no more workers: raise it in the manifest"
+    full = replace(FULL, waiting=1, cluster_name=name, max_workers=2)
+    assert "a=2" in explain_pool(replace(full, wanted_in_all=1, cluster_name="c")).advice
+    advice = explain_pool(replace(full, wanted_in_all=2)).advice
+    assert advice == f"wait; {allows}, or give another pool fewer"
+    alone = replace(full, max_workers=1, wanted_in_all=1)
+    assert explain_pool(alone).advice == f"wait; {allows.replace('2', '1')}"
+    nothing = empty(max_workers=2, wanted_in_all=2, cluster_name=name)
+    assert explain_pool(nothing).advice == f"{allows}, or give another pool fewer"
+
+
+def test_a_name_that_nobody_knows_is_answered_with_close_ones():
+    found = explain_call(call("unknown", close=("fit", "fix")))
+    assert found.advice.startswith("did you mean 'fit' or 'fix'? `scalable report")
 
 
 def test_an_explanation_is_shown_as_its_sentence():

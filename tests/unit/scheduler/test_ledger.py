@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scalable.protocol.described_failures import error_text
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.ledger import EVENTS, Ledger, Listener
@@ -211,6 +212,8 @@ def test_an_ended_call_carries_what_was_measured(scheduler, notes):
     ("details", "failure"),
     [
         ({"exception_text": "ValueError('no')"}, ("ValueError", "no")),
+        ({"exception_text": error_text(KeyError("lat"))}, ("KeyError", "'lat'")),
+        ({"exception_text": error_text(ValueError())}, ("ValueError", "ValueError")),
         ({"exception_text": "Odd(1, 2)"}, ("Odd", "1, 2")),
         ({"exception_text": "Empty()"}, ("Empty", "Empty")),
         ({"exception": pickle.dumps(LookupError("x"))}, ("LookupError", "x")),

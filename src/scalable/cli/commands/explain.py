@@ -26,10 +26,15 @@ def command(name: str | None, about: str | None, *, output: Output) -> int:
     the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
     that wait are explained.
     """
+    from scalable.errors import ClusterError
+    from scalable.explaining.explanation import State
     from scalable.lifecycle.explaining import explain, only_cluster
 
     cluster = name or only_cluster()
     found = explain(cluster, about)
+    for call in found.calls:
+        if call.state is State.UNKNOWN:
+            raise ClusterError(call.sentence, hint=call.advice)
     data = {"version": VERSION, "cluster": cluster, **found.to_dict()}
     output.show(Result(_render(found), data))
     return 0

@@ -12,6 +12,7 @@ from distributed import Client, Future
 from distributed.client import FutureState, futures_of
 from distributed.utils import set_thread_state
 
+from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mentions
 from scalable.protocol.dask_seams.graphs import annotate_layers, has_layers
 from scalable.protocol.dask_seams.known_results import gather_known, give_to_scheduler
@@ -279,9 +280,19 @@ class ReportingClient(Client):
         """Facts that the scheduler has told about itself; empty before the connection."""
         return dict(self._scheduler_identity)
 
+    def check_open(self) -> None:
+        """Raise the error for requests that cannot be sent, if the client is closed."""
+        if self.status == "closed":
+            raise self.ended or ClusterError(
+                "this client is closed and sends no calls: its session, or its connection to a "
+                "cluster, has ended",
+                hint="make calls within the `with` block of a session, or open it again",
+            )
+
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
         if self.ended is not None:
             raise self.ended
+        self.check_open()
         give_to_scheduler(self, expr)
         with annotate(**self.annotations_of_graph()):
             return super()._graph_to_futures(expr, *args, **kwargs)

@@ -15,7 +15,7 @@ from distributed.worker import get_worker
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.protocol.described_failures import described, kinds_of, note_call
+from scalable.protocol.described_failures import described, error_text, kinds_of, note_call
 from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
@@ -294,7 +294,7 @@ def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> 
         task.key,
         "erred",
         exception=dumps(error),
-        exception_text=f"{type(error).__name__}({str(error)!r})",
+        exception_text=error_text(error),
         cause=task.key,
         stimulus_id=stimulus,
         **where,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from distributed import Worker
@@ -20,6 +19,7 @@ from distributed.worker_state_machine import (
 )
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, has, mentions
+from scalable.protocol.described_failures import error_text
 
 seams = Seams("worker")
 
@@ -221,8 +221,8 @@ def failure_for_clients(
 
     Event loops, coroutines and generators take errors that are no ``Exception`` for their own end:
     clients would not hear of the call. Such an error becomes a RuntimeError that names it.
-    The ``repr`` of an error with several arguments leaves out what its message says, such as the
-    name of a file that is missing: the text of the failure then has the message.
+    The ``repr`` of an error does not always have its message: that of an OSError leaves out the
+    file, and the message of a KeyError has quotes. The text of the failure then has the message.
 
     Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error, and on its
     ``exception_text``, the ``repr`` of the error.
@@ -241,9 +241,9 @@ def failure_for_clients(
         return event
     told = explain(error)
     if told is None and isinstance(error, Exception):
-        if len(error.args) > 1:
-            with suppress(Exception):  # the error's own code
-                event.exception_text = f"{type(error).__name__}({str(error)!r})"
+        # In place of an error that cannot be pickled, Dask sends an Exception.
+        if type(error) is not Exception or event.exception_text.startswith("Exception("):
+            event.exception_text = error_text(error)
         return event
     changed = ExecuteFailureEvent.from_exception(
         told or RuntimeError(f"the call ended with {error!r}"),
