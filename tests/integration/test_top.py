@@ -126,7 +126,12 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
         "found": 0,
     }
     assert read("top", row["name"], "--once")["calls"] == told["calls"]
-    assert "slot" in program("explain", row["run"], "b").stdout
+    explained = program("explain", row["run"], "b").stdout
+    assert "slot" in explained
+    assert f"add workers: `scalable scale {row['name']} b=2`" in explained
+    unknown = program("explain", row["name"], "wiat")
+    assert (unknown.returncode, unknown.stdout) == (5, "")
+    assert "did you mean 'wait'?" in unknown.stderr
     assert read("explain")["cluster"] == row["name"]
     program("scale", row["name"], "b=2")
     eventually(lambda: look(row["run"])[0].calls.running == 2)
