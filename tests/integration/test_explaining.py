@@ -14,7 +14,9 @@ from distributed.core import Status
 from scalable import ScalableClient, ScalableSession
 from scalable.client.calls.futures import CallFuture
 from scalable.errors import ClusterError
+from scalable.lifecycle.control import beyond_most
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.records import find
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
@@ -535,6 +537,32 @@ async def test_the_message_of_a_failure_is_as_python_shows_it(on):
         await on.until(failed.key, "erred")
         words = "FileNotFoundError: .Errno 2. No such file or directory: 'no such file'.*"
         await on.says(failed, "failed", f"call KEY has failed on worker a-1: {words}")
+
+
+MANIFEST = """\
+version: 1
+project: {name: bounded}
+components:
+  a: {cpus: 1, memory: 200M}
+targets:
+  local: {provider: local, max_workers: 1, processes: false}
+"""
+
+
+def test_the_limit_of_a_session_is_known_to_its_advice_and_to_other_shells(tmp_path):
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    session = ScalableSession.from_yaml(str(tmp_path / "scalable.yaml"), "local")
+    with session.start() as client:
+        name = client.cluster.name
+        assert find(name).record().max_workers == 1
+        assert beyond_most(name, {"a": 2}) == (2, 1)
+        naps = [client.submit(nap, "limit", tag="a", pure=False) for _ in range(2)]
+        deadline = time.monotonic() + 30
+        while "max_workers 1" not in (found := str(client.explain("a"))):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+        ENDS.setdefault("limit", threading.Event()).set()
+        assert client.gather(naps) == ["limit", "limit"]
 
 
 def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
