@@ -56,12 +56,14 @@ def session(tmp_path_factory):
     session = ScalableSession.from_yaml(path, "local")
     with session.start() as client:
         done = [client.submit(fit, n, tag="small", pure=False) for n in range(12)]
-        failed = [client.submit(fail, n, tag="small", pure=False) for n in range(3)]
+        failed = []
+        for number in range(3):  # one after the other: the page shows the newest first
+            failed.append(client.submit(fail, number, tag="small", pure=False))
+            failed[-1].exception()
         with client.pool("small") as pool:
             strange = [pool.submit(hostile, 1)]
             assert pool.submit(broken, "<b>of an executor</b>").exception() is not None
             client.gather(done)
-            [future.exception() for future in failed]
             [future.result() for future in strange]
         yield session
         del done, failed

@@ -116,6 +116,6 @@ def test_costs_go_on_with_a_resumed_manager_until_the_budget_ends_the_cluster(
     eventually(lambda: not processes_of(tmp_path))
     nothing_is_left(tmp_path)
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["cost"]["actual"] > after["cost"]
+    assert summary["cost"]["actual"] >= after["cost"]
     assert summary["cost"]["budget"] == 1
     assert summary["cost"]["by_manager"].keys() == {"local"}
