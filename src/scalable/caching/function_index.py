@@ -166,19 +166,7 @@ class FunctionIndex:
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest result of a function, as :meth:`Known.nearest`; None without any.
-
-        Parameters
-        ----------
-        function
-            Qualified name of the function.
-        parts
-            Parts of the key of a call.
-        entry_of
-            Reads an entry by its key; None if it is gone.
-        before
-            Time in seconds since 1970 after which results are left out; None for no limit.
-        """
+        """Return the nearest result of a function, as :meth:`.Index.nearest`."""
         with self._lock:
             known = self._known.setdefault(function, Known())
             self._read_new_lines(self._directory_of(function), known)

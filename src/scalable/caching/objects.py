@@ -169,19 +169,7 @@ class ObjectIndex:
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest of the latest entries of a function; None if there is none.
-
-        Parameters
-        ----------
-        function
-            Qualified name of the function.
-        parts
-            Parts of the key of a call.
-        entry_of
-            Reads an entry by its key; None if it is gone.
-        before
-            Time in seconds since 1970 after which entries are left out; None for no limit.
-        """
+        """Return the nearest of the latest entries of a function, as :meth:`.Index.nearest`."""
         known = self._known.setdefault(function, Known())
         latest = [name for name in self._names(_prefix(function)) if name not in known.read][:READ]
         for name in reversed(latest):

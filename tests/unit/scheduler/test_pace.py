@@ -1,0 +1,28 @@
+"""Long computations in the event loop give way to others."""
+
+import asyncio
+import math
+
+import pytest
+
+from scalable.scheduler.pace import Pace
+
+
+@pytest.mark.parametrize(("turn_s", "others"), [(0.0, 10), (math.inf, 0)])
+def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s, others):
+    turns = []
+
+    async def other():
+        while True:
+            turns.append("other")
+            await asyncio.sleep(0)
+
+    async def computed():
+        beside = asyncio.create_task(other())
+        pace = Pace(turn_s)
+        for _ in range(10):
+            await pace.give_way()
+        beside.cancel()
+
+    asyncio.run(computed())
+    assert len(turns) == others
