@@ -190,6 +190,7 @@ def test_a_decision_is_carried_out_and_recorded(eventually):
         session.apply(decision)
         eventually(lambda: client.worker_count("a") == 3)
         client.gather(futures)
+        scaler.reset_cooldown()
         session.cluster.apply(scaler.evaluate([], {"a": 3}))
         eventually(lambda: client.worker_count("a") == 1)
         assert client.worker_count("b") == 2
@@ -241,14 +242,13 @@ def test_the_loop_of_a_workflow(eventually):
     )
     for batch in ([1, 2, 3], [4]):
         futures = [client.submit(nap, s, 0.1, tag="a") for s in batch]
-        decision = scaler.evaluate(
+        scaler.evaluate(
             pending_tasks=[{"tag": "gcam"} for _ in range(len(batch))],
             active_workers={"a": client.worker_count("gcam")},
         )
-        assert decision.has_changes
         client.gather(futures)
     session.close()
-    assert [d.workers_to_add.get("a") for d in scaler.decision_history] == [1, 1]
+    assert [d.workers_to_add.get("a") for d in scaler.decision_history] == [1, None]
 
 
 # Apart from the workflow -------------------------------------------------------------------------

@@ -51,18 +51,58 @@ def test_the_same_load_again_changes_nothing(scaler, pending, active, completion
     assert not again.has_changes, (decision, again)
 
 
-@given(
-    scalers(cooldowns=(0, 60)),
-    st.lists(st.tuples(tasks, counts), min_size=1, max_size=4),
-)
-def test_bounds_always_hold_and_nobody_goes_below_zero(scaler, looks):
+def in_range(decision):
+    seconds, confidence = decision.predicted_completion_time, decision.confidence
+    return 0 <= confidence <= 1 and (seconds is None or seconds >= 0)
+
+
+@given(scalers(), st.lists(st.tuples(tasks, counts), min_size=1, max_size=4))
+def test_without_cooldown_bounds_always_hold_and_nobody_goes_below_zero(scaler, looks):
     for pending, active in looks:
         decision = scaler.evaluate(pending, active)
-        after = applied(decision, active)
-        for tag, count in after.items():
+        for tag, count in applied(decision, active).items():
             low, high = scaler.min_workers.get(tag, 0), scaler.max_workers.get(tag, 10**9)
             assert low <= count <= high
-        assert 0 <= decision.confidence <= 1
-        seconds = decision.predicted_completion_time
-        assert seconds is None or seconds >= 0
-        assert pending or seconds == 0
+        assert in_range(decision)
+        assert pending or decision.predicted_completion_time == 0
+
+
+@given(
+    scalers(cooldowns=(60,)),
+    st.lists(st.tuples(st.integers(0, 70), tasks, counts, ended), min_size=2, max_size=8),
+)
+def test_two_changes_of_a_tag_are_a_cooldown_apart(scaler, looks):
+    now, changed = 0.0, {}
+    scaler._clock = lambda: now
+    for pause, pending, active, completions in looks:
+        now += pause
+        decision = scaler.evaluate(pending, active, completions)
+        assert in_range(decision)
+        for tag, count in applied(decision, active).items():
+            assert count >= 0
+            if tag in decision.changes:
+                assert now - changed.get(tag, -60.0) >= 60
+                changed[tag] = now
+                low, high = scaler.min_workers.get(tag, 0), scaler.max_workers.get(tag, 10**9)
+                assert low <= count <= high
+
+
+@given(scalers(cooldowns=(60,)), st.lists(st.tuples(st.integers(0, 70), tasks), max_size=8))
+def test_applied_decisions_stay_within_the_bounds_in_a_cooldown(scaler, looks):
+    now, active = 0.0, {}
+    scaler._clock = lambda: now
+    for pause, pending in looks:
+        now += pause
+        active = applied(scaler.evaluate(pending, active), active)
+        for tag, count in active.items():
+            assert scaler.min_workers.get(tag, 0) <= count <= scaler.max_workers.get(tag, 10**9)
+
+
+@given(scalers(), tasks, counts)
+def test_a_time_is_predicted_as_soon_as_calls_run(scaler, pending, active):
+    decision = scaler.evaluate(pending, active)
+    after = applied(decision, active)
+    tags = {task["tag"] for task in pending}
+    if all(active.get(tag) and after.get(tag) for tag in tags):
+        assert decision.predicted_completion_time is not None
+        assert decision.confidence > 0

@@ -13,6 +13,7 @@ from typing import Any
 
 from scalable.scaling.completion import Pending, Reliability, predict
 from scalable.scaling.decisions import ScaleDecision
+from scalable.scaling.task_model import UNKNOWN_DURATION_S
 
 logger = logging.getLogger("scalable.scaling")
 
@@ -67,12 +68,13 @@ class AdaptiveScaler:
     ----------
     min_workers, max_workers
         Tag -> minimum or maximum number of workers. Tags without an entry have minimum 0 and no
-        maximum. The bounds also hold during a cooldown.
+        maximum. Both may be changed at any time.
     scale_up_threshold, scale_down_threshold
         Loads (pending calls per active worker) above and below which the count changes.
     cooldown_seconds
-        Seconds for which a tag's count, after it has grown, does not grow again; the same holds
-        for shrinking.
+        Minimum seconds between two changes of a tag's count, in any direction. One change does not
+        wait: if the bounds of a tag were set anew since its last change, and its count is outside
+        of them, the count goes to the nearest bound.
     clock
         Function that returns monotonic seconds.
 
@@ -115,13 +117,18 @@ class AdaptiveScaler:
         self.cooldown_seconds = cooldown_seconds
         self.decision_history: list[ScaleDecision] = []
         self._clock = clock
-        self._changed_at: dict[tuple[str, int], float] = {}
+        #: Tag -> time of the last change, and the bounds at that time.
+        self._changed: dict[str, tuple[float, tuple[int, float]]] = {}
         self._durations: dict[str, deque[float]] = {}
+        #: Whether any call has ended.
+        self._ended = False
+        #: Tag -> pending calls at the last evaluation, and the time since which none has ended.
+        self._unended: dict[str, tuple[int, float]] = {}
         self._reliability = Reliability()
 
     def reset_cooldown(self) -> None:
         """End all cooldowns, so that the next evaluation may change any pool."""
-        self._changed_at.clear()
+        self._changed.clear()
 
     def evaluate(
         self,
@@ -139,8 +146,8 @@ class AdaptiveScaler:
         active_workers
             Tag -> workers that are connected or starting.
         recent_completions
-            One mapping for each call that ended since the last evaluation. Keys: ``tag`` and
-            ``duration_s``. The scaler remembers the last 200 running times of each tag.
+            One mapping for each call that ended since the last evaluation. Keys: ``tag`` and, if
+            known, ``duration_s``. The scaler remembers the last 200 running times of each tag.
 
         Raises
         ------
@@ -159,12 +166,15 @@ class AdaptiveScaler:
         changes = {load.tag: after[load.tag] - load.active for load in loads}
         for tag, change in changes.items():
             if change:
-                self._changed_at[tag, _sign(change)] = now
+                self._changed[tag] = (now, self._bounds(tag))
         self._reliability.look(sum(load.pending for load in loads), now)
-        seconds, confidence = predict(
-            [Pending(load.said, load.ended, after[load.tag]) for load in loads]
-        )
-        if seconds:
+        pools = [
+            Pending(load.said, load.ended, after[load.tag], self._assumed_s(load, now))
+            for load in loads
+        ]
+        seconds, confidence = predict(pools)
+        # A prediction from assumed running times tells nothing about predictions from known ones.
+        if seconds and all(pool.known for pool in pools):
             self._reliability.note(seconds, now)
             confidence = self._reliability.adjusted(confidence)
         decision = ScaleDecision(
@@ -193,7 +203,9 @@ class AdaptiveScaler:
                 raise ValueError(f"{tag!r}: {count!r} is not a valid number of active workers")
         rows = [(_tag(task, "pending task"), _seconds(task, "duration")) for task in pending]
         lengths = [(_tag(row, "completion"), _seconds(row, "duration_s")) for row in ended]
+        self._ended = self._ended or bool(lengths)
         for tag, length in lengths:
+            self._unended.pop(tag, None)
             if length is not None:
                 self._durations.setdefault(tag, deque(maxlen=KEPT_DURATIONS)).append(length)
         said: dict[str, list[float | None]] = {}
@@ -218,10 +230,12 @@ class AdaptiveScaler:
             work = sum(load.durations)
             return count, f"{shown}, enough for {work:.3g} worker-seconds" if over else ""
         if not low <= load.active <= high:
-            if self._cools(load.tag, count - load.active, now):
-                count = int(max(low, min(load.active, high)))
-            return count, f"{shown}, bounds {low} .. {high:g}"
-        if self._cools(load.tag, count - load.active, now):
+            if not self._cools(load.tag, now):
+                return count, f"{shown}, bounds {low} .. {high:g}"
+            if self._changed[load.tag][1] != (low, high):
+                nearest = int(max(low, min(load.active, high)))
+                return nearest, f"{shown}, new bounds {low} .. {high:g}"
+        if self._cools(load.tag, now):
             return load.active, f"{shown}, but the cooldown of the last change has not ended"
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
@@ -238,16 +252,26 @@ class AdaptiveScaler:
             return min(load.active, needed)
         return load.active
 
-    def _cools(self, tag: str, change: float, now: float) -> bool:
-        since = self._changed_at.get((tag, _sign(change)))
-        return since is not None and now - since < self.cooldown_seconds
+    def _cools(self, tag: str, now: float) -> bool:
+        return tag in self._changed and now - self._changed[tag][0] < self.cooldown_seconds
+
+    def _assumed_s(self, load: _Load, now: float) -> float | None:
+        """Record whether calls end, and return the running time to assume if none is known.
+
+        The result is None if no call has ended, and none of the tag can be running. A call that
+        has run for some time is expected to run for as long again.
+        """
+        if not (load.pending and load.active):
+            self._unended.pop(load.tag, None)
+            return UNKNOWN_DURATION_S if self._ended else None
+        before, since = self._unended.get(load.tag, (load.pending, now))
+        if load.pending < before:
+            since = now
+        self._unended[load.tag] = (load.pending, since)
+        return max(UNKNOWN_DURATION_S, 2 * (now - since))
 
     def _bounds(self, tag: str) -> tuple[int, float]:
         return self.min_workers.get(tag, 0), self.max_workers.get(tag, math.inf)
-
-
-def _sign(change: float) -> int:
-    return 1 if change > 0 else -1
 
 
 def _whole(count: object) -> bool:

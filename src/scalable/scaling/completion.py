@@ -1,7 +1,8 @@
 """Prediction of the time when pending calls end, and of its reliability. No I/O.
 
-An unknown running time is drawn at random from the running times of recently ended calls. Calls are
-placed in order, each on the worker that becomes free first.
+An unknown running time is drawn at random from the running times of recently ended calls; if there
+are none, a time is assumed, with a large error. Calls are placed in order, each on the worker that
+becomes free first.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ PLACEMENTS = 6_000
 ASSUMED_SPREAD, ASSUMED_WEIGHT = 0.6, 1.0
 #: Assumed error of running times that the caller states: standard deviation of their logarithms.
 STATED_SPREAD = 0.5
+#: Error of running times that are assumed because none is known: standard deviation of their
+#: logarithms. One deviation is a factor of 7: calls take seconds, minutes or hours.
+UNKNOWN_SPREAD = 2.0
 #: Number of past predictions that together weigh as much as the calculated probability.
 CALCULATION_WEIGHT = 5.0
 
@@ -42,21 +46,31 @@ class Pending:
         Running times of calls that ended lately, in seconds.
     workers
         Number of workers that share the calls.
+    assumed_s
+        Running time of a call in seconds to assume if none is known. None to predict nothing then.
     """
 
     stated: Sequence[float | None]
     ended: Sequence[float]
     workers: int
+    assumed_s: float | None = None
 
     @property
     def known(self) -> bool:
+        """Whether the running time of any of the calls is known."""
+        return not self.stated or bool(self.ended) or any(d is not None for d in self.stated)
+
+    @property
+    def predictable(self) -> bool:
         """Whether the end of the calls can be predicted."""
-        return not self.stated or (self.workers > 0 and bool(self.samples or all_known(self)))
+        return not self.stated or (self.workers > 0 and bool(self.samples))
 
     @property
     def samples(self) -> Sequence[float]:
         """Running times from which unknown running times are drawn."""
-        return self.ended or [d for d in self.stated if d is not None]
+        if self.known or self.assumed_s is None:
+            return self.ended or [d for d in self.stated if d is not None]
+        return [self.assumed_s]
 
 
 def all_known(pending: Pending) -> bool:
@@ -82,7 +96,7 @@ def predict(pools: Sequence[Pending]) -> Prediction:
     busy = [pool for pool in pools if pool.stated]
     if not busy:
         return Prediction(0.0, 1.0)
-    if not all(pool.known for pool in busy):
+    if not all(pool.predictable for pool in busy):
         return Prediction(None, 0.0)
     source = random.Random(0)  # noqa: S311 - the same question gets the same answer
     calls = sum(min(len(pool.stated), PLACED_CALLS) for pool in busy)
@@ -105,6 +119,8 @@ def _draw(pool: Pending, source: random.Random) -> float:
 
 def _doubtful(pool: Pending, source: random.Random) -> float:
     """Return the result of :func:`_draw` with random errors of all running times."""
+    if not pool.known:
+        return math.exp(source.gauss(0.0, UNKNOWN_SPREAD)) * _draw(pool, source)
     spread, seen = _spread(pool.ended), len(pool.ended)
     missing = math.sqrt(max(0.0, spread**2 - _observed_spread(pool.ended) ** 2))
     stated = min(spread, STATED_SPREAD)

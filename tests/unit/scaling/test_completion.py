@@ -42,13 +42,51 @@ def test_the_predicted_end_of_pending_calls():
         return scaler.evaluate(tasks, active, **arguments).predicted_completion_time
 
     assert seconds([]) == 0
-    assert seconds(pending("a", 5)) is None
     assert seconds(pending("a", 5, 10)) == 30
     assert seconds(pending("a", 5), recent_completions=ended("a", 10, 10)) == 30
     assert seconds(pending("a", 1, 10) + pending("b", 4, 7)) == 28  # side by side
-    assert seconds(pending("a", 1, 10) + pending("b", 4)) is None
+    assert seconds(pending("a", 1, 10) + pending("b", 4)) == 40  # 10 s are assumed
     # A task that says nothing takes as long as the others.
     assert seconds([*pending("a", 3, 10), {"tag": "a"}]) == 20
+
+
+def test_a_length_is_assumed_as_soon_as_a_call_runs_or_has_ended(clock):
+    def looked(scaler, active, ended=()):
+        decision = scaler.evaluate(pending("a", 4), {"a": active}, ended)
+        return decision.predicted_completion_time, decision.confidence
+
+    nothing = None, 0.0
+    assert looked(AdaptiveScaler({"a": 2}, {"a": 2}), 0) == nothing
+    seconds, confidence = looked(AdaptiveScaler({"a": 2}, {"a": 2}), 2)
+    assert seconds == 20
+    assert 0 < confidence < 0.2
+    # A call of another tag has ended, for a time that nobody knows.
+    assert looked(AdaptiveScaler({"a": 2}, {"a": 2}), 0, [{"tag": "b"}])[0] == 20
+    assert looked(AdaptiveScaler(max_workers={"a": 0}), 0, [{"tag": "b"}]) == nothing
+
+
+def test_calls_that_run_on_and_on_are_expected_to_be_long(clock):
+    scaler = AdaptiveScaler({"a": 2}, {"a": 2}, clock=clock)
+
+    def seconds(count, ended=()):
+        clock.now += 100
+        return scaler.evaluate(pending("a", count), {"a": 2}, ended).predicted_completion_time
+
+    assert [seconds(4), seconds(4), seconds(4)] == [20, 400, 800]
+    assert seconds(3) == 20  # one has ended
+    assert seconds(3) == 400
+    assert seconds(3, [{"tag": "a"}]) == 20  # one has ended, and another came
+    assert seconds(3, ended("a", 7)) == 14
+
+
+def test_wrong_predictions_from_assumed_lengths_are_not_held_against_others(clock):
+    scaler = AdaptiveScaler({"a": 2}, {"a": 2}, clock=clock)
+    before = AdaptiveScaler({"a": 2}, {"a": 2}).evaluate(pending("a", 4, 10), {"a": 2}).confidence
+    for _ in range(20):
+        scaler.evaluate(pending("a", 4), {"a": 2})
+        clock.now += 1000
+        scaler.evaluate([], {"a": 2})
+    assert scaler.evaluate(pending("a", 4, 10), {"a": 2}).confidence == before
 
 
 def test_many_tasks_are_predicted_too():
@@ -65,9 +103,9 @@ def test_confidence_is_low_without_evidence_and_grows_with_it():
         return scaler.evaluate(pending("a", 40), {"a": 4}, ended("a", *lengths)).confidence
 
     none, one, some, many = (confidence(n) for n in (0, 1, 8, 300))
-    assert none == 0
+    assert 0 < none < 0.2
     assert one < 0.5
-    assert one < some < many
+    assert none < one < some < many
     assert many > 0.9
 
 
