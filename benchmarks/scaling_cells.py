@@ -1,0 +1,257 @@
+"""Cells of the scaling benchmark: one policy on one workload, start-up and seed."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+from scalable.scaling.policy import PoolScaler, look_every_s
+from scalable.scaling.pool_policy import PoolPolicy
+from scalable.scaling.task_model import TaskModel
+from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
+from scalable.simulation.result import SimulationResult, Startup
+from scalable.simulation.rules import (
+    DaskAdaptive,
+    Fixed,
+    HyperQueue,
+    JgcriScalable,
+    OpenGris,
+    Parsl,
+)
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Workload
+from scaling_workloads import Case
+
+#: Start-ups: a local worker, a cloud machine that is paid for while it boots, a batch queue.
+STARTUPS = (Startup(1.0, 1.0), Startup(60.0, 60.0), Startup(600.0, 30.0))
+#: Start-up time that a controller expects that has never seen a worker start.
+UNKNOWN_STARTUP_S = 30.0
+#: Cells (workload, start-up) whose reference is the best constant count of workers: one standing
+#: worker is the best that can be known, since nothing tells when the next call comes.
+BESIDE_FIXED = {("trickle", 600.0)}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of the policy that are chosen on other families than the one that is judged."""
+
+    unknown_s: float = 10.0
+    hysteresis: float = 0.005
+
+    def policy(self) -> PoolPolicy:
+        """Return a new policy for one pool."""
+        return PoolScaler(hysteresis=self.hysteresis)
+
+    def model(self) -> TaskModel:
+        """Return a new model that knows nothing yet."""
+        return TaskModel(unknown_s=self.unknown_s)
+
+
+DEFAULT = Parameters()
+GRID = tuple(Parameters(*values) for values in product((3.0, 10.0, 30.0), (0.005, 0.02)))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy and how it is run."""
+
+    make: Callable[[], PoolPolicy]
+    every_s: float | None = None
+    warm: bool = False
+    ours: bool = False
+
+
+CONTENDERS = {
+    "static-1": Contender(lambda: Fixed(most=False), Fixed.every_s),
+    "static-max": Contender(lambda: Fixed(most=True), Fixed.every_s),
+    "dask-adaptive": Contender(DaskAdaptive, DaskAdaptive.every_s),
+    "parsl-simple": Contender(Parsl, Parsl.every_s),
+    "parsl-htex": Contender(lambda: Parsl(scales_in=True), Parsl.every_s),
+    "hyperqueue": Contender(HyperQueue, HyperQueue.every_s),
+    "opengris": Contender(OpenGris, OpenGris.every_s),
+    "jgcri": Contender(JgcriScalable, JgcriScalable.every_s),
+    "ours-cold": Contender(DEFAULT.policy, ours=True),
+    "ours-warm": Contender(DEFAULT.policy, warm=True, ours=True),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Result of one policy on one workload, start-up and seed."""
+
+    case: str
+    group: str
+    family: str
+    startup_s: float
+    seed: int
+    policy: str
+    time_s: float
+    cost: float
+    score: float
+    changes: int
+    #: Score beside a clairvoyant that takes calls first come, first served.
+    score_in_order: float
+    look_ms: float
+    parameters: Parameters = DEFAULT
+    dominated: bool = False
+
+    @property
+    def place(self) -> tuple[str, float, int]:
+        """Workload, start-up and seed."""
+        return self.case, self.startup_s, self.seed
+
+
+@dataclass(frozen=True)
+class Run:
+    """Cells that one process computes: of one workload, start-up and seed."""
+
+    case: Case
+    startup: Startup
+    seed: int
+    policies: tuple[str, ...]
+    #: Parameters with which the policy runs cold, beside the default ones.
+    parameters: tuple[Parameters, ...] = ()
+    #: Whether policies expect the true start-up time from the beginning.
+    tells_startup: bool = False
+
+
+@lru_cache(maxsize=4)
+def _made(case: Case, seed: int) -> Workload:
+    return case.make(seed)
+
+
+def cells_of(run: Run) -> list[Cell]:
+    """Return the cells of a run; the references are computed once."""
+    workload, startup = _made(run.case, run.seed), run.startup
+    if (run.case.name, startup.delay_s) in BESIDE_FIXED:
+        best = in_order = best_fixed(workload, startup, run.seed)
+    else:
+        best = clairvoyant(workload, startup)
+        in_order = clairvoyant(workload, startup, ranked=False)
+
+    def cell(name: str, parameters: Parameters) -> Cell:
+        contender = CONTENDERS[name]
+        model = parameters.model()
+        if contender.warm:  # knows the calls of another seed
+            model = TaskModel(history=_made(run.case, run.seed + 1000).samples())
+        make = parameters.policy if contender.ours else contender.make
+        told = contender.warm or run.tells_startup
+        expected = startup.delay_s if told else UNKNOWN_STARTUP_S
+        began = time.process_time()
+        outcome = simulate(
+            workload,
+            lambda _: make(),
+            replace(startup, expected_s=expected),
+            model,
+            every_s=contender.every_s or look_every_s(startup.delay_s),
+            seed=run.seed,
+            looks_ahead=contender.ours,
+        )
+        spent = time.process_time() - began
+        return Cell(
+            run.case.name,
+            run.case.group,
+            run.case.family,
+            startup.delay_s,
+            run.seed,
+            name,
+            outcome.time_s,
+            outcome.cost,
+            _score(outcome, best),
+            len(outcome.changes),
+            _score(outcome, in_order),
+            1000 * spent / outcome.looks,
+            parameters,
+        )
+
+    cells = [cell(name, DEFAULT) for name in run.policies]
+    return cells + [cell("ours-cold", each) for each in run.parameters if each != DEFAULT]
+
+
+def _score(outcome: SimulationResult, reference: Reference) -> float:
+    return math.sqrt(outcome.time_s * outcome.cost / reference.product)
+
+
+def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
+    """Return time and cost with the constant count of workers that has the least product."""
+    (most,) = {terms.maximum for terms in workload.pools.values()}
+    outcomes = []
+    for count in range(1, most + 1):
+        pools = {
+            name: replace(terms, minimum=count, maximum=count)
+            for name, terms in workload.pools.items()
+        }
+        fixed = replace(workload, pools=pools)
+        every_s = Fixed.every_s
+        outcome = simulate(
+            fixed,
+            lambda _: Fixed(most=True),
+            startup,
+            every_s=every_s,
+            seed=seed,
+            looks_ahead=False,
+        )
+        outcomes.append(Reference(outcome.time_s, outcome.cost))
+    return min(outcomes, key=lambda reference: reference.product)
+
+
+def bounds_of(case: Case, startup: Startup, seed: int) -> tuple[float, float]:
+    """Return time and cost of the clairvoyant schedule, each as a multiple of its lower bound."""
+    workload = _made(case, seed)
+    best, least = clairvoyant(workload, startup), lower_bounds(workload, startup)
+    return best.time_s / least.time_s, best.cost / least.cost
+
+
+_runs: Sequence[Run] = ()
+
+
+def _numbered(number: int) -> list[Cell]:
+    return cells_of(_runs[number])
+
+
+def all_cells(runs: Sequence[Run], processes: int) -> list[Cell]:
+    """Return the cells of all runs, computed by several processes; show progress on stderr."""
+    global _runs  # noqa: PLW0603 - inherited by the forked processes: cases cannot be pickled
+    _runs = runs
+    if processes == 1:
+        return list(_shown(map(_numbered, range(len(runs))), len(runs)))
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        return list(_shown(pool.imap(_numbered, range(len(runs))), len(runs)))
+
+
+def _shown(results: Iterable[list[Cell]], runs: int) -> Iterator[Cell]:
+    began = shown = time.monotonic()
+    for number, cells in enumerate(results, 1):
+        yield from cells
+        if time.monotonic() - shown > 10:
+            shown = time.monotonic()
+            print(f"{number} of {runs} runs, {shown - began:.0f} s", file=sys.stderr)
+
+
+def marked(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells, with those marked where another policy was quicker and cheaper at once.
+
+    Policies of this project do not dominate each other.
+    """
+    others: dict[tuple[str, float, int], list[Cell]] = {}
+    for cell in cells:
+        if not CONTENDERS[cell.policy].ours:
+            others.setdefault(cell.place, []).append(cell)
+    ours = {}
+    for cell in cells:
+        if CONTENDERS[cell.policy].ours:
+            ours.setdefault(cell.place, []).append(cell)
+
+    def beaten(cell: Cell) -> bool:
+        rivals = others.get(cell.place, [])
+        if not CONTENDERS[cell.policy].ours:
+            rivals = rivals + [c for c in ours.get(cell.place, []) if c.parameters == DEFAULT]
+        return any(o.time_s < cell.time_s and o.cost < cell.cost for o in rivals)
+
+    return [replace(cell, dominated=beaten(cell)) for cell in cells]
