@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
@@ -47,11 +47,17 @@ class GraphView(Generic[Id]):
     blocked
         Id -> kind of the call, and ids of the calls that it waits for. Ids that are in none of the
         three attributes count as ended calls.
+    dependents
+        Id of a call that has not ended -> groups of blocked calls that wait for it, as from
+        :func:`grouped`; calls of a group that are not in ``blocked`` are left out. None if the
+        caller does not keep groups up to date; they are then made from ``blocked``, which takes
+        longer.
     """
 
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
     queued: Mapping[Id, Kind] = field(default_factory=dict)
     blocked: Mapping[Id, tuple[Kind, Iterable[Id]]] = field(default_factory=dict)
+    dependents: Mapping[Id, Sequence[Group[Id]]] | None = None
 
 
 def coming(
@@ -94,60 +100,110 @@ def coming(
         return mean if known[kind] else math.inf
 
     ends, drained = _under_way(graph, model, mean_s, length_s, slots or {})
-    groups, dependents = _waiting(graph, ends)
-    free = deque(
-        (call, group.ready_s) for group in groups if not group.waits for call in group.calls
-    )
+    search = _Search(graph, ends)
+    free = search.first(ends)
     found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    looked = 0
+    looked, width = 0, math.log1p(RESOLUTION)
     while free and looked < limit:
-        call, at = free.popleft()
-        looked += 1
-        kind = graph.blocked[call][0]
-        if at < math.inf:
-            entry = found[kind, int(math.log1p(at) / math.log1p(RESOLUTION))]
-            entry[0] += at
-            entry[1] += 1
-        end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
-        for group in dependents.get(call, ()):
-            group.ready_s = max(group.ready_s, end)
-            group.waits -= 1
-            if not group.waits:
-                free.extend((other, group.ready_s) for other in group.calls)
+        group, at = free.popleft()
+        interval = int(math.log1p(at) / width) if at < math.inf else None
+        for call in group.calls[: limit - looked]:
+            blocked = graph.blocked.get(call)
+            if blocked is None:
+                continue
+            kind = blocked[0]
+            if interval is not None:
+                entry = found[kind, interval]
+                entry[0] += at
+                entry[1] += 1
+            if call in search.dependents:
+                end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
+                free.extend(search.ended(call, end))
+        looked += len(group.calls)
     return _by_component(found)
 
 
-@dataclass
-class _Group(Generic[Id]):
+@dataclass(eq=False)
+class Group(Generic[Id]):
     """Blocked calls that wait for the same calls, given by one shared list object.
 
     If many calls wait for the same many calls, their list is examined once instead of once per
     waiting call.
+
+    Attributes
+    ----------
+    place
+        Number that is larger than those of the groups whose calls were submitted before.
+    calls
+        Ids of the calls of this group.
+    waits
+        Number of calls that have not ended and that this group waits for.
     """
 
+    place: int
     calls: list[Id] = field(default_factory=list)
-    ready_s: float = 0.0
     waits: int = 0
 
 
-def _waiting(
-    graph: GraphView[Id], ends: Mapping[Id, float]
-) -> tuple[list[_Group[Id]], dict[Id, list[_Group[Id]]]]:
-    """Return all groups of blocked calls, and for each blocked call the groups that wait for it."""
-    groups: dict[int, _Group[Id]] = {}
-    dependents: dict[Id, list[_Group[Id]]] = defaultdict(list)
-    for call, (_, others) in graph.blocked.items():
-        group = groups.get(id(others))
+def grouped(
+    blocked: Mapping[Id, tuple[Kind, Iterable[Id]]], others: Container[Id] = ()
+) -> tuple[list[Group[Id]], dict[Id, list[Group[Id]]]]:
+    """Return all groups of blocked calls, and for each call the groups that wait for it.
+
+    Parameters
+    ----------
+    blocked
+        As in :class:`GraphView`.
+    others
+        Ids of the calls that run or are queued. All other ids count as ended calls.
+    """
+    groups: dict[int, Group[Id]] = {}
+    dependents: dict[Id, list[Group[Id]]] = {}
+    for call, (_, waits) in blocked.items():
+        group = groups.get(id(waits))
         if group is None:
-            group = groups[id(others)] = _Group()
-            for other in others:
-                if other in ends:
-                    group.ready_s = max(group.ready_s, ends[other])
-                elif other in graph.blocked:
+            group = groups[id(waits)] = Group(len(groups))
+            for other in waits:
+                if other in others or other in blocked:
                     group.waits += 1
-                    dependents[other].append(group)
+                    dependents.setdefault(other, []).append(group)
         group.calls.append(call)
     return list(groups.values()), dependents
+
+
+class _Search(Generic[Id]):
+    """Search through the groups of a graph, from the calls that run or are queued."""
+
+    def __init__(self, graph: GraphView[Id], ends: Mapping[Id, float]) -> None:
+        self.groups: list[Group[Id]] = []
+        self.dependents: Mapping[Id, Sequence[Group[Id]]]
+        if graph.dependents is None:
+            self.groups, self.dependents = grouped(graph.blocked, ends)
+        else:
+            self.dependents = graph.dependents
+        #: Group -> number of its calls whose end is not known yet, and the latest known end.
+        self.left: dict[Group[Id], int] = {}
+        self.ready_s: dict[Group[Id], float] = {}
+
+    def first(self, ends: Mapping[Id, float]) -> deque[tuple[Group[Id], float]]:
+        """Return the groups that wait for no blocked call, and when they are ready."""
+        found = [(group, 0.0) for group in self.groups if not group.waits]
+        for call, end in ends.items():
+            if call in self.dependents:
+                found += self.ended(call, end)
+        return deque(sorted(found, key=lambda entry: entry[0].place))
+
+    def ended(self, call: Id, end_s: float) -> list[tuple[Group[Id], float]]:
+        """Return the groups for which this call is the last to end, and when they are ready."""
+        free = []
+        for group in self.dependents[call]:
+            left = self.left.get(group, group.waits) - 1
+            ready_s = max(self.ready_s.get(group, 0.0), end_s)
+            if left:
+                self.left[group], self.ready_s[group] = left, ready_s
+            else:
+                free.append((group, ready_s))
+        return free
 
 
 def _under_way(

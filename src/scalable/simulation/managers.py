@@ -14,8 +14,9 @@ from scalable.scaling.pool_load import load_of
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
 from scalable.scaling.tiers import AllocationPolicy, Tier, UnitPrice, WaitingWork
+from scalable.simulation.pool import SimulatedPool, SimulatedWorker
 from scalable.simulation.result import SimulationResult, Startup
-from scalable.simulation.simulator import Run, SimulatedPool, SimulatedWorker
+from scalable.simulation.simulator import Run
 from scalable.simulation.workloads import Workload
 from scalable.spec import Starting
 
@@ -232,7 +233,7 @@ class _SharedRun(Run):
     def ask_of(self, pool: SimulatedPool, manager: SimulatedManager) -> None:
         worker = SimulatedWorker(self.now, float("inf"))
         pool.arriving.append(worker)
-        pool.everyone.add(worker)
+        pool.everyone[worker] = None
         self.homes[worker] = manager.name
         there = sum(
             self.homes[w] == manager.name and w.arrives_s < float("inf") for w in pool.everyone
@@ -247,7 +248,7 @@ class _SharedRun(Run):
         startup = manager.startup
         delay = startup.delay_s * self.random.uniform(*startup.spread)
         worker.arrives_s = manager.opens_at(self.now + delay)
-        self.at(worker.arrives_s, lambda: self.arrive(pool, worker))
+        self.at(worker.arrives_s, self.arrive, pool, worker)
 
     def dispatched(self, place: int, worker: SimulatedWorker) -> None:
         self.on[place] = worker
@@ -267,7 +268,7 @@ class _SharedRun(Run):
 
     def dismiss(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
         worker.gone = True
-        pool.everyone.discard(worker)
+        pool.everyone.pop(worker, None)
         manager = self.managers[self.homes[worker]]
         startup = manager.startup
         paid = self.now - (worker.arrives_s - min(startup.billed_s, startup.delay_s))

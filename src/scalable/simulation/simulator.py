@@ -2,34 +2,44 @@
 
 Each pool runs its calls in the order in which they became ready. A call runs on the free worker
 that was busy last. Policies get the same information as in a live cluster. Equal seeds give equal
-results.
+results. In graphs with more than 500 unfinished calls, the forecast of the calls that will become
+ready is computed again only after a twentieth of these calls have changed.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
-from statistics import fmean, median
-from typing import Protocol, runtime_checkable
+from operator import itemgetter
+from statistics import fmean
+from typing import Any, Protocol, runtime_checkable
 
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
-from scalable.scaling.readiness import Coming, GraphView, Slots, coming
+from scalable.scaling.readiness import (
+    LARGEST_LOOK,
+    Coming,
+    GraphView,
+    Slots,
+    coming,
+    grouped,
+)
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
+from scalable.simulation.pool import SimulatedPool, SimulatedWorker
 from scalable.simulation.result import Change, SimulationResult, Startup
-from scalable.simulation.workloads import Terms, Workload, dependents_of
+from scalable.simulation.workloads import Workload
 
 #: Simulated seconds after which a simulation fails.
 LONGEST_S = 1e8
-#: Number of latest worker starts from which the expected start-up time is computed, as in a live
-#: cluster.
-KEPT_STARTS = 20
 #: Share of the start-up delay after which the coming calls are computed again without any event.
 _STALE = 0.05
+#: Maximum number of known calls with which the coming calls are computed for every decision. With
+#: more calls, a share of them has to change first, or as many decisions have to pass. This bounds
+#: the time of a simulation.
+_SMALL, _CHANGED = 500, 0.05
 
 
 @runtime_checkable
@@ -38,50 +48,6 @@ class Observer(Protocol):
 
     def ended(self, kind: Kind, duration_s: float) -> None:
         """Record a call that ended."""
-
-
-@dataclass(eq=False)
-class SimulatedWorker:
-    """One worker: when it was requested, when it connects, and how many calls it runs."""
-
-    asked_s: float
-    arrives_s: float
-    connected: bool = False
-    gone: bool = False
-    calls: int = 0
-
-
-@dataclass
-class SimulatedPool:
-    """One pool: its policy, its calls, and its workers."""
-
-    name: str
-    terms: Terms
-    policy: PoolPolicy
-    expected_s: float
-    queue: deque[int] = field(default_factory=deque)
-    queued: dict[Kind, int] = field(default_factory=dict)
-    running: dict[Kind, dict[int, float]] = field(default_factory=dict)
-    arriving: list[SimulatedWorker] = field(default_factory=list)
-    #: Connected workers with a free slot (room for one call); the last worker is used first.
-    free: list[SimulatedWorker] = field(default_factory=list)
-    connected: int = 0
-    busy: int = 0
-    submitted: int = 0
-    starts: list[float] = field(default_factory=list)
-    cost: float = 0.0
-    timeline: list[tuple[float, int]] = field(default_factory=list)
-    everyone: set[SimulatedWorker] = field(default_factory=set)
-
-    @property
-    def wanted(self) -> int:
-        """Number of connected and starting workers."""
-        return self.connected + len(self.arriving)
-
-    def startup_s(self, now: float) -> float:
-        """Return the expected start-up time in seconds, learned as in a live cluster."""
-        learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
-        return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
 
 
 def simulate(
@@ -141,33 +107,48 @@ class Run:
             name: SimulatedPool(name, terms, policy(name), expected)
             for name, terms in workload.pools.items()
         }
-        self.dependents = dependents_of(self.calls)
-        self.waits = [len(set(call.after)) for call in self.calls]
-        self.blocked = {
-            place: (call.kind, call.after)
-            for place, call in enumerate(self.calls)
-            if call.after and not workload.stream
+        #: Pool -> its policy, if the policy learns from ended calls.
+        self.observers = {
+            name: pool.policy
+            for name, pool in self.pools.items()
+            if isinstance(pool.policy, Observer)
         }
+        waiting = {
+            place: (call.kind, call.after) for place, call in enumerate(self.calls) if call.after
+        }
+        groups, self.dependents = grouped(waiting, range(len(self.calls)))
+        # Policies learn of a blocked call when it arrives.
+        self.blocked: dict[int, tuple[Kind, tuple[int, ...]]] = {}
+        #: Call that waits for others -> its group, until these have ended.
+        self.groups = {place: group for group in groups for place in group.calls}
         self.ends: list[float | None] = [None] * len(self.calls)
         self.left = len(self.calls)
         self.now = 0.0
-        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        #: Events: time, number, and what happens with which arguments.
+        self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.order = count()
         self.changes: list[Change] = []
         self.looks = 0
-        self.stirred = True
         self.looked: tuple[float, Coming] = (0.0, {})
+        #: Since the coming calls were computed: whether anything happened, the number of events
+        #: and decisions, and the calls that have become ready. Number of calls examined then.
+        self.stirred, self.news, self.examined = True, 0, 0
+        self.readied: Counter[Kind] = Counter()
 
     def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
         """Simulate until all calls have ended."""
-        for place, call in enumerate(self.calls):
-            self.at(call.arrival_s, lambda place=place: self.come(place))  # type: ignore[misc]
+        arrivals = [(call.arrival_s, place) for place, call in enumerate(self.calls)]
+        arrivals.sort(key=itemgetter(0))
+        # Arrivals come before other events of the same moment. A sorted list is a heap.
+        self.events = [
+            (time_s, next(self.order), self.come, (place,)) for time_s, place in arrivals
+        ]
         next_look = 0.0
         while self.left:
             # Events at the moment of a decision come before the decision.
             if self.events and self.events[0][0] <= next_look:
-                self.now, _, happen = heapq.heappop(self.events)
-                happen()
+                self.now, _, happen, things = heapq.heappop(self.events)
+                happen(*things)
                 continue
             self.now = next_look
             if self.now > LONGEST_S:
@@ -178,17 +159,19 @@ class Run:
             next_look += every_s
         return self.outcome()
 
-    def at(self, time_s: float, happen: Callable[[], None]) -> None:
-        """Let something happen at a time."""
-        heapq.heappush(self.events, (time_s, next(self.order), happen))
+    def at(self, time_s: float, happen: Callable[..., None], *things: Any) -> None:
+        """Let something happen at a time: a function is called with these arguments."""
+        heapq.heappush(self.events, (time_s, next(self.order), happen, things))
 
     def come(self, place: int) -> None:
         """Submit a call."""
         pool = self.pools[self.calls[place].kind.component]
         pool.submitted += 1
-        if not self.waits[place]:
+        if place not in self.groups:
             self.enqueue(place)
             self.dispatch(pool)
+        elif not self.workload.stream:
+            self.blocked[place] = (self.calls[place].kind, self.calls[place].after)
 
     def enqueue(self, place: int) -> None:
         """Put a ready call into the queue of its pool."""
@@ -198,6 +181,8 @@ class Run:
         pool.queue.append(place)
         pool.queued[kind] = pool.queued.get(kind, 0) + 1
         self.stirred = True
+        self.news += 1
+        self.readied[kind] += 1
 
     def dispatch(self, pool: SimulatedPool) -> None:
         """Start as many queued calls as there are free slots."""
@@ -214,7 +199,7 @@ class Run:
             if worker.calls == pool.terms.slots:
                 pool.free.pop()
             self.dispatched(place, worker)
-            self.at(self.now + call.duration_s, lambda p=place, w=worker: self.end(p, w))  # type: ignore[misc]
+            self.at(self.now + call.duration_s, self.end, place, worker)
 
     def end(self, place: int, worker: SimulatedWorker) -> None:
         """End a call; calls that waited for it become ready."""
@@ -223,20 +208,31 @@ class Run:
         self.ends[place] = self.now
         self.left -= 1
         self.stirred = True
+        self.news += 1
         self.stop_counting(pool, place)
         self.model.observe(Sample(call.kind, call.duration_s, call.memory))
-        if isinstance(pool.policy, Observer):
-            pool.policy.ended(call.kind, call.duration_s)
+        if pool.name in self.observers:
+            self.observers[pool.name].ended(call.kind, call.duration_s)
         self.free_slot(pool, worker)
         touched = {pool.name: pool}
-        for other in self.dependents[place]:
-            self.waits[other] -= 1
-            if not self.waits[other] and self.calls[other].arrival_s <= self.now:
+        for other in self.released(place):
+            if self.calls[other].arrival_s <= self.now:
                 self.enqueue(other)
                 home = self.pools[self.calls[other].kind.component]
                 touched[home.name] = home
         for each in touched.values():
             self.dispatch(each)
+
+    def released(self, place: int) -> list[int]:
+        """Return the calls that waited for an ended call and for no other, as submitted."""
+        free: list[int] = []
+        for group in self.dependents.pop(place, ()):
+            group.waits -= 1
+            if not group.waits:
+                free += group.calls
+        for other in free:
+            del self.groups[other]
+        return sorted(free)
 
     def dispatched(self, place: int, worker: SimulatedWorker) -> None:
         """Note that a call runs on a worker."""
@@ -333,7 +329,9 @@ class Run:
     def ahead(self) -> Coming:
         """Return the calls that will become ready; without new events shift the last result."""
         since = self.now - self.looked[0]
-        if self.stirred or since > _STALE * self.startup.delay_s:
+        self.news += 1
+        due = self.examined <= _SMALL or self.news >= _CHANGED * self.examined
+        if due and (self.stirred or since > _STALE * self.startup.delay_s):
             slots = {}
             for pool in self.pools.values():
                 first = 0.0 if pool.connected else self.first_worker_s(pool)
@@ -349,15 +347,25 @@ class Run:
                 for pool in self.pools.values()
                 for place in pool.queue
             }
-            graph = GraphView(running, queued, self.blocked)
+            graph = GraphView(running, queued, self.blocked, self.dependents)
             self.looked, since = (self.now, coming(graph, self.model, slots)), 0.0
-            self.stirred = False
-        if not since:
-            return self.looked[1]
-        return {
-            name: [(max(0.0, ready - since), kind, calls) for ready, kind, calls in entries]
-            for name, entries in self.looked[1].items()
-        }
+            self.stirred, self.news = False, 0
+            self.examined = len(running) + len(queued) + min(len(self.blocked), LARGEST_LOOK)
+            self.readied.clear()
+        return self.looked[1] if not since else self.shifted(since)
+
+    def shifted(self, since_s: float) -> Coming:
+        """Return the last forecast of coming calls without those that have become ready since."""
+        gone = Counter(self.readied)
+        moved: Coming = {}
+        for name, entries in self.looked[1].items():
+            moved[name] = []
+            for ready_s, kind, calls in entries:
+                ready = min(calls, gone[kind])
+                gone[kind] -= ready
+                if ready < calls:
+                    moved[name].append((max(0.0, ready_s - since_s), kind, calls - ready))
+        return moved
 
     def first_worker_s(self, pool: SimulatedPool) -> float:
         """Return the expected seconds until the first worker of a pool connects."""
@@ -369,8 +377,8 @@ class Run:
         delay = self.startup.delay_s * self.random.uniform(*self.startup.spread)
         worker = SimulatedWorker(self.now, self.now + delay)
         pool.arriving.append(worker)
-        pool.everyone.add(worker)
-        self.at(worker.arrives_s, lambda: self.arrive(pool, worker))
+        pool.everyone[worker] = None
+        self.at(worker.arrives_s, self.arrive, pool, worker)
 
     def remove(self, pool: SimulatedPool, fewer: int) -> None:
         """Remove starting workers, the newest first, then idle workers; never a busy one."""
@@ -389,7 +397,7 @@ class Run:
     def dismiss(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
         """End a worker, and bill it."""
         worker.gone = True
-        pool.everyone.discard(worker)
+        pool.everyone.pop(worker, None)
         paid = self.now - (worker.arrives_s - min(self.startup.billed_s, self.startup.delay_s))
         if paid > 0 or worker.connected:
             pool.cost += pool.terms.price * self.startup.paid_s(paid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scalable.scaling.readiness import GraphView, Slots, coming
+from scalable.scaling.readiness import GraphView, Slots, coming, grouped
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
 
 A, B = Kind("small", "a"), Kind("big", "b")
@@ -73,3 +73,27 @@ def test_a_stage_after_another_one_is_looked_at_once():
     model = TaskModel({("a", "first"): Expectation(10.0), ("a", "second"): Expectation(5.0)})
     ((_, kind, count),) = coming(graph, model)["a"]
     assert (kind.task, count, Counted.looks) == ("second", 50, 1)
+
+
+def test_groups_that_the_caller_keeps_give_the_same():
+    """Fan-out, join, chains and calls that wait for calls of every state."""
+    queued = dict.fromkeys(range(5, 10), A)
+    running = {i: (A if i else B, float(i)) for i in range(5)}
+    stage = tuple(range(10))
+    blocked = dict.fromkeys(range(10, 20), (B, stage))
+    blocked |= {i: (A, (i - 10, i - 20, 99)) for i in range(20, 30)}
+    blocked |= {i: (A, (i - 1, 3)) for i in range(30, 60)}
+    _, dependents = grouped(blocked, {*running, *queued})
+    places = {"small": Slots(2, 5.0)}
+    found = coming(GraphView(running, queued, blocked), MODEL, places)
+    assert sum(count for entries in found.values() for _, _, count in entries) == len(blocked)
+    assert coming(GraphView(running, queued, blocked, dependents), MODEL, places) == found
+    less = coming(GraphView(running, queued, blocked), MODEL, places, 30)
+    assert less != found
+    assert coming(GraphView(running, queued, blocked, dependents), MODEL, places, 30) == less
+
+
+def test_calls_of_a_group_that_are_not_known_yet_are_left_out():
+    _, dependents = grouped({2: (A, (1,)), 3: (A, (2,))}, {1})
+    graph = GraphView({1: (A, 4.0)}, {}, {3: (A, (2,))}, dependents)
+    assert coming(graph, MODEL) == {}
