@@ -2,58 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_views import applied, informed, views
 
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolView
-from scalable.scaling.task_model import Expectation, Kind, TaskModel
-
-KINDS = [Kind("run", "a"), Kind("run", "b")]
-SECONDS = st.floats(0.0, 2000.0)
-
-
-@st.composite
-def views(draw: st.DrawFn) -> PoolView:
-    slots = draw(st.integers(1, 3))
-    busy, idle = draw(st.integers(0, 20)), draw(st.integers(0, 10))
-    arriving = draw(st.lists(SECONDS, max_size=10))
-    minimum = draw(st.integers(0, 10))
-    running = {KINDS[0]: draw(st.lists(SECONDS, min_size=busy, max_size=busy * slots))}
-    # A worker idles only while nothing waits.
-    queued = {} if idle else {draw(st.sampled_from(KINDS)): draw(st.integers(0, 300))}
-    waiting = st.tuples(SECONDS, st.sampled_from(KINDS), st.integers(1, 50))
-    return PoolView(
-        now=draw(st.floats(0, 1e6)),
-        minimum=minimum,
-        maximum=draw(st.none() | st.integers(minimum, 40)),
-        slots=slots,
-        wanted=busy + idle + len(arriving),
-        busy=busy,
-        idle=idle,
-        arriving=arriving,
-        queued=queued,
-        running=running,
-        coming=sorted(draw(st.lists(waiting, max_size=5))),
-        submitted=draw(st.integers(0, 1000)),
-        graph=draw(st.booleans()),
-        startup_s=draw(st.floats(0.1, 1000)),
-        billed_startup_s=draw(st.floats(0, 100)),
-    )
-
-
-def applied(view: PoolView, workers: int) -> PoolView:
-    """The pool once that count is asked for: first those on their way go, then idle ones."""
-    more = workers - view.wanted
-    if more >= 0:
-        return replace(view, wanted=workers, arriving=[*view.arriving, *[0.0] * more])
-    cancelled = min(-more, len(view.arriving))
-    arriving = sorted(view.arriving, reverse=True)[: len(view.arriving) - cancelled]
-    left = -more - cancelled
-    idle = max(0, view.idle - left)
-    return replace(view, wanted=workers, arriving=arriving, idle=idle)
 
 
 @given(views(), st.floats(0.01, 300), st.sampled_from(["cost", "balance", "time"]))
@@ -61,7 +15,7 @@ def test_bounds_hold_busy_workers_stay_and_the_same_load_changes_nothing(
     view: PoolView, mean_s: float, objective: str
 ) -> None:
     scaler = PoolScaler(objective)  # type: ignore[arg-type]
-    model = TaskModel({("run", "a"): Expectation(mean_s), ("run", "b"): Expectation(3 * mean_s)})
+    model = informed(mean_s)
     decision = scaler.decide(view, model)
     assert decision.workers >= view.minimum
     most = view.busy if view.maximum is None else view.maximum
