@@ -46,7 +46,7 @@ class Counted(list):
 
 def test_a_list_that_many_calls_wait_for_is_gone_through_once():
     before = Counted(range(50))
-    calls = {i: (SHORT, ()) for i in range(50)} | {50 + i: (LONG, before) for i in range(50)}
+    calls = dict.fromkeys(range(50), (SHORT, ())) | {50 + i: (LONG, before) for i in range(50)}
     found = longest_paths(calls, TaskModel(KNOWN).mean_s)
     assert (found[0], found[99], Counted.looks) == (11.0, 10.0, 1)
 
