@@ -152,6 +152,7 @@ def cells_of(run: Run) -> list[Cell]:
             every_s=contender.every_s or look_every_s(startup.delay_s),
             seed=run.seed,
             looks_ahead=contender.ours,
+            order="critical-path" if contender.ours else "submitted",
         )
         spent = time.process_time() - began
         return Cell(

@@ -172,3 +172,32 @@ def test_a_deadline_needs_managers_and_names_differ(expected, invoke):
     assert "--deadline needs --manager" in invoke("simulate", "--deadline", "1h").err
     twice = invoke("simulate", *PLACES[:2], *PLACES[:2])
     assert "hpc is given twice" in twice.err
+
+
+def test_the_order_of_calls_is_chosen_for_our_policies_alone(tmp_path, invoke):
+    """Two workers; four calls of 10 s are submitted before a chain of two of 20 s."""
+    lengths = {**{f"a_{i}": 10.0 for i in range(4)}, "b_1": 20.0, "c_1": 20.0}
+    tasks = [{"name": name, "id": name, "parents": []} for name in lengths]
+    tasks[-1]["parents"] = ["b_1"]
+    ran = [{"id": name, "runtimeInSeconds": length} for name, length in lengths.items()]
+    path = tmp_path / "trace.json"
+    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": ran}}
+    path.write_text(json.dumps({"name": "chain", "workflow": workflow}))
+    arguments = ("--workflow", path, "--startup", "0", "--maximum", "2", "--policy", "dask")
+    arguments = (*arguments, "--policy", "scalable-time")
+    first, other = (
+        simulated(invoke, *arguments, "--order", order) for order in ("critical-path", "submitted")
+    )
+    assert (first["order"], other["order"]) == ("critical-path", "submitted")
+    assert first["policies"]["dask"] == other["policies"]["dask"]
+    times = [value["policies"]["scalable-time"]["time_s"] for value in (first, other)]
+    assert times == [40.0, 60.0]
+
+
+def test_long_simulations_show_their_progress(expected, invoke, monkeypatch):
+    monkeypatch.setattr("scalable.cli.commands.simulate._QUIET_S", 0.0)
+    result = invoke("simulate", "--policy", "minimum", "--policy", "dask")
+    assert result.code == 0
+    assert "policy minimum (1 of 2): 0 % of 13 calls have ended" in result.err
+    value = invoke("simulate", "--policy", "minimum", "--format", "json")
+    assert (json.loads(value.out)["calls"], value.err) == (13, "")

@@ -11,7 +11,7 @@ run early, so that the ranks before them become right soon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from scalable.scaling.task_model import Kind, TaskModel
@@ -51,23 +51,20 @@ def ranks(
     ----------
     calls
         Id -> kind of the call, and ids of the calls that it waits for, in the order of submission.
-        Ids without an entry count as ended calls. Running calls may be left out.
+        Ids without an entry count as ended calls. Running calls count as samples.
     model
         Model of the running times.
     samples
         Number of calls of each unknown task that run early.
     """
-    means: dict[Kind, float] = {}
-    for kind, _ in calls.values():
-        if kind not in means:
-            means[kind] = model.mean_s(kind)
-    chosen = _samples(calls, {kind for kind in means if not model.knows(kind)}, samples)
-    paths = longest_paths(calls, means.__getitem__)
+    unknown = {kind for kind in {kind for kind, _ in calls.values()} if not model.knows(kind)}
+    chosen = _samples(calls, unknown, samples)
+    paths = remaining_paths(calls, model)
     return {call: Rank(call in chosen, path_s) for call, path_s in paths.items()}
 
 
-def longest_paths(
-    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], length_s: Callable[[Kind], float]
+def remaining_paths(
+    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], model: TaskModel
 ) -> dict[Id, float]:
     """Return the seconds of the longest path from the begin of each call to the graph's end.
 
@@ -75,9 +72,10 @@ def longest_paths(
     ----------
     calls
         As in :func:`ranks`. Calls that wait for each other in a circle get their own length.
-    length_s
-        Function that takes a kind and returns the running time of its calls in seconds.
+    model
+        Model of the running times.
     """
+    lengths = {kind: model.mean_s(kind) for kind in {kind for kind, _ in calls.values()}}
     # Calls that wait for the same list are one group; each call waits for one group or for none.
     group_of: dict[Id, int] = {}
     members: dict[int, int] = {}
@@ -98,7 +96,7 @@ def longest_paths(
     free = [call for call, count in behind.items() if not count]
     while free:
         call = free.pop()
-        path_s = paths[call] = length_s(calls[call][0]) + after_s[call]
+        path_s = paths[call] = lengths[calls[call][0]] + after_s[call]
         group = group_of[call]
         longest[group] = max(longest[group], path_s)
         members[group] -= 1
@@ -109,7 +107,7 @@ def longest_paths(
             behind[other] -= 1
             if not behind[other]:
                 free.append(other)
-    return {call: paths.get(call, length_s(kind)) for call, (kind, _) in calls.items()}
+    return {call: paths.get(call, lengths[kind]) for call, (kind, _) in calls.items()}
 
 
 def _samples(

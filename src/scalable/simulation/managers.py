@@ -15,6 +15,7 @@ from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
 from scalable.scaling.tiers import AllocationPolicy, Tier, UnitPrice, WaitingWork
 from scalable.simulation.pool import SimulatedPool, SimulatedWorker
+from scalable.simulation.ready_calls import Order
 from scalable.simulation.result import SimulationResult, Startup
 from scalable.simulation.simulator import Run
 from scalable.simulation.workloads import Workload
@@ -71,7 +72,7 @@ class SimulatedManager:
         return UnitPrice(hourly, self.startup.least_s, self.granularity_s)
 
 
-def simulate_managers(
+def simulate_managers(  # noqa: PLR0913 - one call with the options of one simulation
     workload: Workload,
     policy: Callable[[str], PoolPolicy],
     managers: Sequence[SimulatedManager],
@@ -81,6 +82,8 @@ def simulate_managers(
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
+    order: Order = "critical-path",
+    progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose workers come from several managers.
 
@@ -88,7 +91,7 @@ def simulate_managers(
 
     Parameters
     ----------
-    workload, policy, model, every_s, seed, looks_ahead
+    workload, policy, model, every_s, seed, looks_ahead, order, progress
         As in :func:`scalable.simulation.simulator.simulate`.
     managers
         The managers, at least one. Policies of pools expect the start-up times of the first.
@@ -103,8 +106,8 @@ def simulate_managers(
     """
     if not managers:
         raise ValueError(f"{workload.name}: a simulation needs at least one manager")
-    run = _SharedRun(workload, policy, managers, allocation, model or TaskModel(), seed)
-    outcome = run.through(every_s, looks_ahead=looks_ahead)
+    run = _SharedRun(workload, policy, managers, allocation, model or TaskModel(), seed, order)
+    outcome = run.through(every_s, looks_ahead=looks_ahead, progress=progress)
     return replace(outcome, cost_by_manager=run.costs)
 
 
@@ -119,12 +122,15 @@ class _SharedRun(Run):
         allocation: AllocationPolicy,
         model: TaskModel,
         seed: int,
+        order: Order = "critical-path",
     ) -> None:
         able = {
             name: replace(terms, maximum=min(terms.maximum, sum(m.maximum for m in managers)))
             for name, terms in workload.pools.items()
         }
-        super().__init__(replace(workload, pools=able), policy, managers[0].startup, model, seed)
+        super().__init__(
+            replace(workload, pools=able), policy, managers[0].startup, model, seed, order
+        )
         self.managers = {manager.name: manager for manager in managers}
         self.allocation = allocation
         self.costs = dict.fromkeys(self.managers, 0.0)

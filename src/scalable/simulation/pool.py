@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol, runtime_checkable
 
 from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Kind
+from scalable.simulation.ready_calls import ReadyCalls, first_come
 from scalable.simulation.workloads import Terms
 
 #: Number of latest worker starts from which the expected start-up time is computed, as in a live
 #: cluster.
 KEPT_STARTS = 20
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Policy that learns from ended calls itself instead of using the task model."""
+
+    def ended(self, kind: Kind, duration_s: float) -> None:
+        """Record a call that ended."""
 
 
 @dataclass(eq=False)
@@ -34,7 +43,7 @@ class SimulatedPool:
     terms: Terms
     policy: PoolPolicy
     expected_s: float
-    queue: deque[int] = field(default_factory=deque)
+    queue: ReadyCalls = field(default_factory=first_come)
     queued: dict[Kind, int] = field(default_factory=dict)
     running: dict[Kind, dict[int, float]] = field(default_factory=dict)
     arriving: list[SimulatedWorker] = field(default_factory=list)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
+from scalable.simulation.ready_calls import Order
 
 
 def _present(view: PoolView) -> int:
@@ -240,17 +241,28 @@ class JgcriScalable:
 
 @dataclass(frozen=True)
 class Rule:
-    """Factory of a policy, and seconds between decisions (None: depends on the start-up time)."""
+    """Way to run a policy.
+
+    Attributes
+    ----------
+    make
+        Factory of the policy.
+    every_s
+        Seconds between decisions. None if it depends on the start-up time.
+    order
+        Order in which the calls of a graph run. Other systems run them as submitted.
+    """
 
     make: Callable[[], PoolPolicy]
     every_s: float | None = None
+    order: Order = "submitted"
 
 
 #: Name on the command line -> rule.
 RULES: Mapping[str, Rule] = {
-    "scalable": Rule(PoolScaler),
-    "scalable-time": Rule(lambda: PoolScaler("time")),
-    "scalable-cost": Rule(lambda: PoolScaler("cost")),
+    "scalable": Rule(PoolScaler, order="critical-path"),
+    "scalable-time": Rule(lambda: PoolScaler("time"), order="critical-path"),
+    "scalable-cost": Rule(lambda: PoolScaler("cost"), order="critical-path"),
     "minimum": Rule(lambda: Fixed(most=False), Fixed.every_s),
     "maximum": Rule(lambda: Fixed(most=True), Fixed.every_s),
     "dask": Rule(DaskAdaptive, DaskAdaptive.every_s),

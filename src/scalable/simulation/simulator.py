@@ -1,9 +1,10 @@
 """Simulation of a workload on pools whose worker counts a policy decides. No I/O.
 
-Each pool runs its calls in the order in which they became ready. A call runs on the free worker
-that was busy last. Policies get the same information as in a live cluster. Equal seeds give equal
-results. In graphs with more than 500 unfinished calls, the forecast of the calls that will become
-ready is computed again only after a twentieth of these calls have changed.
+Each pool runs the ready call first whose remaining path through the graph is the longest, by the
+lengths learned so far, or the call that became ready first. A call runs on the free worker that was
+busy last. Policies get the same information as in a live cluster. Equal seeds give equal results.
+In graphs with more than 500 unfinished calls, the forecast of the calls that will become ready is
+computed again only after a twentieth of these calls have changed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from operator import itemgetter
 from statistics import fmean
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.readiness import (
@@ -28,7 +29,8 @@ from scalable.scaling.readiness import (
 )
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
-from scalable.simulation.pool import SimulatedPool, SimulatedWorker
+from scalable.simulation.pool import Observer, SimulatedPool, SimulatedWorker
+from scalable.simulation.ready_calls import Order, Ranking
 from scalable.simulation.result import Change, SimulationResult, Startup
 from scalable.simulation.workloads import Workload
 
@@ -42,15 +44,7 @@ _STALE = 0.05
 _SMALL, _CHANGED = 500, 0.05
 
 
-@runtime_checkable
-class Observer(Protocol):
-    """Policy that learns from ended calls itself instead of using the task model."""
-
-    def ended(self, kind: Kind, duration_s: float) -> None:
-        """Record a call that ended."""
-
-
-def simulate(
+def simulate(  # noqa: PLR0913 - one call with the options of one simulation
     workload: Workload,
     policy: Callable[[str], PoolPolicy],
     startup: Startup | None = None,
@@ -59,6 +53,8 @@ def simulate(
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
+    order: Order = "critical-path",
+    progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose worker counts a policy decides.
 
@@ -78,14 +74,20 @@ def simulate(
         Seed of the random start-up times.
     looks_ahead
         Whether policies see the calls that will become ready. Computing these calls takes time.
+    order
+        Order of the ready calls of a graph: ``critical-path`` (the call with the longest remaining
+        path first, see :mod:`scalable.scaling.order`) or ``submitted`` (the call first that became
+        ready first). The calls of a stream always run in the order of their arrival.
+    progress
+        Function that is called at each decision with the share of calls that have ended.
 
     Raises
     ------
     ValueError
         If the calls have not ended after :data:`LONGEST_S` simulated seconds.
     """
-    run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
-    return run.through(every_s, looks_ahead=looks_ahead)
+    run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed, order)
+    return run.through(every_s, looks_ahead=looks_ahead, progress=progress)
 
 
 class Run:
@@ -98,15 +100,23 @@ class Run:
         startup: Startup,
         model: TaskModel,
         seed: int,
+        order: Order = "critical-path",
     ) -> None:
         self.workload, self.calls = workload, workload.calls
         self.startup, self.model = startup, model
         self.random = random.Random(seed)  # noqa: S311 - no secret
+        self.ranking: Ranking | None = None
+        if order == "critical-path" and not workload.stream:
+            graph = ((place, (call.kind, call.after)) for place, call in enumerate(self.calls))
+            self.ranking = Ranking(graph, model)
         expected = startup.delay_s if startup.expected_s is None else startup.expected_s
         self.pools = {
             name: SimulatedPool(name, terms, policy(name), expected)
             for name, terms in workload.pools.items()
         }
+        if self.ranking is not None:
+            for pool in self.pools.values():
+                pool.queue = self.ranking.queue()
         #: Pool -> its policy, if the policy learns from ended calls.
         self.observers = {
             name: pool.policy
@@ -126,7 +136,7 @@ class Run:
         self.now = 0.0
         #: Events: time, number, and what happens with which arguments.
         self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.order = count()
+        self.number = count()
         self.changes: list[Change] = []
         self.looks = 0
         self.looked: tuple[float, Coming] = (0.0, {})
@@ -135,13 +145,19 @@ class Run:
         self.stirred, self.news, self.examined = True, 0, 0
         self.readied: Counter[Kind] = Counter()
 
-    def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
+    def through(
+        self,
+        every_s: float,
+        *,
+        looks_ahead: bool,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulationResult:
         """Simulate until all calls have ended."""
         arrivals = [(call.arrival_s, place) for place, call in enumerate(self.calls)]
         arrivals.sort(key=itemgetter(0))
         # Arrivals come before other events of the same moment. A sorted list is a heap.
         self.events = [
-            (time_s, next(self.order), self.come, (place,)) for time_s, place in arrivals
+            (time_s, next(self.number), self.come, (place,)) for time_s, place in arrivals
         ]
         next_look = 0.0
         while self.left:
@@ -155,13 +171,15 @@ class Run:
                 raise ValueError(
                     f"{self.workload.name}: {self.left} calls have not ended after {LONGEST_S:g} s"
                 )
+            if progress is not None:
+                progress(1 - self.left / len(self.calls))
             self.look(looks_ahead=looks_ahead)
             next_look += every_s
         return self.outcome()
 
     def at(self, time_s: float, happen: Callable[..., None], *things: Any) -> None:
         """Let something happen at a time: a function is called with these arguments."""
-        heapq.heappush(self.events, (time_s, next(self.order), happen, things))
+        heapq.heappush(self.events, (time_s, next(self.number), happen, things))
 
     def come(self, place: int) -> None:
         """Submit a call."""
@@ -211,6 +229,8 @@ class Run:
         self.news += 1
         self.stop_counting(pool, place)
         self.model.observe(Sample(call.kind, call.duration_s, call.memory))
+        if self.ranking is not None:
+            self.ranking.ended(place)
         if pool.name in self.observers:
             self.observers[pool.name].ended(call.kind, call.duration_s)
         self.free_slot(pool, worker)

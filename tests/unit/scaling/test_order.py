@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalable.scaling.order import Rank, longest_paths, ranks
+from scalable.scaling.order import Rank, ranks, remaining_paths
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
 
 SHORT, LONG, NEW = Kind("run", "short"), Kind("run", "long"), Kind("run", "new")
@@ -20,13 +20,13 @@ def test_a_rank_is_the_longest_remaining_path():
 
 def test_a_chain_of_any_length_needs_no_recursion():
     calls = {i: (SHORT, (i - 1,)) for i in range(50_000)}
-    found = longest_paths(calls, lambda _: 1.0)
+    found = remaining_paths(calls, TaskModel(KNOWN))
     assert (found[0], found[49_999]) == (50_000.0, 1.0)
 
 
 def test_ended_calls_hold_nothing_back_and_circles_end():
     calls = {1: (SHORT, [0]), 2: (LONG, [3]), 3: (SHORT, [2]), 4: (SHORT, [3])}
-    assert longest_paths(calls, lambda kind: 10.0 if kind is LONG else 1.0) == {
+    assert remaining_paths(calls, TaskModel(KNOWN)) == {
         1: 1.0,
         2: 10.0,
         3: 1.0,
@@ -47,7 +47,7 @@ class Counted(list):
 def test_a_list_that_many_calls_wait_for_is_gone_through_once():
     before = Counted(range(50))
     calls = dict.fromkeys(range(50), (SHORT, ())) | {50 + i: (LONG, before) for i in range(50)}
-    found = longest_paths(calls, TaskModel(KNOWN).mean_s)
+    found = remaining_paths(calls, TaskModel(KNOWN))
     assert (found[0], found[99], Counted.looks) == (11.0, 10.0, 1)
 
 

@@ -116,9 +116,8 @@ RESULTS = {
 @pytest.mark.parametrize("rule", RESULTS)
 def test_results_are_those_of_the_first_simulator(rule):
     """Results from before the simulator was made faster; only a change of a rule may move them."""
-    outcome = simulate(
-        drawn(), lambda _: RULES[rule].make(), Startup(60.0, 60.0), every_s=5.0, seed=3
-    )
+    make, startup = RULES[rule].make, Startup(60.0, 60.0)
+    outcome = simulate(drawn(), lambda _: make(), startup, every_s=5.0, seed=3, order="submitted")
     changes = [change.after for change in outcome.changes]
     found = (outcome.time_s, outcome.cost, len(changes), sum(changes))
     assert found == pytest.approx(RESULTS[rule])

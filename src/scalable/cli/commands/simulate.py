@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.output import VERSION, Display, Output, Result
 from scalable.cli.simulated_managers import (
     ALLOCATIONS,
     HEADER,
@@ -30,15 +31,20 @@ if TYPE_CHECKING:
     from scalable.scaling.pool_policy import PoolPolicy
     from scalable.scaling.task_model import TaskModel
     from scalable.simulation.managers import SimulatedManager
+    from scalable.simulation.ready_calls import Order
     from scalable.simulation.reference import Reference
     from scalable.simulation.result import SimulationResult, Startup
+    from scalable.simulation.rules import Rule
     from scalable.simulation.workloads import Workload
 
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
 #: Default maximum of a worker's start that is paid for, in seconds.
 _BILLED_S = 60.0
-#: Maximum number of times that a policy looks at the pools; each look costs time.
-_LOOKS = 100_000
+#: Maximum number of times that a policy looks at the pools in about the time of the best schedule;
+#: each look costs time.
+_LOOKS = 20_000
+#: Seconds after which the progress of the simulations is shown.
+_QUIET_S = 2.0
 
 
 class Duration(click.ParamType[float]):
@@ -56,6 +62,45 @@ class Duration(click.ParamType[float]):
             return parse_duration(value)  # type: ignore[arg-type]
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class _Progress:
+    """Progress of several simulations of one workload."""
+
+    def __init__(self, display: Display, calls: int) -> None:
+        self._display, self._calls = display, calls
+        self._began = time.monotonic()
+        self._simulated = ""
+
+    def begin(self, simulated: str) -> None:
+        """Begin a simulation with this name."""
+        self._simulated = simulated
+
+    def __call__(self, share: float) -> None:
+        """Show the share of calls that have ended; nothing if the simulations end soon."""
+        elapsed_s = time.monotonic() - self._began
+        if elapsed_s >= _QUIET_S:
+            ended = f"{int(100 * share)} % of {self._calls} calls have ended"
+            self._display.tell(elapsed_s, f"policy {self._simulated}: {ended}")
+
+
+class _Manner(NamedTuple):
+    """Policies to simulate, the order of their calls, the seed, and the display."""
+
+    names: list[str]
+    order: Order
+    seed: int
+    progress: _Progress
+
+    def simulations(self) -> Iterator[tuple[str, Rule, Order]]:
+        """Iterate over the policies with their names, rules and orders."""
+        from scalable.simulation.rules import RULES
+
+        for number, name in enumerate(self.names, 1):
+            self.progress.begin(f"{name} ({number} of {len(self.names)})")
+            rule = RULES[name]
+            # Other systems have no lengths of calls to order them by.
+            yield name, rule, self.order if rule.order == "critical-path" else rule.order
 
 
 @click.command()
@@ -120,6 +165,14 @@ class Duration(click.ParamType[float]):
     help="With --manager: time after which a manager that delivers nothing is passed over.",
 )
 @click.option(
+    "--order",
+    type=click.Choice(["critical-path", "submitted"]),
+    default="critical-path",
+    show_default=True,
+    help="Order of the waiting calls of a graph under the policies of this project: the call with "
+    "the longest remaining path first, or first come, first served as under the other rules.",
+)
+@click.option(
     "--seed", type=int, default=0, show_default=True, help="Seed of the random start times."
 )
 @output_options
@@ -137,6 +190,7 @@ def command(  # noqa: PLR0913 - what users may give
     managers: tuple[SimulatedManager, ...],
     deadline: float | None,
     spill_after: float,
+    order: Order,
     seed: int,
     output: Output,
 ) -> int:
@@ -146,6 +200,9 @@ def command(  # noqa: PLR0913 - what users may give
     time, the mean from a call's arrival to its end. The cost is in paid worker-seconds; with
     --manager it is that of the managers' prices, and the workers are divided by priority
     (waterfall) and by cost (cheapest).
+
+    Simulations that take longer show on standard error which policy runs and how many calls have
+    ended.
     """
     from scalable.simulation.result import Startup
     from scalable.simulation.rules import RULES
@@ -166,11 +223,14 @@ def command(  # noqa: PLR0913 - what users may give
     else:
         work = _of_manifest(manifest, target, maximum)
     try:
-        if managers:
-            places = prioritized(managers, billed_startup, _BILLED_S)
-            output.show(_divided(work, names, places, deadline, spill_after, seed))
-        else:
-            output.show(_compared(work, names, Startup(startup, billed), seed))
+        with output.display() as display:
+            manner = _Manner(names, order, seed, _Progress(display, len(work.calls)))
+            if managers:
+                places = prioritized(managers, billed_startup, _BILLED_S)
+                result = _divided(work, manner, places, deadline, spill_after)
+            else:
+                result = _compared(work, manner, Startup(startup, billed))
+        output.show(result)
     except (ValueError, ArithmeticError) as error:
         raise PlanError(f"no policy can be simulated: {error}") from error
     return 0
@@ -225,26 +285,26 @@ def _known(work: Workload) -> TaskModel:
     return TaskModel(expected if work.expected else None)
 
 
-def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> Result:
+def _compared(work: Workload, manner: _Manner, startup: Startup) -> Result:
     from scalable.report.table import table
     from scalable.scaling.policy import look_every_s
     from scalable.simulation.reference import clairvoyant
-    from scalable.simulation.rules import RULES
     from scalable.simulation.simulator import simulate
     from scalable.units import counted, format_duration
 
     best = clairvoyant(work, startup)
     reach = max(best.time_s, *(call.arrival_s for call in work.calls))
     rows, values = [], {}
-    for name in names:
-        rule = RULES[name]
+    for name, rule, order in manner.simulations():
         outcome = simulate(
             work,
             _each(rule.make),
             startup,
             _known(work),
             every_s=max(rule.every_s or look_every_s(startup.delay_s), reach / _LOOKS),
-            seed=seed,
+            seed=manner.seed,
+            order=order,
+            progress=manner.progress,
         )
         score = math.sqrt(outcome.time_s * outcome.cost / best.product) if best.product else None
         rows.append(
@@ -273,7 +333,8 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
         "stream": work.stream,
         "startup_s": startup.delay_s,
         "billed_startup_s": startup.billed_s,
-        "seed": seed,
+        "order": manner.order,
+        "seed": manner.seed,
         "clairvoyant": _reference(best),
         "policies": values,
     }
@@ -282,17 +343,15 @@ def _compared(work: Workload, names: list[str], startup: Startup, seed: int) -> 
 
 def _divided(
     work: Workload,
-    names: list[str],
+    manner: _Manner,
     managers: list[SimulatedManager],
     deadline_s: float | None,
     spill_after_s: float,
-    seed: int,
 ) -> Result:
     from scalable.report.table import table
     from scalable.scaling.policy import look_every_s
     from scalable.simulation.managers import simulate_managers
     from scalable.simulation.managers_reference import clairvoyant_managers
-    from scalable.simulation.rules import RULES
     from scalable.units import counted, format_duration
 
     best = clairvoyant_managers(work, managers, deadline_s)
@@ -300,8 +359,7 @@ def _divided(
     usual_s = look_every_s(min(manager.startup.delay_s for manager in managers))
     rows: list[tuple[str, ...]] = []
     values: dict[str, dict[str, Any]] = {}
-    for name in names:
-        rule = RULES[name]
+    for name, rule, order in manner.simulations():
         for division in ALLOCATIONS:
             outcome = simulate_managers(
                 work,
@@ -310,7 +368,9 @@ def _divided(
                 allocation(division, spill_after_s, deadline_s),
                 _known(work),
                 every_s=max(rule.every_s or usual_s, reach / _LOOKS),
-                seed=seed,
+                seed=manner.seed,
+                order=order,
+                progress=manner.progress,
             )
             rows.append(row((name, division), outcome, best, deadline_s))
             value = {**_value(outcome, score_of(outcome, best))}
@@ -333,7 +393,8 @@ def _divided(
         "managers": described(managers),
         "deadline_s": deadline_s,
         "spill_after_s": spill_after_s,
-        "seed": seed,
+        "order": manner.order,
+        "seed": manner.seed,
         "clairvoyant": _reference(best),
         "policies": values,
     }
