@@ -12,6 +12,9 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: calls of a lost bundle have failed, and run no more.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
+#: Operation in messages to workers: other priorities of calls that have not begun. A worker that
+#: takes them says so under the same name when it connects.
+PRIORITIES = "scalable-priorities"
 #: Operation in messages from clients, and entry of the facts of a scheduler that takes them: how
 #: many calls there were whose remembered results a client has found.
 FOUND = "scalable-found"

@@ -15,13 +15,18 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 from scalable.caching.hearing import heard_by
 from scalable.protocol.code import located
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
-from scalable.protocol.dask_seams.worker import close_with_worker, failure_for_clients
+from scalable.protocol.dask_seams.worker import (
+    change_priorities,
+    close_with_worker,
+    failure_for_clients,
+    offer_on_stream,
+)
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import offer
 from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
-from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
+from scalable.protocol.operations import INTERRUPT, MANAGER_KEY, PRIORITIES
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.worker_calls import WorkerHandler
@@ -56,6 +61,8 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
+        offer_on_stream(self, PRIORITIES, partial(change_priorities, self))
+        self.startup_information[PRIORITIES] = lambda _: True
         offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager
