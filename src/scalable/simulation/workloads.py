@@ -286,6 +286,8 @@ def of_wfformat(
 ) -> Workload:
     """Return a workload from a trace in WfFormat 1.5.
 
+    Tasks that run the same program are calls of one kind.
+
     Parameters
     ----------
     document
@@ -306,7 +308,7 @@ def of_wfformat(
         ran = {task["id"]: task for task in workflow["execution"]["tasks"]}
         lengths = {task["id"]: float(ran[task["id"]]["runtimeInSeconds"]) for task in tasks}
         parents = {task["id"]: tuple(dict.fromkeys(task.get("parents") or ())) for task in tasks}
-        types = {task["id"]: _NUMBER.sub("", task["name"]) for task in tasks}
+        types = {task["id"]: _type_of(task["name"], ran[task["id"]]) for task in tasks}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"the document is not in WfFormat 1.5: {error!r} is missing or invalid"
@@ -328,6 +330,19 @@ def of_wfformat(
         for task, length in lengths.items()
     ]
     return Workload(str(document.get("name") or "workflow"), tuple(calls), pools)
+
+
+def _type_of(name: str, ran: Mapping[str, Any]) -> str:
+    """Return the type of a task: its program, or its name without the number at the end.
+
+    Names of tasks may contain the names of their files, which differ from task to task. Some
+    systems write a whole script for the program; the name is then the better type.
+    """
+    command = ran.get("command")
+    program = command.get("program") if isinstance(command, Mapping) else None
+    if isinstance(program, str) and len(program.split()) == 1 and name.startswith(program):
+        return program
+    return _NUMBER.sub("", name)
 
 
 def long_types_in(big: str, small: str) -> Split:

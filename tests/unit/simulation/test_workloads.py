@@ -56,6 +56,19 @@ def test_a_workflow_in_wfformat() -> None:
     ]
 
 
+def test_calls_of_one_program_are_of_one_kind() -> None:
+    """Names contain names of files; a script in the place of a program is no type."""
+    traced = document()
+    specified = traced["workflow"]["specification"]["tasks"]
+    ran = traced["workflow"]["execution"]["tasks"]
+    for task, lane in zip(specified[:2], ("s_1_left", "s_2_right"), strict=True):
+        task["name"] = f"align_{lane}_{task['id']}"
+    for task, program in zip(ran, ("align", "align", "merge all\ndate"), strict=True):
+        task["command"] = {"program": program}
+    kinds = [call.kind.task for call in of_wfformat(traced, POOLS).calls]
+    assert kinds == ["align", "align", "merge"]
+
+
 def test_types_with_long_calls_get_a_pool_of_their_own() -> None:
     workload = of_wfformat(document(), POOLS, long_types_in("sum", "run"))
     assert [call.kind.component for call in workload.calls] == ["run", "run", "sum"]
