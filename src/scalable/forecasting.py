@@ -73,13 +73,15 @@ def gather(
     history = read_history(where, spec.project_name)
     model = task_model(spec, history)
     here = [run for run in history if run.target == spec.target_name]
-    counts = _counts([run for run in history if run.status == "completed" and run.whole])
+    complete = [run for run in history if run.status == "completed" and run.whole]
+    counts = _counts(complete)
     listed, unlisted = _match(spec, counts)
     names = [*spec.tasks.values(), *unlisted]
     forecasts = {task.name: model.forecast(Kind(task.component, task.name)) for task in names}
     return Knowledge(
         forecasts=forecasts,
         calls=listed,
+        busiest=_busiest(complete[:RUNS_FOR_CALLS]),
         unlisted=unlisted,
         startup_s=_startups(here),
         past_predictions=_past_predictions(here),
@@ -183,6 +185,17 @@ def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
         for kind, count in run.counts.items():
             seen[kind].append(count)
     return {kind: round(median(found[:RUNS_FOR_CALLS])) for kind, found in seen.items()}
+
+
+def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
+    """Return tag -> greatest number of calls of all tasks together that one run sent to a pool."""
+    found: dict[str, int] = {}
+    for run in runs:
+        of_run: dict[str, int] = defaultdict(int)
+        for (tag, _), count in run.counts.items():
+            of_run[tag] += count
+        found |= {tag: max(count, found.get(tag, 0)) for tag, count in of_run.items()}
+    return found
 
 
 def _match(

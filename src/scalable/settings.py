@@ -16,6 +16,8 @@ RUNS_DIR = "SCALABLE_RUNS_DIR"
 RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
 #: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
+#: Set by ``scalable run``: a file with the plan that sessions on the manifest start.
+RUN_PLAN = "SCALABLE_RUN_PLAN"
 #: Set by ``scalable run``: a file to which each session appends the directory of the run it opens.
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.

@@ -113,9 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         gc.set_threshold(COLLECT_AFTER)
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # The variable is meant for the workflow of an outer `scalable run`, not for commands that the
+    # The variables are meant for the workflow of an outer `scalable run`, not for commands that the
     # workflow starts.
-    os.environ.pop(settings.RUN_TARGET, None)
+    for name in (settings.RUN_TARGET, settings.RUN_PLAN):
+        os.environ.pop(name, None)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     make_warnings_harmless()

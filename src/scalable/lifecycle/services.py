@@ -97,7 +97,13 @@ def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec)
 def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]:
     log.touch(mode=0o600)
     # The program must not inherit variables of an enclosing `scalable run` or cluster.
-    outer = (settings.RUN_TARGET, settings.RUN_LIST, settings.RESUMED, settings.CLUSTER)
+    outer = (
+        settings.RUN_TARGET,
+        settings.RUN_PLAN,
+        settings.RUN_LIST,
+        settings.RESUMED,
+        settings.CLUSTER,
+    )
     environment = {key: value for key, value in os.environ.items() if key not in outer}
     try:
         done = subprocess.run(

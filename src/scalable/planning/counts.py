@@ -50,10 +50,18 @@ def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
     return written
 
 
-def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
+def worker_counts(spec: DeploymentSpec, useful: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return tag -> number of workers, in the order of the manifest.
 
     :func:`conflicts` must return nothing for the deployment. Equal input gives equal counts.
+
+    Parameters
+    ----------
+    spec
+        The deployment.
+    useful
+        Tag -> number of workers that can be busy at once, where it is known. More are given only
+        where the manifest asks for them: by ``workers``, ``n_workers`` or ``adaptive.minimum``.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -68,8 +76,25 @@ def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
         return counts | dict.fromkeys(unsaid, 1)
     if spec.adaptive is not None and spec.adaptive.maximum is not None:
         target = min(target, spec.adaptive.maximum)
-    _share(counts, ranges, target - sum(counts.values()), _weights(spec))
+    weights = _weights(spec)
+    if useful:
+        _share(counts, _capped(ranges, useful), target - sum(counts.values()), weights)
+        least = target if total is not None and total[0] == FIRST_TOTAL else 0
+        target = max(least, 0 if spec.adaptive is None else min(target, spec.adaptive.minimum))
+    _share(counts, ranges, max(0, target - sum(counts.values())), weights)
     return counts
+
+
+def _capped(
+    ranges: Mapping[str, tuple[int, int | None]], useful: Mapping[str, int]
+) -> dict[str, tuple[int, int | None]]:
+    """Return the ranges without workers that are not useful, above the minimum and above one."""
+    capped = dict(ranges)
+    for tag, (low, high) in ranges.items():
+        if tag in useful:
+            most = max(low, useful[tag], 1)
+            capped[tag] = low, most if high is None else min(high, most)
+    return capped
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from scalable.planning.billing import NOT_COUNTED, old_prices
 from scalable.planning.counts import total_limit
+from scalable.planning.idle import IdleWorkers, idle_sentence, idle_workers, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.objectives import Choice, Problem
+from scalable.planning.request import PlanRequest
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
 from scalable.spec import DeploymentSpec, Plan
@@ -22,6 +24,7 @@ _SHOWN = 3
 _ENOUGH_EVIDENCE = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
+    "least cost": "the lowest cost",
     "minimize time": "the most workers that still shorten the run",
     "balance": "the counts that are nearest to both the cheapest and the fastest",
 }
@@ -39,6 +42,7 @@ class Explanation:
     choice: Choice | None
     deadline_name: str
     prices: Prices | None = None
+    request: PlanRequest = PlanRequest()  # noqa: RUF009 - frozen
 
 
 def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
@@ -48,6 +52,7 @@ def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
         *_objective(given, binding),
         *_guesses(given),
         *_work(given),
+        *(idle_sentence(given.spec, idle) for idle in _idle(given)),
         *_trust(given),
         *_time(given),
         *_cost(given),
@@ -69,10 +74,23 @@ def _binding(given: Explanation) -> str:
     if plan.objective == "minimize time":
         return _ceiling(given, workers)
     if plan.objective == "minimize cost":
-        if any(n > low for n, low in zip(workers, problem.bounds.least, strict=True)):
-            return given.deadline_name or "adaptive.minimum"
-        return "the minimum counts of the pools"
+        return _binds_cost(given, workers)
     return "none: the counts lie between the cheapest and the fastest"
+
+
+def _binds_cost(given: Explanation, workers: Sequence[int]) -> str:
+    """Return the limit that keeps a plan from being cheaper, as text."""
+    choice, problem = given.choice, given.problem
+    assert choice is not None
+    if all(n <= low for n, low in zip(workers, problem.bounds.least, strict=True)):
+        return "the minimum counts of the pools"
+    if given.request.least_cost:
+        limit_s = given.plan.deadline_s or 0.0
+        cost = problem.stated(workers) * (1 - 1e-9)
+        slower = [p.workers for p in choice.front if problem.planned_s(p.workers) > limit_s]
+        if not any(problem.stated(counts) < cost for counts in slower):
+            return "none: no other counts cost less"
+    return given.deadline_name or "adaptive.minimum"
 
 
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
@@ -100,7 +118,14 @@ def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
 def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
     plan, problem = given.plan, given.problem
     if plan.objective is None:
+        if (given.request.deadline_s, given.request.budget) != (None, None):
+            yield from _exceeded_limits(given)
         return
+    if given.request.implied:
+        limit, chosen = (
+            ("deadline", "cheapest") if given.request.least_cost else ("budget", "quickest")
+        )
+        yield f"No objective was given: the {chosen} plan within the {limit} is chosen."
     if given.choice is None:
         yield (
             "Policy manual: the worker counts of the manifest are used, and objective "
@@ -111,7 +136,7 @@ def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
         if given.choice.in_time and given.deadline_name:
             assert plan.deadline_s is not None
             within = f" within {given.deadline_name}, {format_duration(plan.deadline_s)}"
-        serves = _SERVES[plan.objective] + within
+        serves = _SERVES["least cost" if given.request.least_cost else plan.objective] + within
         yield f"Objective {plan.objective!r}, policy {plan.policy}: {serves}."
         yield f"Binding: {binding}."
         if plan.policy == "safe":
@@ -125,6 +150,9 @@ def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
                 f"According to this guess the run exceeds {given.deadline_name}: "
                 f"it takes at least {format_duration(given.choice.least_s)}."
             )
+        if not given.choice.in_budget:
+            least = _amount(problem.spent(given.choice.point.workers), problem.unit)
+            yield f"According to this guess the run exceeds the budget: it costs at least {least}."
     yield from _exceeded_limits(given)
 
 
@@ -135,6 +163,12 @@ def _exceeded_limits(given: Explanation) -> Iterator[str]:
     if given.choice is None and plan.predicted_time_s > plan.deadline_s:
         limit = format_duration(plan.deadline_s)
         yield f"The predicted time exceeds {given.deadline_name}, {limit}."
+    if given.choice is None and plan.budget is not None and plan.predicted_cost is not None:
+        unit = given.problem.unit
+        cost = given.problem.spent(list(plan.scale_plan.workers_by_tag.values()))
+        if cost > plan.budget:
+            least, most = _amount(cost, unit), f"{plan.budget:g} {unit}"
+            yield f"The predicted cost of {least} exceeds the budget of {most}."
     resources = plan.scale_plan.resources_by_tag.values()
     limits = [r.walltime_s for r in resources if r.walltime_s is not None]
     if limits and plan.predicted_time_s > min(limits):
@@ -168,6 +202,12 @@ def _guesses(given: Explanation) -> Iterator[str]:
         yield f"No time is predicted: {unknown}."
     missing = [_missing_keys(c, given.spec) for c in guessed[:_SHOWN]]
     yield f"Add to the manifest: {'; '.join(missing)}."
+
+
+def _idle(given: Explanation) -> list[IdleWorkers]:
+    known = known_calls(given.spec, given.knowledge, given.calls)
+    counts = given.plan.scale_plan.workers_by_tag
+    return list(idle_workers(given.spec, known, counts, default=given.choice is None))
 
 
 def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
@@ -249,7 +289,10 @@ def _time(given: Explanation) -> Iterator[str]:
         )
         yield f"The start-up time of workers of {shown} has not been measured and {counts_as}."
     served = {tag: slots_of(spec, tag) * n for tag, n in counts.items()}
+    named = {idle.tag for idle in _idle(given)}
     for c in given.calls:
+        if c.tag in named:
+            continue
         room = served[c.tag]
         if 0 < c.count < room and given.choice is None:
             yield f"Pool {c.tag} can run {room} calls at once; task {c.task} has {c.count}."

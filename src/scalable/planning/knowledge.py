@@ -66,6 +66,8 @@ class Knowledge:
         Task -> number of calls in earlier runs.
     answered
         Task -> number of calls that a resumed run answers, and that do not run.
+    busiest
+        Tag -> greatest number of calls that one of the latest complete runs sent to the pool.
     unlisted
         Tasks of earlier runs that the manifest does not name.
     startup_s
@@ -86,6 +88,7 @@ class Knowledge:
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
     answered: Mapping[str, int] = field(default_factory=dict)
+    busiest: Mapping[str, int] = field(default_factory=dict)
     unlisted: Sequence[TaskSpec] = ()
     startup_s: Mapping[str, float] = field(default_factory=dict)
     past_predictions: Sequence[PastPrediction] = ()

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
 from scalable.planning.billing import Always, Billing
-from scalable.planning.frontier import Bounds, Workers, trace
+from scalable.planning.candidates import candidates
+from scalable.planning.frontier import SAME, Bounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.request import PlanRequest
 from scalable.planning.trimming import fewest, trim
@@ -21,6 +22,8 @@ logger = logging.getLogger("scalable.planning")
 HEADROOM = 1.2
 #: Number of evaluated points of a front: worker counts from the cheapest to the fastest.
 POINTS = 50
+#: Unit of costs without prices.
+WORKER_SECONDS = "worker-seconds"
 #: Number of worker counts within the deadline from which the search for fewer workers starts.
 _STARTS = 5
 
@@ -77,7 +80,7 @@ class Problem:
     certain: Network | None = None
     overhead: float = 1.0
     released: bool = False
-    unit: str = "worker-seconds"
+    unit: str = WORKER_SECONDS
     billing: Sequence[Billing] | None = None
     always: Always = Always()  # noqa: RUF009 - frozen
 
@@ -160,6 +163,10 @@ class Problem:
         """Return the cost to pay: :meth:`cost` if idle workers are released, else :meth:`held`."""
         return self.cost(workers) if self.released else self.held(workers)
 
+    def stated(self, workers: Sequence[int]) -> float:
+        """Return the cost that a plan states: :meth:`spent` with prices, else :meth:`cost`."""
+        return self.cost(workers) if self.unit == WORKER_SECONDS else self.spent(workers)
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -176,12 +183,15 @@ class Choice:
         Shortest planned length of the run in seconds.
     in_time
         Whether the shortest planned length is within the deadline.
+    in_budget
+        Whether the cheapest counts are within the budget.
     """
 
     point: Point
     front: tuple[Point, ...]
     least_s: float
     in_time: bool
+    in_budget: bool = True
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
@@ -226,19 +236,48 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         return _front(problem, [cheapest, *between, fastest])
 
     every = points(_spread(faster, POINTS))
-    within = _affordable(problem, every, request.budget)
-    point = {"minimize cost": within[0], "minimize time": within[-1]}.get(request.objective or "")
-    if point is None:
-        around = points(_around(faster, balanced(within), problem))
-        point = balanced(_affordable(problem, around, request.budget))
+    compared = every
+    if request.least_cost or (request.objective == "minimize time" and request.budget is not None):
+        bounds = replace(problem.bounds, rates=_worker_rates(problem))
+        found = candidates(problem.planned, bounds, states, position)
+        limit = limit_s * (1 + SAME)
+        compared = tuple(problem.point(n) for n in found if problem.planned_s(n) <= limit)
+    within = _affordable(problem, compared, request.budget)
+    if in_budget := bool(within):
+        point = _pick(problem, request, within)
+    elif _work_s(certain) < _work_s(problem.planned):  # only a guess exceeds the budget
+        point = min(compared, key=lambda p: problem.spent(p.workers))
+    else:
+        raise _too_dear(problem, request, compared)
+    if request.objective == "balance" and in_budget:
+        around = points(_around(faster, point, problem))
+        point = balanced(_affordable(problem, around, request.budget) or [point])
     chosen = sorted({*(p.workers for p in every), point.workers}, key=sum)
-    front = _front(problem, [*slower, *chosen])
+    front = _front(problem, [*slower, *chosen], point)
     logger.debug(
         "%s (policy %s): %s workers of %s, %.4g s, cost %.4g; %d of %d points within the budget",
         *(request.objective, request.policy, point.workers, problem.predicted.tags),
         *(point.time_s, point.cost, len(within), len(every)),
     )
-    return Choice(point, front, least_s, in_time)
+    return Choice(point, front, least_s, in_time, in_budget)
+
+
+def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Point:
+    """Return the point that serves the objective, of points from the cheapest to the fastest."""
+    if request.objective == "balance":
+        return balanced(within)
+    if request.objective == "minimize time":
+        least_s = min(p.time_s for p in within) * (1 + SAME)
+        within = [p for p in within if p.time_s <= least_s]
+        if request.budget is None:
+            return within[0]
+    elif not request.least_cost:
+        return within[0]
+    return min(within, key=lambda p: (problem.stated(p.workers), sum(p.workers), p.time_s))
+
+
+def _work_s(network: Network) -> float:
+    return sum(stage.work_s for stage in network.stages)
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
@@ -322,31 +361,40 @@ def _around(states: Sequence[Workers], near: Point, problem: Problem) -> list[Wo
     return [*_spread(states[:first], 3), *states[first:last], *_spread(states[last:], 3)]
 
 
-def _front(problem: Problem, states: Sequence[Workers]) -> tuple[Point, ...]:
-    """Return the points of all states that are faster than each state before."""
+def _front(
+    problem: Problem, states: Sequence[Workers], kept: Point | None = None
+) -> tuple[Point, ...]:
+    """Return the points of all states that are faster than each state before, and ``kept``."""
     found: list[Point] = []
     for workers in states:
         point = problem.point(workers)
         if not found or point.time_s < found[-1].time_s * (1 - 1e-9):
             found.append(point)
+    if kept is not None and kept not in found:
+        found = [p for p in found if abs(p.time_s - kept.time_s) > kept.time_s * 1e-9]
+        found = sorted([*found, kept], key=lambda p: -p.time_s)
     return tuple(found)
 
 
 def _affordable(
     problem: Problem, points: Sequence[Point], budget: float | None
 ) -> tuple[Point, ...]:
+    """Return the points whose cost is within the budget."""
     if budget is None:
         return tuple(points)
-    found = tuple(point for point in points if problem.spent(point.workers) <= budget)
-    if not found:
-        best = min(points, key=lambda p: problem.spent(p.workers))
-        least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
-        raise PlanError(
-            f"the work cannot be done within the budget of {budget:g} {unit}: the cheapest plan "
-            f"costs {least} {unit} and takes {format_duration(best.time_s)}",
-            hint="raise the budget or the deadline",
-        )
-    return found
+    return tuple(point for point in points if problem.spent(point.workers) <= budget)
+
+
+def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -> PlanError:
+    """Return the error for a budget that no point is within."""
+    best = min(points, key=lambda p: problem.spent(p.workers))
+    least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
+    by = "" if request.deadline_s is None else " within the deadline"
+    return PlanError(
+        f"the work cannot be done within the budget of {request.budget:g} {unit}: the cheapest "
+        f"plan{by} costs {least} {unit} and takes {format_duration(best.time_s)}",
+        hint="raise the budget or the deadline",
+    )
 
 
 def balanced(front: Sequence[Point]) -> Point:

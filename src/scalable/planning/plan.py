@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
 from scalable.planning.bounds import bounds_of, most_of
-from scalable.planning.counts import worker_counts
 from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
+from scalable.planning.idle import counts_without_idle, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
 from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
 from scalable.planning.request import PlanRequest
+from scalable.planning.risk import quantiles
 from scalable.planning.work import Calls, expected_calls, slots_of
 from scalable.spec import (
     CostEstimate,
@@ -64,7 +65,7 @@ def make_plan(
     sizing = _Sizing(spec, knowledge, request, calls, prices)
     choice: Choice | None = None
     if request.objective is None or request.policy == "manual":
-        counts = worker_counts(spec)
+        counts = counts_without_idle(spec, known_calls(spec, knowledge, calls))
         problem = sizing.problem(counts)
     else:
         problem = sizing.problem()
@@ -81,11 +82,13 @@ def make_plan(
         policy=request.policy,
         deadline_s=deadline_s,
         budget=request.budget,
-        front=() if choice is None else _kept(spec, choice),
+        front=() if choice is None else _kept(problem, calls, knowledge, choice),
         memory_advice=advise_memory(spec, calls),
     )
     plan = _predicted(plan, problem, calls, knowledge, prices)
-    explanation = Explanation(spec, plan, problem, calls, knowledge, choice, deadline_name, prices)
+    explanation = Explanation(
+        spec, plan, problem, calls, knowledge, choice, deadline_name, prices, request
+    )
     binding, reasons = explain(explanation)
     return replace(plan, binding=binding, reasons=reasons)
 
@@ -272,13 +275,21 @@ def _task(calls: Calls) -> TaskPrediction:
     )
 
 
-def _kept(spec: DeploymentSpec, choice: Choice) -> tuple[FrontPoint, ...]:
+def _kept(
+    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, choice: Choice
+) -> tuple[FrontPoint, ...]:
     """Return evenly spaced points of the front, including both ends and the chosen point."""
     front = choice.front
     step = max(1.0, (len(front) - 1) / (KEPT_POINTS - 1))
     positions = {round(i * step) for i in range(KEPT_POINTS)} | {len(front) - 1}
-    return tuple(
-        FrontPoint(point.time_s, point.cost, dict(zip(spec.components, point.workers, strict=True)))
+    kept = [
+        point
         for position, point in enumerate(front)
         if position in positions or point.workers == choice.point.workers
+    ]
+    tags = problem.predicted.tags
+    wrong = quantiles(problem, calls, knowledge, kept)
+    return tuple(
+        FrontPoint(p.time_s, p.cost, dict(zip(tags, p.workers, strict=True)), *ends)
+        for p, ends in zip(kept, wrong, strict=True)
     )

@@ -26,12 +26,20 @@ class PlanRequest:
         Seconds that the run may take; None for the target's walltime.
     budget
         Amount that may be spent, in the currency of the prices; None for no limit.
+    implied
+        Whether the objective was not given, but follows from the limits.
     """
 
     objective: str | None = None
     policy: str = "manual"
     deadline_s: float | None = None
     budget: float | None = None
+    implied: bool = False
+
+    @property
+    def least_cost(self) -> bool:
+        """Whether the lowest cost within a deadline is asked for, not the fewest workers."""
+        return self.implied and self.objective == "minimize cost"
 
     @classmethod
     def parse(
@@ -43,12 +51,16 @@ class PlanRequest:
     ) -> PlanRequest:
         """Return the request for the options that a user gave, after checking them.
 
+        Without an objective, a deadline asks for the cheapest plan within it, and a budget alone
+        for the quickest plan within it. With policy ``manual``, both are only compared with the
+        prediction.
+
         Raises
         ------
         NotImplementedError
             If the objective is unknown.
         PlanError
-            If the policy, the deadline or the budget is invalid, or given without an objective.
+            If the policy, the deadline or the budget is invalid, or a policy has no objective.
         """
         if objective is not None:
             objective = " ".join(str(objective).lower().split())
@@ -61,15 +73,17 @@ class PlanRequest:
             raise PlanError(
                 f"unknown policy {policy!r}", hint=f"available policies: {', '.join(POLICIES)}"
             )
+        within = _parse_deadline(deadline), _parse_budget(budget)
+        implied = objective is None and within != (None, None) and str(policy).lower() != "manual"
+        if implied:
+            objective = "minimize cost" if deadline is not None else "minimize time"
         chosen = str(policy).lower() if policy is not None else "safe" if objective else "manual"
-        for name, value in (("policy", policy if chosen != "manual" else None),
-                            ("deadline", deadline), ("budget", budget)):  # fmt: skip
-            if objective is None and value is not None:
-                raise PlanError(
-                    f"{name} {value!r} needs an objective",
-                    hint=f"available objectives: {', '.join(map(repr, OBJECTIVES))}",
-                )
-        return cls(objective, chosen, _parse_deadline(deadline), _parse_budget(budget))
+        if objective is None and chosen != "manual":
+            raise PlanError(
+                f"policy {policy!r} needs an objective, a deadline or a budget",
+                hint=f"available objectives: {', '.join(map(repr, OBJECTIVES))}",
+            )
+        return cls(objective, chosen, *within, implied)
 
 
 def _parse_deadline(deadline: str | float | None) -> float | None:

@@ -52,7 +52,12 @@ def draw_front(plan: Plan) -> str:
             f"Front (time to the right, {unit} upwards; @ is this plan):",
             *(f"  {line}" for line in lines),
             "",
-            *table(("workers", "time", unit), [_row(p, unit, chosen) for p in _listed(plan)]),
+            *table(
+                ("workers", "time", "80 %", unit, "80 %"),
+                [_row(p, unit, chosen) for p in _listed(plan)],
+            ),
+            "",
+            "  80 %: in four of five cases, time and cost are at most this.",
         ]
     )
 
@@ -84,7 +89,7 @@ def draw_front_svg(plan: Plan) -> str:
         fill = "#c0392b" if point is chosen else "#2c6fbb"
         radius = 7 if point is chosen else 4
         told = f"{_counts(point.workers_by_tag)}: {format_duration(point.time_s)}, "
-        told += f"{format_amount(point.cost, unit)} {unit}"
+        told += f"{format_amount(point.cost, unit)} {unit}{_wrong(point, unit)}"
         marks.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}">'
             f"<title>{_escaped(told)}</title></circle>"
@@ -153,10 +158,23 @@ def _listed(plan: Plan) -> list[FrontPoint]:
     return [p for i, p in enumerate(points) if i in places or p is chosen]
 
 
-def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, str, str]:
+def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, ...]:
     mark = "@ " if point is chosen else "  "
-    counts = _counts(point.workers_by_tag)
-    return mark + counts, format_duration(point.time_s), format_amount(point.cost, unit)
+    return (
+        mark + _counts(point.workers_by_tag),
+        format_duration(point.time_s),
+        "-" if point.time_q80_s is None else format_duration(point.time_q80_s),
+        format_amount(point.cost, unit),
+        "-" if point.cost_q80 is None else format_amount(point.cost_q80, unit),
+    )
+
+
+def _wrong(point: FrontPoint, unit: str) -> str:
+    """Return the 80 % quantiles of time and cost as text, if they are known."""
+    if point.time_q80_s is None or point.cost_q80 is None:
+        return ""
+    time, cost = format_duration(point.time_q80_s), format_amount(point.cost_q80, unit)
+    return f"; in four of five cases at most {time}, {cost} {unit}"
 
 
 def _brief(workers: Mapping[str, int]) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import textwrap
+from pathlib import Path
 
 from scalable.exports import PublicNames
+from scalable.files import write_whole
 from scalable.report.table import table
 from scalable.spec import Plan, ResourceRequest
 from scalable.units import counted, format_amount, format_duration
@@ -22,6 +26,19 @@ class ShownPlan(PublicNames, Plan):
 
     ``print`` shows it as ``scalable plan`` does, and a notebook as HTML.
     """
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the plan to a file, as ``scalable plan --output`` does; return its path.
+
+        ``session.start(path)`` and ``scalable run --plan`` start it.
+
+        Parameters
+        ----------
+        path
+            The file; an existing one is replaced.
+        """
+        write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
+        return Path(path)
 
     def __str__(self) -> str:
         return render_plan(self).rstrip("\n")

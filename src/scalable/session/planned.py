@@ -1,16 +1,25 @@
-"""The part of a session that needs no cluster: checks and plans."""
+"""The part of a session that needs only its manifest: checks, plans, and detached clusters."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from scalable.session.request import Request
 from scalable.spec import DeploymentSpec, Plan, ValidationReport
 from scalable.storage import Storage, no_storage
 
+if TYPE_CHECKING:
+    from scalable.lifecycle.creation import DetachOptions
+    from scalable.records import ClusterDirectory
+
+logger = logging.getLogger("scalable.session")
+
 
 class Planned:
-    """The methods of a session that check and plan, and need no cluster.
+    """The methods of a session that check, plan, and start what the session is not attached to.
 
     Parameters
     ----------
@@ -20,6 +29,7 @@ class Planned:
 
     def __init__(self, request: Request) -> None:
         self._request = request
+        self._run_plan: str | None = None
 
     @property
     def spec(self) -> DeploymentSpec:
@@ -91,7 +101,8 @@ class Planned:
         objective
             ``"minimize cost"``: the smallest number of workers that meets the deadline;
             ``"minimize time"``: the largest number that still shortens the run; ``"balance"``: a
-            number between the two. None: the counts that the manifest asks for.
+            number between the two. None: the cheapest counts within the deadline if one is given,
+            else the quickest within the budget if one is given, else the counts of the manifest.
         policy
             ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
             without headroom; ``"manual"``: the counts that the manifest asks for.
@@ -112,3 +123,38 @@ class Planned:
         """
         del dry_run  # nothing here writes or contacts anything
         return self._request.plan(objective, policy, deadline=deadline, budget=budget)
+
+    def create(self, plan: Plan, options: DetachOptions) -> ClusterDirectory:
+        """Start a detached cluster, and return before it is ready.
+
+        For parameters and errors see :func:`scalable.session.detached.create_cluster`.
+        """
+        from scalable.session.detached import create_cluster
+
+        return create_cluster(self._request, plan, options)
+
+    def manage(self, cluster: str, manager: str, **options: Any) -> int:
+        """Run a manager that starts workers on this target for a running cluster.
+
+        For parameters and errors see :func:`scalable.session.detached.manage`.
+        """
+        from scalable.session.detached import manage
+
+        return manage(self._request, cluster, manager, **options)
+
+    def _given(self, plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
+        """Return the plan of ``scalable run``, else the given plan, checked; None without both."""
+        if self._run_plan is not None:
+            if plan is not None:
+                logger.warning("the plan of `scalable run` is started, not the script's own plan")
+            plan = self._run_plan
+        return None if plan is None else self._checked(plan)
+
+    def _checked(self, plan: Plan | str | os.PathLike[str]) -> Plan:
+        """Return a plan that was made before, after checking that it fits the manifest."""
+        from scalable.session.plan_files import checked_plan, read_plan
+
+        if isinstance(plan, Plan):
+            return checked_plan(self._request, plan)
+        source = "the plan of `scalable run`" if plan == self._run_plan else f"plan {plan}"
+        return checked_plan(self._request, read_plan(plan), source)

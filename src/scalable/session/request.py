@@ -256,6 +256,14 @@ class Request:
         )
         return shown_plan(plan)
 
+    def made(self, plan: Plan) -> bool:
+        """Return whether a plan was made from the manifest as it is now, with any budget."""
+        if plan.manifest_lock == self.resolved.lock:
+            return True
+        if self._manifest is None:
+            return False
+        return plan.manifest_lock == self._manifest.resolve(self.target).lock
+
     def require_valid(self) -> ValidationReport:
         """Return the report of :meth:`validate` if it contains no errors.
 

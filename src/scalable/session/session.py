@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from scalable.client.client import ScalableClient
     from scalable.lifecycle import AttachedDeployment, Deployment, SessionRecord
-    from scalable.lifecycle.creation import DetachOptions
     from scalable.records import ClusterDirectory
     from scalable.scaling import ScaleDecision
 
@@ -81,7 +80,9 @@ class ScalableSession(Shown):
         ManifestError
             When the file has errors (all are listed) or no target is chosen (all are listed).
         """
-        return cls(Request.read(path, target))
+        session = cls(Request.read(path, target))
+        session._run_plan = os.environ.get(settings.RUN_PLAN)
+        return session
 
     @classmethod
     def local(
@@ -172,7 +173,7 @@ class ScalableSession(Shown):
 
     def start(
         self,
-        plan: Plan | None = None,
+        plan: Plan | str | os.PathLike[str] | None = None,
         *,
         detach: bool = False,
         name: str | None = None,
@@ -183,8 +184,9 @@ class ScalableSession(Shown):
         Parameters
         ----------
         plan
-            Numbers of workers; by default the result of :meth:`plan`. If the session already runs,
-            its pools are scaled to the numbers of the given plan.
+            Numbers of workers, or the file of a plan that ``plan.save`` wrote; by default the
+            result of :meth:`plan`. If the session already runs, its pools are scaled to the numbers
+            of the given plan. A plan that was given to ``scalable run`` is started instead.
         detach
             Start scheduler and workers in processes of their own. They keep running after this
             process ends, until :meth:`delete`, ``scalable down``, or the idle timeout. If a cluster
@@ -198,15 +200,21 @@ class ScalableSession(Shown):
         -------
         ScalableClient
             The same client each time while the session runs.
+
+        Raises
+        ------
+        PlanError
+            When the manifest has changed since the plan was made.
         """
         if self._client is not None:
             if plan is not None and self._deployment is not None:
-                self._deployment.scale(plan.scale_plan, source="plan")
+                self._deployment.scale(self._checked(plan).scale_plan, source="plan")
             return self._client
         if (running := os.environ.get(settings.CLUSTER)) and not detach:
             from scalable.records import find
 
             return self._attach(find(running))
+        plan = self._given(plan)
         if detach:
             return self._start_detached(plan, name, timeout_s)
         if name is not None:
@@ -263,24 +271,6 @@ class ScalableSession(Shown):
             assert self._deployment is not None
             self._deployment.scale(plan.scale_plan, source="plan")
         return client
-
-    def create(self, plan: Plan, options: DetachOptions) -> ClusterDirectory:
-        """Start a detached cluster, and return before it is ready.
-
-        For parameters and errors see :func:`scalable.session.detached.create_cluster`.
-        """
-        from scalable.session.detached import create_cluster
-
-        return create_cluster(self._request, plan, options)
-
-    def manage(self, cluster: str, manager: str, **options: Any) -> int:
-        """Run a manager that starts workers on this target for a running cluster.
-
-        For parameters and errors see :func:`scalable.session.detached.manage`.
-        """
-        from scalable.session.detached import manage
-
-        return manage(self._request, cluster, manager, **options)
 
     def delete(self) -> None:
         """End the detached cluster that this session is attached to, for all its users."""

@@ -109,11 +109,16 @@ class FrontPoint:
         Predicted cost, in the unit of :class:`PredictedCost`.
     workers_by_tag
         Tag -> workers.
+    time_q80_s, cost_q80
+        80 % quantiles of time and cost: what the choice takes and costs if the prediction is
+        wrong, in one of five cases more. None in plans of releases without them.
     """
 
     time_s: float
     cost: float
     workers_by_tag: Mapping[str, int]
+    time_q80_s: float | None = None
+    cost_q80: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
@@ -121,6 +126,8 @@ class FrontPoint:
             "time_s": self.time_s,
             "cost": self.cost,
             "workers_by_tag": dict(self.workers_by_tag),
+            "time_q80_s": self.time_q80_s,
+            "cost_q80": self.cost_q80,
         }
 
 

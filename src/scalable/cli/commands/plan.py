@@ -12,6 +12,7 @@ import click
 from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.plans import objective_options
 from scalable.cli.resuming import LAST, answered_by, split_manifest
 from scalable.spec import Plan
 
@@ -27,20 +28,13 @@ LOCK_FILE = "manifest.lock"
     expose_value=False,  # planning writes and contacts nothing in any case
     help="Contact nothing, and write nothing except --output.",
 )
-@click.option("--objective", metavar="TEXT", help="'minimize cost', 'minimize time' or 'balance'.")
-@click.option(
-    "--policy", metavar="NAME", help="Margin for the objective: safe, aggressive or manual."
-)
-@click.option(
-    "--deadline",
-    metavar="TIME",
-    help="Maximum length of the run; by default the target's walltime.",
-)
+@objective_options
 @click.option(
     "--budget",
     type=float,
     metavar="SUM",
-    help="Maximum cost of the run, in the currency of the prices.",
+    help="Maximum cost of the run, in the currency of the prices. Without --objective and "
+    "--deadline, the quickest plan within it is chosen.",
 )
 @click.option(
     "--front",
@@ -101,9 +95,9 @@ def command(  # noqa: PLR0913 - what a user may say
     if run is not None:
         output.show(comparison_result(run))
         return 0
-    if front and asked["objective"] is None:
+    if front and all(asked[name] is None for name in ("objective", "deadline", "budget")):
         raise click.UsageError(
-            "--front needs --objective: without an objective there are no choices"
+            "--front needs --objective, --deadline or --budget: without them there are no choices"
         )
     from scalable.session.request import Request
 

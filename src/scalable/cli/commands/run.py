@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from scalable.cli.clusters import complete_cluster, confirm
 from scalable.cli.costs import budget_option
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
 from scalable.cli.resuming import (
     LAST,
     WORKFLOW,
@@ -31,6 +33,7 @@ from scalable.cli.resuming import (
     unkept,
 )
 from scalable.errors import RunError
+from scalable.units import format_duration
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
@@ -87,11 +90,14 @@ class RunCommand(click.Command):
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
+@objective_options
 @budget_option
+@plan_option
 @output_options
 @click.pass_context
 def command(  # noqa: PLR0913 - what a user may say
     ctx: click.Context,
+    /,
     manifest: Path | None,
     target: str | None,
     *,
@@ -101,9 +107,14 @@ def command(  # noqa: PLR0913 - what a user may say
     dry_run: bool,
     yes: bool,
     budget: float | None,
+    plan_file: Path | None,
     output: Output,
+    **objective: str | None,
 ) -> int:
     """Run a workflow on a target, with its progress and a report.
+
+    With --objective, --policy, --deadline or --plan, the sessions of the workflow on this manifest
+    start the workers of that plan; `--dry-run` shows it.
 
     On a target that costs money the command asks first, with the cost.
 
@@ -112,29 +123,27 @@ def command(  # noqa: PLR0913 - what a user may say
     """
     from scalable.cli.commands.plan import plan_result
     from scalable.records import find
-    from scalable.session.request import Request
-    from scalable.telemetry import require_writable
 
     resume, manifest = split_manifest(resume, manifest)
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
         raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
-    if budget is not None and cluster is not None:
-        raise click.UsageError(f"set it with `scalable scale {cluster} --budget {budget:g}`")
+    asked = AskedPlan(**objective, budget=budget, file=plan_file)
+    _refuse_running(asked, cluster)
     # Faults of the request are raised here, before anything has started.
-    request = Request.read(path, target)
+    request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
+    if plan is None:
+        answered = None
+        if resume is not None and (dry_run or asked.chosen):
+            answered = answered_by(resume, request, target, script, path)
+        plan = asked.make(request, output, answered=answered)
     if dry_run:
-        answered = answered_by(resume, request, target, script, path) if resume else None
-        output.show(plan_result(request.plan(answered=answered)))
+        output.show(plan_result(plan))
         return 0
-    plan = request.plan()
     if cluster is None:
-        request.require_clusters()
-        if settings.telemetry_enabled():
-            require_writable()
-        _confirm_cost(request, plan, yes=yes)
+        _confirm_start(request, plan, yes=yes)
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
@@ -144,8 +153,13 @@ def command(  # noqa: PLR0913 - what a user may say
     part = None if cluster is None else _part_of_run(directory)
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
-    environ = _environment(budget, resumed)
-    code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
+    environ = _environment(budget_of(plan) if plan_file else budget, resumed)
+    with ExitStack() as stack:
+        if asked.chosen:
+            target = request.target  # the plan is for this target, whatever the script names
+            environ[settings.RUN_PLAN] = str(_shown_plan(plan, stack.enter_context(_exchange())))
+            output.note(_in_one_line(plan))
+        code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if part is not None:
         from scalable.lifecycle.run_copy import flush_run
 
@@ -154,14 +168,43 @@ def command(  # noqa: PLR0913 - what a user may say
         output.note(f"{script} ended with exit code {_in_words(code)}")
     for sentence in unkept(runs):
         output.note(sentence)
-    compared = None
-    if resumed is not None:
-        rows = [row for run in runs for row in _remembered_rows(run, part)]
-        remembered = remembered_calls(rows, request.spec)
-        keeps = request.spec.keep_results is not None
-        compared = Resumed.of(resumed, runs, remembered, keeps=keeps)
+    compared = None if resumed is None else _compared(resumed, runs, request, part)
     _report(runs, code, output, part, attached=cluster is not None, resumed=compared)
     return code
+
+
+def _refuse_running(asked: AskedPlan, cluster: str | None) -> None:
+    """Raise a usage error if a plan is asked for, and sessions attach to a running cluster."""
+    if cluster is not None and asked.options == ["--budget"]:
+        raise click.UsageError(f"set it with `scalable scale {cluster} --budget {asked.budget:g}`")
+    running = cluster or os.environ.get(settings.CLUSTER)
+    if running and asked.chosen:
+        raise click.UsageError(
+            f"cluster {running!r} has its workers: start those of a plan with `scalable up --name "
+            f"{running}`, and leave out {', '.join(asked.options) or '--plan'} here"
+        )
+
+
+def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
+    """Return what became of the calls of a resumed run."""
+    rows = [row for run in runs for row in _remembered_rows(run, part)]
+    remembered = remembered_calls(rows, request.spec)
+    keeps = request.spec.keep_results is not None
+    return Resumed.of(resumed, runs, remembered, keeps=keeps)
+
+
+def _shown_plan(plan: Plan, file: Path) -> Path:
+    """Write a plan to a file, for the sessions of the script; return the file."""
+    file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
+    return file
+
+
+def _in_one_line(plan: Plan) -> str:
+    """Return the worker counts and the predicted time of a plan."""
+    counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
+    known = plan.predicted_time_s
+    about = "" if known is None else f"; about {format_duration(known)}"
+    return f"plan: {counts}{about}"
 
 
 def _in_words(code: int) -> str:
@@ -181,10 +224,14 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
     return environ
 
 
-def _confirm_cost(request: Request, plan: Plan, *, yes: bool) -> None:
-    """Ask before a run on a target that costs money."""
+def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
+    """Check that a cluster and a record can be made; ask before a run that costs money."""
     from scalable.cli.spending import costs_money, said_cost
+    from scalable.telemetry import require_writable
 
+    request.require_clusters()
+    if settings.telemetry_enabled():
+        require_writable()
     if costs_money(request.spec, plan):
         confirm(f"{said_cost(plan)} Run on {request.target!r}?", yes=yes)
 

@@ -21,6 +21,7 @@ from scalable.cli.clusters import (
 from scalable.cli.costs import budget_option, no_prices, render_cost
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
 from scalable.cli.spending import costs_money, said_cost, said_of_managers
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.spec import ClusterStatus, DeploymentSpec, Plan, names
@@ -51,7 +52,9 @@ READY_TIMEOUT_S = 3600.0
     metavar="ADDRESS",
     help="Serve the live page at this address, such as :8787; on loopback unless a host is given.",
 )
+@objective_options
 @budget_option
+@plan_option
 @output_options
 def command(  # noqa: PLR0913 - what a user may say
     manifest: Path | None,
@@ -66,7 +69,9 @@ def command(  # noqa: PLR0913 - what a user may say
     processes: bool,
     dashboard: str | None,
     budget: float | None,
+    plan_file: Path | None,
     output: Output,
+    **objective: str | None,
 ) -> int:
     """Start a cluster that keeps running after this command.
 
@@ -76,11 +81,11 @@ def command(  # noqa: PLR0913 - what a user may say
     from scalable.lifecycle.recording import default_name
     from scalable.lifecycle.resuming import running_cluster
     from scalable.session.detached import create_cluster, requested_managers
-    from scalable.session.request import Request
 
     if name is not None:
         names.CLUSTER.require(name)
-    request = Request.read(manifest, target)
+    asked = AskedPlan(**objective, budget=budget, file=plan_file)
+    request, plan = asked.read(manifest, target)
     options = DetachOptions(
         name=name or default_name(request.spec),
         idle_timeout_s=idle_timeout,
@@ -88,9 +93,10 @@ def command(  # noqa: PLR0913 - what a user may say
         workers=not no_workers,
         processes=processes,
         dashboard_address=dashboard,
-        budget=budget,
+        budget=budget if plan_file is None else budget_of(plan),
     )
-    plan = request.plan(detached=True)
+    if plan is None:
+        plan = asked.make(request, output, detached=True)
     for warning in request.validate().warnings:
         output.note(warning.render())
     assert options.name is not None

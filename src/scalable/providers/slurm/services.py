@@ -22,7 +22,13 @@ logger = logging.getLogger("scalable.providers.slurm")
 MEMORY = "2G"
 #: Variables that an enclosing ``scalable run`` or cluster set for this process; jobs must not
 #: inherit them.
-OUTER = (settings.RUN_TARGET, settings.RUN_LIST, settings.RESUMED, settings.CLUSTER)
+OUTER = (
+    settings.RUN_TARGET,
+    settings.RUN_PLAN,
+    settings.RUN_LIST,
+    settings.RESUMED,
+    settings.CLUSTER,
+)
 
 
 class SlurmServices:
