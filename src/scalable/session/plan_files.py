@@ -73,14 +73,14 @@ def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan
             f"{source} was made from another manifest: its lock is {plan.manifest_lock[:12]}..., "
             f"and that of the manifest for target {request.target!r} is now "
             f"{request.resolved.lock[:12]}...",
-            hint="look at a new plan, and start that one",
+            hint="plan again, look at the new plan, and start that one",
         )
     counts = dict(plan.scale_plan.workers_by_tag)
     if counts.keys() != spec.components.keys():
         odd = sorted(counts.keys() ^ spec.components.keys())
         raise PlanError(
             f"{source} does not have the pools of the manifest; they differ in: {', '.join(odd)}",
-            hint="look at a new plan, and start that one",
+            hint="plan again, look at the new plan, and start that one",
         )
     warn_of_excess(spec, counts)
     resources = {tag: spec.resources(tag) for tag in counts}

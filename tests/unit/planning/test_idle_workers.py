@@ -37,10 +37,11 @@ def planned(given, knowledge):
 def test_idle_workers_are_not_given_and_named():
     count, said = planned(spec(max_workers=5), known())
     assert count == 1
-    assert said == [
+    (sentence,) = said
+    assert sentence == (
         "2 of 3 statistics workers would idle: earlier runs sent at most 1 call to the pool, so it "
         "gets 1."
-    ]
+    )
 
 
 def test_the_greatest_number_of_calls_of_the_latest_runs_counts():
