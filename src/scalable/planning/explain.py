@@ -136,6 +136,9 @@ def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
         if given.choice.in_time and given.deadline_name:
             assert plan.deadline_s is not None
             within = f" within {given.deadline_name}, {format_duration(plan.deadline_s)}"
+        if plan.budget is not None and given.choice.in_budget:
+            within += " and" if within else " within"
+            within += f" the budget, {plan.budget:g} {problem.unit}"
         serves = _SERVES["least cost" if given.request.least_cost else plan.objective] + within
         yield f"Objective {plan.objective!r}, policy {plan.policy}: {serves}."
         yield f"Binding: {binding}."

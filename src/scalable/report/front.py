@@ -54,12 +54,21 @@ def draw_front(plan: Plan) -> str:
             "",
             *table(
                 ("workers", "time", "80 %", unit, "80 %"),
-                [_row(p, unit, chosen) for p in _listed(plan)],
+                front_rows(plan),
             ),
             "",
             "  80 %: in four of five cases, time and cost are at most this.",
         ]
     )
+
+
+def front_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return a row of texts for choices of a plan: workers, time, its 80 %, cost and its 80 %.
+
+    The rows are evenly spaced, with both ends; the chosen row begins with ``@``.
+    """
+    unit, chosen = _unit(plan), _chosen(plan)
+    return [_row(point, unit, chosen) for point in _listed(plan)]
 
 
 def draw_front_svg(plan: Plan) -> str:

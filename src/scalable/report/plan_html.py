@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scalable.markup.templates import in_notebook, render, trusted
-from scalable.report.front import draw_front_svg
+from scalable.report.front import draw_front_svg, front_rows
 from scalable.showing.tables import Column, Table, row
 from scalable.spec import Plan
 from scalable.units import format_duration
@@ -21,6 +21,10 @@ _TASKS = (
     Column("pool"),
     *(Column(title, number=True) for title in ("calls", "mean", "95 %")),
     Column("known from"),
+)
+_CHOICES = (
+    Column("workers"),
+    *(Column(title, number=True) for title in ("time", "80 %", "cost", "80 % of cost")),
 )
 
 
@@ -53,6 +57,7 @@ def plan_html(plan: Plan, *, time: str, cost: str) -> str:
         more_tasks=max(0, len(tasks.rows) - _ROWS),
         # Its texts are escaped there.
         front=trusted(draw_front_svg(plan)) if plan.front else "",
+        choices=_choices(plan),
         reasons=plan.reasons[:_REASONS],
     )
     return in_notebook(body)
@@ -81,3 +86,9 @@ def _tasks(plan: Plan) -> Table:
         texts = (name, tag, *told)
         rows.append(row(name, texts, texts, pool=tag))
     return Table(_TASKS, tuple(rows), "no tasks")
+
+
+def _choices(plan: Plan) -> Table:
+    """Return the choices of time and cost, and what they take and cost if predictions are wrong."""
+    rows = [row(texts[0], texts, texts) for texts in front_rows(plan)]
+    return Table(_CHOICES, tuple(rows), "no choices")

@@ -2,7 +2,8 @@
 
 import xml.etree.ElementTree as ET
 
-from scalable.report.front import draw_front, draw_front_svg
+from scalable.report.front import draw_front, draw_front_svg, front_rows
+from scalable.report.plan_html import plan_html
 from scalable.spec import FrontPoint, Plan, PredictedCost, ScalePlan
 
 
@@ -62,3 +63,16 @@ def test_a_long_title_fits_above_the_picture():
     texts = ET.fromstring(draw_front_svg(made)).findall("{http://www.w3.org/2000/svg}text")
     assert texts[0].text == "balance, policy manual: 60 workers in 30 pools"
     assert "model 1" in draw_front_svg(plan((30, 10, 1)))
+
+
+def test_each_choice_tells_what_it_costs_to_be_wrong():
+    front = (FrontPoint(30.0, 10.0, {"a": 1}, 40.0, 12.0), FrontPoint(20.0, 11.0, {"a": 2}))
+    made = Plan("t", "local", "0" * 64, ScalePlan({"a": 1}), objective="balance", front=front)
+    assert front_rows(made) == [
+        ("@ a 1", "30.0 s", "40.0 s", "10", "12"),
+        ("  a 2", "20.0 s", "-", "11", "-"),
+    ]
+    assert "  @ a 1    30.0 s  40.0 s              10    12" in draw_front(made).splitlines()
+    assert "in four of five cases at most 40.0 s, 12 worker-seconds" in draw_front_svg(made)
+    page = plan_html(made, time="", cost="")
+    assert page.index("80 % of cost") < page.index("40.0 s", page.index("80 % of cost"))
