@@ -37,6 +37,11 @@ class IdleWorkers:
     given: int
     calls: int
 
+    @property
+    def left_out(self) -> int:
+        """Number of workers that the plan does not give the pool."""
+        return self.workers - self.given
+
 
 def known_calls(
     spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[Calls]

@@ -11,7 +11,7 @@ from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weig
 from scalable.planning.bounds import bounds_of, most_of
 from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
-from scalable.planning.idle import counts_without_idle, known_calls
+from scalable.planning.idle import counts_without_idle, idle_workers, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
@@ -64,8 +64,11 @@ def make_plan(
     deadline_s, deadline_name = _deadline(spec, request)
     sizing = _Sizing(spec, knowledge, request, calls, prices)
     choice: Choice | None = None
+    left_out: Mapping[str, int] = {}
     if request.objective is None or request.policy == "manual":
-        counts = counts_without_idle(spec, known_calls(spec, knowledge, calls))
+        known = known_calls(spec, knowledge, calls)
+        counts = counts_without_idle(spec, known)
+        left_out = {i.tag: i.left_out for i in idle_workers(spec, known, counts, default=True)}
         problem = sizing.problem(counts)
     else:
         problem = sizing.problem()
@@ -84,6 +87,7 @@ def make_plan(
         budget=request.budget,
         front=() if choice is None else _kept(problem, calls, knowledge, choice),
         memory_advice=advise_memory(spec, calls),
+        left_out={tag: number for tag, number in left_out.items() if number},
     )
     plan = _predicted(plan, problem, calls, knowledge, prices)
     explanation = Explanation(

@@ -30,6 +30,9 @@ def known(statistics=1, busiest=None):
 
 def planned(given, knowledge):
     made = make_plan(given, "0" * 64, knowledge)
+    before = make_plan(given, "0" * 64).scale_plan.workers_by_tag["statistics"]
+    after = made.scale_plan.workers_by_tag["statistics"]
+    assert made.left_out == ({"statistics": before - after} if before > after else {})
     said = [reason for reason in made.reasons if "would idle" in reason]
     return made.scale_plan.workers_by_tag["statistics"], said
 

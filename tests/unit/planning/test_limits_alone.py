@@ -76,6 +76,24 @@ def test_it_is_the_cheapest_of_all_counts_within_the_deadline(made, share):
     assert made.stated(point.workers) <= least * 1.01
 
 
+def test_the_cheapest_need_not_be_on_the_way_to_the_fastest():
+    # All workers are paid until the end, so a worker that shortens the other pool's wait may pay.
+    work = [
+        calls("x", "a", 7, 20.0),
+        calls("y", "b", 2, 5.0, ["x"]),
+        calls("z", "a", 5, 5.0, ["y"]),
+    ]
+    made = replace(problem(work, most=6, rates=[1.0, 1.0]), unit="USD")
+    asked = PlanRequest.parse(None, "aggressive", 75.0)
+    choice = choose(made, asked, 75.0)
+    assert choice.point.workers == (4, 1)
+    least = min(made.held(n) for n in all_counts(made) if made.planned_s(n) <= 75)
+    assert made.held((4, 1)) == least
+    explicit = choose(made, PlanRequest.parse("minimize cost", "aggressive", 75.0), 75.0)
+    within = [p for p in explicit.front if p.time_s <= 75]
+    assert least < min(made.held(p.workers) for p in within)
+
+
 @given(problems(), st.lists(st.floats(0, 1), min_size=2, max_size=5))
 def test_a_larger_budget_never_gives_a_slower_plan(made, shares):
     spent = [made.spent(n) for n in all_counts(made)]

@@ -143,7 +143,7 @@ def command(  # noqa: PLR0913 - what a user may say
         output.show(plan_result(plan))
         return 0
     if cluster is None:
-        _confirm_start(request, plan, yes=yes)
+        _confirm_start(request, plan, output, yes=yes)
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
@@ -207,6 +207,15 @@ def _in_one_line(plan: Plan) -> str:
     return f"plan: {counts}{about}"
 
 
+def _left_out(tag: str, number: int, plan: Plan) -> str:
+    """Return a sentence about workers that would have no calls, as earlier runs tell."""
+    count = plan.scale_plan.workers_by_tag[tag]
+    return (
+        f"{tag} gets {count} of {count + number} workers: earlier runs had no calls for more; "
+        "`workers` of the component, or `count` of its tasks, asks for them"
+    )
+
+
 def _in_words(code: int) -> str:
     """Return an exit code, with the name of the signal that a code over 128 stands for."""
     with suppress(ValueError):
@@ -224,7 +233,7 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
     return environ
 
 
-def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
+def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
     """Check that a cluster and a record can be made; ask before a run that costs money."""
     from scalable.cli.spending import costs_money, said_cost
     from scalable.telemetry import require_writable
@@ -232,6 +241,8 @@ def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
     request.require_clusters()
     if settings.telemetry_enabled():
         require_writable()
+    for tag, number in plan.left_out.items():
+        output.note(_left_out(tag, number, plan))
     if costs_money(request.spec, plan):
         confirm(f"{said_cost(plan)} Run on {request.target!r}?", yes=yes)
 
