@@ -6,19 +6,21 @@ Only this module combines run records, the task model and planning.
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median, pvariance
 
 from scalable import settings
 from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
+from scalable.planning.variation import RunLevel, RunSpread
 from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
 from scalable.spec import CostEstimate, DeploymentSpec, Rate, ScalePlan, TaskSpec
-from scalable.telemetry import EarlierRun, read_history
+from scalable.telemetry import CallRecord, EarlierRun, read_history
 
 #: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
@@ -68,13 +70,30 @@ def gather(
     runs_dir
         Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
-    traits = provider_traits(spec.provider_name)
     where = settings.runs_dir() if runs_dir is None else runs_dir
-    history = read_history(where, spec.project_name)
+    return knowledge_of(spec, read_history(where, spec.project_name), prices)
+
+
+def knowledge_of(
+    spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
+) -> Knowledge:
+    """Return the forecasts, call counts and prices that a plan is based on.
+
+    Parameters
+    ----------
+    spec
+        The request.
+    history
+        Earlier runs, the latest first.
+    prices
+        Prices of the provider.
+    """
+    traits = provider_traits(spec.provider_name)
     model = task_model(spec, history)
     here = [run for run in history if run.target == spec.target_name]
     complete = [run for run in history if run.status == "completed" and run.whole]
     counts = _counts(complete)
+    startups_s = _startups(here)
     listed, unlisted = _match(spec, counts)
     names = [*spec.tasks.values(), *unlisted]
     forecasts = {task.name: model.forecast(Kind(task.component, task.name)) for task in names}
@@ -83,7 +102,9 @@ def gather(
         calls=listed,
         busiest=_busiest(complete[:RUNS_FOR_CALLS]),
         unlisted=unlisted,
-        startup_s=_startups(here),
+        startup_s={tag: median(seconds) for tag, seconds in startups_s.items()},
+        startups_s=startups_s,
+        run_spread=RunSpread.of(_levels(here)),
         past_predictions=_past_predictions(here),
         prices=prices,
         counts_startup=traits.counts_startup,
@@ -230,12 +251,40 @@ def _each_named_once(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
     return list(found.values())
 
 
-def _startups(runs: Iterable[EarlierRun]) -> dict[str, float]:
+def _startups(runs: Iterable[EarlierRun]) -> dict[str, list[float]]:
     seen: dict[str, list[float]] = defaultdict(list)
     for run in runs:
         for tag, seconds in run.startups_s:
             seen[tag].append(seconds)
-    return {tag: median(found) for tag, found in seen.items()}
+    return seen
+
+
+def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
+    """Return the level of the running times of each run, from the tasks of at least two runs."""
+    by_run = [_lengths(run.calls) for run in runs if run.calls]
+    everywhere = {
+        kind: [length for lengths in by_run for length in lengths.get(kind, ())]
+        for kind in {kind for lengths in by_run for kind in lengths}
+        if sum(kind in lengths for lengths in by_run) > 1
+    }
+    mean = {kind: fmean(lengths) for kind, lengths in everywhere.items()}
+    variance = {kind: pvariance(lengths, mean[kind]) for kind, lengths in everywhere.items()}
+    levels = []
+    for lengths in by_run:
+        compared = [kind for kind in lengths if mean.get(kind, 0.0) > 0]
+        usual = sum(len(lengths[kind]) * mean[kind] for kind in compared)
+        taken = sum(sum(lengths[kind]) for kind in compared)
+        if usual > 0 and taken > 0:
+            error = math.sqrt(sum(len(lengths[kind]) * variance[kind] for kind in compared))
+            levels.append(RunLevel(math.log(taken / usual), error / usual))
+    return levels
+
+
+def _lengths(calls: Iterable[CallRecord]) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for call in calls:
+        found[call.tag, call.task].append(call.duration_s)
+    return found
 
 
 def _past_predictions(runs: Iterable[EarlierRun]) -> list[PastPrediction]:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scalable.planning.variation import RunSpread
 from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
 
@@ -72,6 +73,10 @@ class Knowledge:
         Tasks of earlier runs that the manifest does not name.
     startup_s
         Tag -> seconds from the request of a worker until it connects.
+    startups_s
+        Tag -> all measured values of ``startup_s``.
+    run_spread
+        Variation of running times from run to run.
     past_predictions
         Predicted and actual lengths of earlier runs.
     prices
@@ -91,6 +96,8 @@ class Knowledge:
     busiest: Mapping[str, int] = field(default_factory=dict)
     unlisted: Sequence[TaskSpec] = ()
     startup_s: Mapping[str, float] = field(default_factory=dict)
+    startups_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    run_spread: RunSpread = field(default_factory=RunSpread)
     past_predictions: Sequence[PastPrediction] = ()
     prices: Prices | None = None
     counts_startup: bool = True

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
 from scalable.planning.bounds import bounds_of, most_of
+from scalable.planning.draws import draw_runs
 from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
 from scalable.planning.idle import counts_without_idle, idle_workers, known_calls
@@ -196,7 +197,7 @@ def _predicted(
     )
     if not math.isfinite(time_s) or not calls or (guessed and plan.objective is None):
         return plan
-    draws = uncertainty.draw_runs(problem.predicted, calls, workers)
+    draws = draw_runs(problem.predicted, calls, workers, knowledge)
     times = [draw.time_s * problem.overhead for draw in draws]
     held = problem.held(workers)
     # The cost of waiting is an estimate, but released workers never cost more than kept workers.
@@ -226,9 +227,7 @@ def _predicted(
         predicted_time_s=time_s,
         predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
-        confidence=uncertainty.confidence(past_predictions, times, time_s, evidence)
-        if evidence
-        else 0.0,
+        confidence=uncertainty.confidence(past_predictions, times, time_s) if evidence else 0.0,
     )
 
 

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from scalable.planning import uncertainty
+from scalable.planning.draws import draw_runs
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.objectives import Point, Problem
 from scalable.planning.work import Calls
@@ -16,6 +17,8 @@ from scalable.quantiles import quantile
 WRONG = 0.8
 #: Number of points of a front whose runs are simulated; the others are interpolated.
 SIMULATED = 10
+#: Number of simulated runs of each of these points.
+DRAWS = 60
 
 
 def quantiles(
@@ -52,7 +55,7 @@ def _ratios(
     problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, point: Point
 ) -> tuple[float, float]:
     """Return quantile / prediction of the time and of the cost of one point."""
-    draws = uncertainty.draw_runs(problem.predicted, calls, point.workers)
+    draws = draw_runs(problem.predicted, calls, point.workers, knowledge, number=DRAWS)
     times = [draw.time_s * problem.overhead for draw in draws]
     costs = [
         problem.cost(point.workers, draw.work, time_s)

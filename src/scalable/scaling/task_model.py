@@ -24,9 +24,9 @@ LARGEST_HISTORY_WEIGHT = 20
 #: lognormal distribution.
 ENOUGH_SAMPLES = 20
 #: Minimum standard deviation of the logarithms of running times, because a few similar samples do
-#: not prove a small spread.
-LEAST_SPREAD = 0.3
-#: Assumed standard deviation of the logarithms of running times with fewer than three samples.
+#: not prove a small spread; and the assumed one with fewer than three samples.
+LEAST_SPREAD, SPREAD_OF_FEW = 0.3, 0.4
+#: Assumed standard deviation of the logarithms of running times if no call was measured.
 ASSUMED_SPREAD = 1.0
 #: Number of the latest running times that are kept for each kind.
 KEPT_SAMPLES = 1000
@@ -228,15 +228,17 @@ class TaskModel:
         )
 
     def _best_record(self, kind: Kind) -> _Record | None:
-        """Return the record of the closest level with at least three samples, or else of any level.
+        """Return the record of the size if it has at least three samples, else that of the task.
 
-        If the manifest describes the task, the component's other tasks are not used.
+        The component's other tasks are used only if no call of the task was measured, and the
+        manifest does not describe the task: tasks of one component may differ a thousandfold.
         """
-        described = (kind.component, kind.task) in self._expectations
-        levels = [k for k in _levels(kind) if k.task == kind.task or not described]
-        records = [self._records[k] for k in levels if k in self._records]
-        enough = (record for record in records if len(record.durations) >= 3)
-        return next(enough, records[0] if records else None)
+        size, task, component = (self._records.get(level) for level in _levels(kind))
+        if size is not None and len(size.durations) >= 3:
+            return size
+        if task is not None or (kind.component, kind.task) in self._expectations:
+            return task
+        return component
 
 
 def _levels(kind: Kind) -> tuple[Kind, ...]:
@@ -251,7 +253,7 @@ def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
     if count >= ENOUGH_SAMPLES:
         return (fmean(ordered), *(quantile(ordered, q) for q in (0.5, 0.8, 0.95)))  # type: ignore[return-value]
     logs = [math.log(max(d, 1e-6)) for d in ordered]
-    spread = max(LEAST_SPREAD, stdev(logs)) if count >= 3 else ASSUMED_SPREAD
+    spread = max(LEAST_SPREAD, stdev(logs)) if count >= 3 else SPREAD_OF_FEW
     _, *quantiles = _lognormal(math.exp(fmean(logs)), spread, count)
     return (fmean(ordered), *quantiles)  # type: ignore[return-value]
 
