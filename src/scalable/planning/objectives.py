@@ -217,10 +217,12 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
     certain = problem.planned if problem.certain is None else problem.certain
     if deadline_s is not None and certain.finish_s(states[-1]) * problem.overhead > deadline_s:
         because, more = _least_because(problem, request, states[-1])
+        bold = request.policy == "safe" and problem.time_s(states[-1]) <= deadline_s
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
             f"the shortest possible time is {format_duration(least_s)}{because}",
-            hint=f"allow at least {math.ceil(least_s)}s{' or more workers' * more}",
+            hint=f"allow at least {math.ceil(least_s)}s{' or more workers' * more}"
+            + ", or policy aggressive, which has no headroom" * bold,
         )
     limit_s = max(deadline_s, least_s) if deadline_s is not None else math.inf
     cheapest, position = _cheapest(problem, states, limit_s)

@@ -143,8 +143,12 @@ def test_both_limits_hold_or_the_error_tells_the_least():
     assert plan("5m", 100.0).predicted_time_s <= 300
     with pytest.raises(PlanError, match="cheapest plan within the deadline costs 0.50 USD"):
         plan("5m", 0.01)
-    with pytest.raises(PlanError, match="shortest possible time is"):
+    with pytest.raises(PlanError, match="shortest possible time is") as caught:
         plan("10s")
+    assert "policy aggressive" not in caught.value.hint
+    with pytest.raises(PlanError, match="includes the headroom") as caught:
+        plan("250s", policy="safe")
+    assert caught.value.hint.endswith("or policy aggressive, which has no headroom")
 
 
 def test_what_is_guessed_exceeds_no_limit_without_saying_so():
