@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median, pvariance
@@ -16,14 +16,17 @@ from statistics import fmean, median, pvariance
 from scalable import settings
 from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
+from scalable.planning.transfer import Transfer, transfers
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
-from scalable.spec import CostEstimate, DeploymentSpec, Rate, ScalePlan, TaskSpec
+from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
 from scalable.telemetry import CallRecord, EarlierRun, read_history
 
 #: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
+#: Share of a plan's work above which its prediction is judged as a transfer from other targets.
+MOSTLY = 0.5
 #: Name of managers among the programs of :attr:`scalable.spec.CostEstimate.always`.
 MANAGER = "manager"
 
@@ -43,15 +46,89 @@ def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel
         for task in spec.tasks.values()
         if task.duration_s is not None or task.memory is not None
     }
-    return TaskModel(expectations, _samples(history))
+    moved = _moved(spec, history)
+    return TaskModel(expectations, _samples(spec, history, moved))
 
 
-def _samples(history: Iterable[EarlierRun]) -> Iterable[Sample]:
+#: Component and task.
+_Task = tuple[str, str]
+#: Target and provider where a run was.
+_Place = tuple[str, str]
+
+
+def _is_here(run: EarlierRun, spec: DeploymentSpec) -> bool:
+    return run.target == spec.target_name and run.provider in ("", spec.provider_name)
+
+
+def _moved(
+    spec: DeploymentSpec, history: Sequence[EarlierRun]
+) -> dict[_Task, tuple[_Place, Transfer]]:
+    """Return task -> the other place from which its running times are taken, and how.
+
+    If several places measured a task, the one with the smallest error is used, and of these the one
+    with the most calls.
+    """
+    here = _lengths(call for run in history if _is_here(run, spec) for call in run.calls)
+    elsewhere: dict[_Place, list[CallRecord]] = defaultdict(list)
+    for run in history:
+        if not _is_here(run, spec):
+            elsewhere[run.target, run.provider].extend(run.calls)
+    found: dict[_Task, tuple[_Place, Transfer]] = {}
+    best: dict[_Task, tuple[float, int]] = {}
+    for place, calls in elsewhere.items():
+        there = _lengths(calls)
+        for task, transfer in transfers(here, there).items():
+            rank = (transfer.error, -len(there[task]))
+            if task not in best or rank < best[task]:
+                best[task], found[task] = rank, (place, transfer)
+    return found
+
+
+def _samples(
+    spec: DeploymentSpec,
+    history: Sequence[EarlierRun],
+    moved: Mapping[_Task, tuple[_Place, Transfer]],
+) -> Iterator[Sample]:
     # The model keeps the samples that it gets last.
-    for run in reversed(list(history)):
+    for run in reversed(history):
+        here = _is_here(run, spec)
         for call in run.calls:
+            place, transfer = moved.get((call.tag, call.task), (None, Transfer()))
+            if not here and place != (run.target, run.provider):
+                continue
+            factor = 1.0 if here else transfer.factor
             kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
-            yield Sample(kind, call.duration_s, call.memory)
+            yield Sample(kind, factor * call.duration_s, call.memory)
+
+
+def _forecasts(
+    spec: DeploymentSpec, history: Sequence[EarlierRun], tasks: Iterable[TaskSpec]
+) -> dict[str, Forecast]:
+    """Return task -> forecast, with the places where its calls were measured."""
+    model, moved = task_model(spec, history), _moved(spec, history)
+    measured: dict[_Task, Counter[str]] = defaultdict(Counter)
+    for run in history:
+        here = _is_here(run, spec)
+        for call in run.calls:
+            key = (call.tag, call.task)
+            if here or moved[key][0] == (run.target, run.provider):
+                # A target of the same name on another provider is another place.
+                same = run.target == spec.target_name and not here
+                measured[key][f"{run.target} ({run.provider})" if same else run.target] += 1
+    found = {}
+    for task in tasks:
+        key = (task.component, task.name)
+        forecast = model.forecast(Kind(*key))
+        places, error = measured.get(key), moved[key][1].error if key in moved else 0.0
+        if forecast.source == "history" and places is None:
+            # The forecast is that of the component's other tasks.
+            others = [k for k in measured if k[0] == task.component]
+            places = sum((measured[k] for k in others), Counter())
+            error = max((moved[k][1].error for k in others if k in moved), default=0.0)
+        if forecast.source == "history":
+            forecast = replace(forecast, measured_on=dict(places or {}), error=error)
+        found[task.name] = forecast
+    return found
 
 
 def gather(
@@ -89,23 +166,26 @@ def knowledge_of(
         Prices of the provider.
     """
     traits = provider_traits(spec.provider_name)
-    model = task_model(spec, history)
-    here = [run for run in history if run.target == spec.target_name]
+    here = [run for run in history if _is_here(run, spec)]
     complete = [run for run in history if run.status == "completed" and run.whole]
     counts = _counts(complete)
     startups_s = _startups(here)
     listed, unlisted = _match(spec, counts)
     names = [*spec.tasks.values(), *unlisted]
-    forecasts = {task.name: model.forecast(Kind(task.component, task.name)) for task in names}
+    # A plan that took its running times from elsewhere says little about plans that do not.
+    own = [run for run in here if run.transferred <= MOSTLY]
+    moved = [run for run in history if run.transferred > MOSTLY]
     return Knowledge(
-        forecasts=forecasts,
+        forecasts=_forecasts(spec, history, names),
         calls=listed,
         busiest=_busiest(complete[:RUNS_FOR_CALLS]),
         unlisted=unlisted,
         startup_s={tag: median(seconds) for tag, seconds in startups_s.items()},
         startups_s=startups_s,
         run_spread=RunSpread.of(_levels(here)),
-        past_predictions=_past_predictions(here),
+        past_predictions=_past_predictions(own),
+        past_transfers=() if any(run.calls for run in here) else _past_predictions(moved),
+        ran_here=any(run.calls for run in here),
         prices=prices,
         counts_startup=traits.counts_startup,
         starting=traits.starting,

@@ -157,3 +157,43 @@ def test_prices_of_the_manifest_come_before_those_of_the_provider():
     assert quoted_prices(object(), by_cores).hourly_by_tag["post"] == pytest.approx(
         0.1 * by_cores.components["post"].cpus
     )
+
+
+def test_a_target_that_has_not_run_is_planned_with_less_confidence_and_says_why(tmp_path, ran):
+    ran(*[("model", "sim", 30, 5.0)], target="laptop")
+    task = TaskSpec("sim", "model", count=40)
+    new = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+    (reason,) = [r for r in new.reasons if "are from target" in r]
+    assert "from target laptop; t has not run yet" in reason.replace("target t ", "t ")
+    assert (new.transferred, new.tasks["sim"].measured_on) == (1.0, {"laptop": 30})
+    ran(("model", "sim", 30, 5.0))
+    used = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+    assert used.transferred == 0
+    assert used.tasks["sim"].measured_on == {"laptop": 30, "t": 30}
+    assert new.confidence < used.confidence - 0.2
+    (low, high), (narrow_low, narrow_high) = new.predicted_interval_s, used.predicted_interval_s
+    assert low < narrow_low < narrow_high < high
+
+
+def test_the_speed_of_a_target_is_learned_from_tasks_on_both(tmp_path, ran):
+    ran(("model", "sim", 30, 5.0), ("post", "sum", 30, 5.0), target="laptop")
+    ran(("model", "sim", 30, 20.0))
+    tasks = (TaskSpec("sim", "model", count=4), TaskSpec("sum", "post", count=4))
+    known = gather(spec(*tasks), runs_dir=tmp_path)
+    assert 10 < known.forecasts["sum"].mean_s < 20
+    assert 0 < known.forecasts["sim"].error < known.forecasts["sum"].error
+    assert dict(known.forecasts["sum"].measured_on) == {"laptop": 30}
+
+
+def test_outcomes_of_transferred_plans_decide_the_confidence_of_the_next_one(tmp_path, ran):
+    ran(("model", "sim", 8, 5.0), target="laptop")
+    plan = {"predicted_time_s": 5.0, "transferred": 1.0}
+    task = TaskSpec("sim", "model", count=8)
+    before = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+    for _ in range(4):
+        ran(("model", "sim", 8, 50.0), plan=plan, target="cloud")
+    known = gather(spec(task), runs_dir=tmp_path)
+    assert [past.ratio for past in known.past_transfers] == [10.0] * 4
+    after = make_plan(spec(task), "0" * 64, known)
+    assert after.confidence < before.confidence / 2
+    assert any("4 earlier predictions from other targets, 0 held" in r for r in after.reasons)

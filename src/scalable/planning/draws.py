@@ -88,11 +88,19 @@ def draw_runs(
     expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
     usual = UsualSpread.of(calls)
     models = [Lengths(task.calls, usual) for task in tasks]
+    moved = any(task.calls.forecast.error for task in tasks)
     draws = []
     for _ in range(number):
         run, spread = knowledge.run_spread.draw(chance), usual.draw(chance)
+        # Tasks share most of the error of a transfer, since the place is the same.
+        place = chance.gauss(0, 1) if moved else 0.0
         lengths = [
-            model.sums(t.sizes, math.exp(run + chance.gauss(0, error_of(t.calls))), spread, chance)
+            model.sums(
+                t.sizes,
+                math.exp(run + place * t.calls.forecast.error + chance.gauss(0, error_of(t.calls))),
+                spread,
+                chance,
+            )
             for t, model in zip(tasks, models, strict=True)
         ]
         starts = [

@@ -244,6 +244,7 @@ def _trust(given: Explanation) -> Iterator[str]:
     plan, past_predictions = given.plan, given.knowledge.past_predictions
     if plan.predicted_time_s is None:
         return
+    yield from _elsewhere(given)
     low, high = BAND
     confidence = f"Confidence that the run takes {low:g} to {high:g} times the predicted time"
     if past_predictions:
@@ -257,6 +258,28 @@ def _trust(given: Explanation) -> Iterator[str]:
             f"Earlier runs took {plan.overhead:.2f} times as long as their calls alone; the "
             "prediction includes this factor."
         )
+
+
+def _elsewhere(given: Explanation) -> Iterator[str]:
+    """Yield a sentence about running times that were measured on other targets only."""
+    target = given.spec.target_name
+    moved = [c for c in given.calls if c.count and c.forecast.measured_on]
+    moved = [c for c in moved if target not in c.forecast.measured_on]
+    if not moved:
+        return
+    sources = ", ".join(dict.fromkeys(t for c in moved for t in c.forecast.measured_on))
+    ran = given.knowledge.ran_here
+    names = ", ".join(c.task for c in moved[:_SHOWN]) + (" and more" if len(moved) > _SHOWN else "")
+    since = f"{target} has not run {names}" if ran else f"{target} has not run yet"
+    yield (
+        f"Running times of {names} are from target {sources}; target {since}, so it may be much "
+        "faster or slower."
+    )
+    transfers = given.knowledge.past_transfers
+    if transfers:
+        low, high = BAND
+        held = sum(low <= past.actual_s / past.predicted_s <= high for past in transfers)
+        yield f"Of {len(transfers)} earlier predictions from other targets, {held} held."
 
 
 def _evidence(calls: Sequence[Calls]) -> str:

@@ -79,6 +79,11 @@ class Knowledge:
         Variation of running times from run to run.
     past_predictions
         Predicted and actual lengths of earlier runs.
+    past_transfers
+        Those of runs whose running times had been measured on other targets, if the target has not
+        run.
+    ran_here
+        Whether a run of the target is known.
     prices
         Prices of workers; None if no price is known.
     counts_startup
@@ -99,6 +104,8 @@ class Knowledge:
     startups_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     run_spread: RunSpread = field(default_factory=RunSpread)
     past_predictions: Sequence[PastPrediction] = ()
+    past_transfers: Sequence[PastPrediction] = ()
+    ran_here: bool = False
     prices: Prices | None = None
     counts_startup: bool = True
     starting: Starting | None = None

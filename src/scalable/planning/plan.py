@@ -19,7 +19,7 @@ from scalable.planning.network import Network, make_network
 from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
 from scalable.planning.request import PlanRequest
 from scalable.planning.risk import quantiles
-from scalable.planning.work import Calls, expected_calls, slots_of
+from scalable.planning.work import Calls, expected_calls, slots_of, transferred
 from scalable.spec import (
     CostEstimate,
     DeploymentSpec,
@@ -194,6 +194,7 @@ def _predicted(
         cost_estimate=_cost_estimate(plan, prices, None),
         tasks={c.task: _task(c) for c in calls},
         overhead=problem.overhead,
+        transferred=transferred(calls, plan.target_name),
     )
     if not math.isfinite(time_s) or not calls or (guessed and plan.objective is None):
         return plan
@@ -227,7 +228,9 @@ def _predicted(
         predicted_time_s=time_s,
         predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
-        confidence=uncertainty.confidence(past_predictions, times, time_s) if evidence else 0.0,
+        confidence=uncertainty.confidence(past_predictions, times, time_s, knowledge.past_transfers)
+        if evidence
+        else 0.0,
     )
 
 
@@ -275,6 +278,7 @@ def _task(calls: Calls) -> TaskPrediction:
         samples=forecast.samples,
         source=forecast.source,
         answered=calls.answered,
+        measured_on=dict(forecast.measured_on),
     )
 
 

@@ -32,7 +32,10 @@ def overhead(past_predictions: Sequence[PastPrediction]) -> float:
 
 
 def confidence(
-    past_predictions: Sequence[PastPrediction], draws: Sequence[float], predicted_s: float
+    past_predictions: Sequence[PastPrediction],
+    draws: Sequence[float],
+    predicted_s: float,
+    past_transfers: Sequence[PastPrediction] = (),
 ) -> float:
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
 
@@ -48,6 +51,9 @@ def confidence(
         Lengths of simulated runs in seconds; without any, the prior mean is 0.5.
     predicted_s
         Predicted length in seconds.
+    past_transfers
+        See :class:`.knowledge.Knowledge`. No overhead is applied to them, since that of one target
+        is not that of another.
     """
     low, high = BAND
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
@@ -55,8 +61,10 @@ def confidence(
     for position, past in enumerate(past_predictions):
         others = [*past_predictions[:position], *past_predictions[position + 1 :]]
         held += low <= past.ratio / overhead(others) <= high
+    held += sum(low <= past.actual_s / past.predicted_s <= high for past in past_transfers)
+    count = len(past_predictions) + len(past_transfers)
     share = inside / len(draws) if draws else 0.5
-    return (WORTH_OF_DRAWS * share + held) / (WORTH_OF_DRAWS + len(past_predictions))
+    return (WORTH_OF_DRAWS * share + held) / (WORTH_OF_DRAWS + count)
 
 
 def evidence_of(calls: Sequence[Calls]) -> float:

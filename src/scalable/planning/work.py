@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,3 +104,14 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
 def slots_of(spec: DeploymentSpec, tag: str) -> int:
     """Return the number of calls that one worker of a tag runs at once."""
     return int(spec.options.get("threads_per_worker") or spec.components[tag].slots)
+
+
+def transferred(calls: Sequence[Calls], target: str) -> float:
+    """Return the share of the work whose running times were measured on other targets only."""
+    total = sum(c.count * c.forecast.mean_s for c in calls)
+    found = sum(
+        c.count * c.forecast.mean_s
+        for c in calls
+        if c.forecast.measured_on and target not in c.forecast.measured_on
+    )
+    return found / total if total else 0.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 #: Source of a forecast: earlier runs, the expectations of the manifest, or a guess.
@@ -26,6 +26,11 @@ class Forecast:
         ``history``, ``manifest`` or ``guess``.
     durations_s
         Sample of the measured running times in seconds; may be empty.
+    measured_on
+        Target -> number of calls that were measured there.
+    error
+        Standard deviation of the logarithm of an error that the running times share, because they
+        were measured on another target.
     """
 
     mean_s: float
@@ -36,6 +41,8 @@ class Forecast:
     samples: int = 0
     source: ForecastSource = "guess"
     durations_s: Sequence[float] = ()
+    measured_on: Mapping[str, int] = field(default_factory=dict)
+    error: float = 0.0
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:

@@ -181,7 +181,7 @@ class TaskPrediction:
         Number of calls.
     counted
         Source of ``calls``: manifest, history or guess.
-    mean_s, q50_s, q80_s, q95_s, memory, samples, source
+    mean_s, q50_s, q80_s, q95_s, memory, samples, source, measured_on
         As in :class:`scalable.spec.Forecast`.
     answered
         Number of further calls that do not run, because a resumed run answers them.
@@ -198,6 +198,7 @@ class TaskPrediction:
     samples: int
     source: str
     answered: int = 0
+    measured_on: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values."""
@@ -281,6 +282,8 @@ class Plan:
         Advice for reservations of memory.
     overhead
         Factor by which earlier runs took longer than their calls; part of the predicted time.
+    transferred
+        Share of the work, 0 to 1, whose running times were measured on other targets only.
     left_out
         Tag -> workers that the manifest alone would give, and that the plan leaves out because
         they would idle.
@@ -306,6 +309,7 @@ class Plan:
     tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
+    transferred: float = 0.0
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -332,6 +336,7 @@ class Plan:
             "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
             "memory_advice": [advice.to_dict() for advice in self.memory_advice],
             "overhead": self.overhead,
+            "transferred": self.transferred,
             "left_out": dict(self.left_out),
         }
 

@@ -56,6 +56,10 @@ class EarlierRun:
         is None if the plan predicted no time, or guessed the number or length of a task's calls: a
         guess does not show how good predictions are. Nor does a run that found results of calls
         which the plan expected to run.
+    provider
+        Provider in run.json; empty if it is not known.
+    transferred
+        Share of the work whose running times the plan took from other targets.
     """
 
     run_id: str
@@ -68,6 +72,8 @@ class EarlierRun:
     span_s: float | None = None
     predicted_s: float | None = None
     overhead: float = 1.0
+    provider: str = ""
+    transferred: float = 0.0
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
@@ -160,6 +166,8 @@ def _earlier_run(
         span_s=work_span_s(rows, workers) if whole else None,
         predicted_s=predicted if predicted is not None and predicted > 0 else None,
         overhead=usual if usual is not None and usual > 0 else 1.0,
+        provider=str(run.get("provider") or ""),
+        transferred=_number(plan.get("transferred")) or 0.0,
     )
 
 
