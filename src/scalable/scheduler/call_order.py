@@ -50,7 +50,7 @@ MANY_CALLS = 1000
 #: Maximum number of calls in one message to a worker.
 CALLS_PER_MESSAGE = 1000
 
-_Graph = dict[TaskState, tuple[Kind, Iterable[TaskState]]]
+_Graph = dict[Any, tuple[Kind, list[Any]]]
 _Moves = list[tuple[TaskState, Precedence]]
 
 
@@ -74,12 +74,12 @@ class CallOrder(Listener):
         self.rule: Order = CRITICAL_PATH
         self.model = TaskModel()
         self._scheduler = scheduler
-        self._unfinished: dict[Any, Call] = {}
+        self._unfinished: dict[Any, tuple[Call, Kind]] = {}
+        self._lengths = KeptLengths(self.model)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._graphs = 0
         self._paths_count = True
-        # Mean running times with which calls were ordered, and numbers of calls that have ended.
-        self._used: dict[Kind, float] = {}
+        # Numbers of calls that have ended, and of samples.
         self._ended: Counter[Kind] = Counter()
         self._samples: Counter[Kind] = Counter()
         self._timer: Any = None
@@ -102,6 +102,7 @@ class CallOrder(Listener):
                 for task, (tag, duration_s, memory) in expectations.items()
             }
         )
+        self._lengths = KeptLengths(self.model)
 
     # Events of the ledger -------------------------------------------------------------------------
 
@@ -110,14 +111,25 @@ class CallOrder(Listener):
         if self.rule != CRITICAL_PATH:
             return
         self._graphs += 1
-        new = [c for c in calls if c.task.priority is not None and c.task.state not in ENDED]
-        graph: _Graph = {c.task: (self._kind(c), c.task.dependencies) for c in new}
-        found = ranks(graph, self.model)
-        for call in new:
+        graph: _Graph = {}
+        new = []
+        for call in calls:
             task = call.task
+            if task.priority is not None and task.state not in ENDED:
+                self._unfinished[call.key] = call, (kind := self._kind(call))
+                graph[call.key] = kind, [other.key for other in task.dependencies]
+                new.append((call, kind))
+        found = self._ranks(graph)
+        for call, kind in new:
+            task, key = call.task, call.key
             known: Any = task.priority
-            epoch = self._oldest(task, graph)
-            path = self._path(call, self._sampled(call, found[task]))
+            epoch = known[1]
+            if any(other not in graph for other in graph[key][1]):
+                epoch = self._oldest(task, graph)
+            rank = found[key]
+            if rank.sample:
+                rank = self._sampled(kind, rank)
+            path = self._path(call, rank)
             if isinstance(known, Precedence):
                 # Calls of other graphs may wait for this call, too.
                 task.priority = known._replace(
@@ -126,12 +138,18 @@ class CallOrder(Listener):
             else:
                 task.priority = Precedence(known[0], epoch, path, self._graphs, known[2])
 
-    def _oldest(self, task: TaskState, graph: Container[TaskState]) -> float:
+    def _ranks(self, graph: _Graph) -> Mapping[Any, Rank]:
+        if len(graph) == 1:
+            ((key, (kind, _)),) = graph.items()
+            return {key: Rank(not self._lengths.knows(kind), self._lengths.mean_s(kind))}
+        return ranks(graph, self._lengths)
+
+    def _oldest(self, task: TaskState, graph: Container[Any]) -> float:
         """Return the smallest epoch of a call and of the unfinished calls that it waits for."""
         assert task.priority is not None
         epoch = task.priority[1]
         for other in task.dependencies:
-            if other in graph or other.state in ENDED or other.priority is None:
+            if other.state in ENDED or other.priority is None or other.key in graph:
                 continue
             self._change_soon()  # the other call has a longer path than before
             if epoch >= 0:
@@ -141,16 +159,16 @@ class CallOrder(Listener):
     def waiting(self, call: Call) -> None:
         """Count a call as unfinished."""
         if self.rule == CRITICAL_PATH:
-            self._unfinished[call.key] = call
+            if call.key not in self._unfinished:
+                self._unfinished[call.key] = call, self._kind(call)
             if self._looking is None:
                 self._looking = self._scheduler.loop.call_later(LOOK_S, self._look)
 
     def ended(self, end: EndedCall) -> None:
         """Learn from a call that succeeded; the order changes soon if a length has changed."""
-        if self._unfinished.pop(end.call.key, None) is None:
-            return
-        if end.succeeded and end.ran:
-            self._learn(self._kind(end.call), end)
+        counted = self._unfinished.pop(end.call.key, None)
+        if counted is not None and end.succeeded and end.ran:
+            self._learn(counted[1], end)
 
     def left(self, call: Call) -> None:
         """Stop counting a call as unfinished."""
@@ -179,13 +197,10 @@ class CallOrder(Listener):
             kind = self._kinds[named] = Kind(*named)
         return kind
 
-    def _sampled(self, call: Call, rank: Rank) -> Rank:
-        """Return a rank; each unknown kind has few samples, in how many graphs it may arrive."""
-        if rank.sample:
-            kind = self._kind(call)
-            self._samples[kind] += 1
-            return rank._replace(sample=self._samples[kind] <= SAMPLES)
-        return rank
+    def _sampled(self, kind: Kind, rank: Rank) -> Rank:
+        """Return the rank of a sample; a kind has few samples, in how many graphs it may arrive."""
+        self._samples[kind] += 1
+        return rank._replace(sample=self._samples[kind] <= SAMPLES)
 
     def _path(self, call: Call, rank: Rank) -> int:
         """Return the place of a call by its path."""
@@ -205,10 +220,12 @@ class CallOrder(Listener):
             self.model.observe(Sample(kind, ended - began, memory))
         self._ended[kind] = count = self._ended[kind] + 1
         if not count & (count - 1) and self._has_changed(kind):
-            self._change_soon()
+            self._lengths = KeptLengths(self.model)
+            if self._unfinished:
+                self._change_soon()
 
     def _has_changed(self, kind: Kind) -> bool:
-        used, mean = self._used.get(kind), self.model.mean_s(kind)
+        used, mean = self._lengths.means.get(kind), self.model.mean_s(kind)
         return used is None or abs(mean - used) > CHANGED * used
 
     # Changes --------------------------------------------------------------------------------------
@@ -247,27 +264,25 @@ class CallOrder(Listener):
         began, pace = time.monotonic(), Pace()
         calls = list(self._unfinished.values())
         graph: _Graph = {}
-        epochs: dict[TaskState, float] = {}
-        for call in calls:
+        epochs: dict[Any, float] = {}
+        for call, kind in calls:
             task = call.task
             if task.priority is not None:
-                graph[task] = self._kind(call), tuple(task.waiting_on or ())
-                epochs[task] = task.priority[1]
+                graph[call.key] = kind, [other.key for other in task.waiting_on or ()]
+                epochs[call.key] = task.priority[1]
             await pace.give_way()
-        lengths = FixedLengths(self.model, {kind for kind, _ in graph.values()})
-        self._used = dict(lengths.means)
+        lengths = KeptLengths(self.model, {kind for kind, _ in graph.values()})
         if len(graph) < MANY_CALLS:
             found, epochs = _ordered(graph, epochs, lengths)
         else:
             found, epochs = await asyncio.to_thread(_ordered, graph, epochs, lengths)
         moves: _Moves = []
-        for call in calls:
-            task = call.task
-            known = task.priority
-            if task in graph and isinstance(known, Precedence):
-                epoch, path = min(known.epoch, epochs[task]), self._path(call, found[task])
+        for call, _ in calls:
+            key, known = call.key, call.task.priority
+            if key in graph and isinstance(known, Precedence):
+                epoch, path = min(known.epoch, epochs[key]), self._path(call, found[key])
                 if (epoch, path) != known[1:3]:
-                    moves.append((task, known._replace(epoch=epoch, path=path)))
+                    moves.append((call.task, known._replace(epoch=epoch, path=path)))
             await pace.give_way()
         await self._move(moves, pace)
         self._not_before = time.monotonic() + CHANGE_SHARE * (time.monotonic() - began)
@@ -292,15 +307,15 @@ class CallOrder(Listener):
                 await pace.give_way()
 
 
-class FixedLengths(TaskModel):
-    """Running times of some kinds at one moment, which another thread can read.
+class KeptLengths(TaskModel):
+    """Running times of kinds as they were when each was first asked for.
 
     Parameters
     ----------
     model
         Model of the running times.
     kinds
-        The kinds.
+        Kinds to ask for at once: then another thread can read the times.
 
     Attributes
     ----------
@@ -308,23 +323,32 @@ class FixedLengths(TaskModel):
         Kind -> mean running time in seconds.
     """
 
-    def __init__(self, model: TaskModel, kinds: Iterable[Kind]) -> None:
+    def __init__(self, model: TaskModel, kinds: Iterable[Kind] = ()) -> None:
         super().__init__()
-        self.means = {kind: model.mean_s(kind) for kind in kinds}
-        self._known = {kind for kind in self.means if model.knows(kind)}
+        self.means: dict[Kind, float] = {}
+        self._model = model
+        self._known: dict[Kind, bool] = {}
+        for kind in kinds:
+            self.mean_s(kind), self.knows(kind)
 
     def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:  # noqa: ARG002
         """Return the mean running time of a kind in seconds."""
-        return self.means[kind]
+        mean = self.means.get(kind)
+        if mean is None:
+            mean = self.means[kind] = self._model.mean_s(kind)
+        return mean
 
     def knows(self, kind: Kind) -> bool:
         """Return whether the running time of a kind is known."""
-        return kind in self._known
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._model.knows(kind)
+        return known
 
 
 def _ordered(
-    graph: _Graph, epochs: Mapping[TaskState, float], model: TaskModel
-) -> tuple[dict[TaskState, Rank], dict[TaskState, float]]:
+    graph: _Graph, epochs: Mapping[Any, float], model: TaskModel
+) -> tuple[dict[Any, Rank], dict[Any, float]]:
     """Return the rank of each call, and its epoch."""
-    waits = {task: others for task, (_, others) in graph.items()}
+    waits = {key: others for key, (_, others) in graph.items()}
     return ranks(graph, model), shared_epochs(epochs, waits)
