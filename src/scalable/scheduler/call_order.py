@@ -45,6 +45,9 @@ logger = logging.getLogger("scalable.scheduler")
 SOON_S, CHANGE_SHARE = 0.1, 50.0
 #: Seconds between looks at the memory of the workers.
 LOOK_S = 1.0
+#: Number of ended calls of each kind that are all learned from; of the later ones, which change a
+#: mean little, one in so many.
+ALL_LEARNED, LEARNED_SHARE = 64, 8
 #: Number of unfinished calls from which on their paths are computed beside the event loop.
 MANY_CALLS = 1000
 #: Maximum number of calls in one message to a worker.
@@ -212,13 +215,15 @@ class CallOrder(Listener):
         return -path_class(rank.path_s * calls)
 
     def _learn(self, kind: Kind, end: EndedCall) -> None:
+        self._ended[kind] = count = self._ended[kind] + 1
+        if count > ALL_LEARNED and count % LEARNED_SHARE:
+            return
         began, ended, _, _, memory, bundle, *_ = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
                 self.model.observe(Sample(kind, duration, memory))
         elif began is not None and ended is not None:
             self.model.observe(Sample(kind, ended - began, memory))
-        self._ended[kind] = count = self._ended[kind] + 1
         if not count & (count - 1) and self._has_changed(kind):
             self._lengths = KeptLengths(self.model)
             if self._unfinished:
@@ -271,7 +276,10 @@ class CallOrder(Listener):
                 graph[call.key] = kind, [other.key for other in task.waiting_on or ()]
                 epochs[call.key] = task.priority[1]
             await pace.give_way()
-        lengths = KeptLengths(self.model, {kind for kind, _ in graph.values()})
+        kinds = {kind for kind, _ in graph.values()}
+        if len(kinds) < 2 and not any(others for _, others in graph.values()):
+            return  # whatever their length, equal calls keep their order
+        lengths = KeptLengths(self.model, kinds)
         if len(graph) < MANY_CALLS:
             found, epochs = _ordered(graph, epochs, lengths)
         else:
