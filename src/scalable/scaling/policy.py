@@ -16,18 +16,17 @@ from collections.abc import Sequence
 from typing import Literal
 
 from scalable.scaling.capacity import Capacity, finish_s
-from scalable.scaling.pool_load import Load, delays_s, load_of
+from scalable.scaling.pool_load import Load, delays_s, load_of, outlooks_of
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
 from scalable.scaling.task_model import TaskModel
+from scalable.scaling.tried_counts import Loads, bounded, steps, unbilled, work_of
 
 logger = logging.getLogger("scalable.scaling")
 
 PoolObjective = Literal["cost", "balance", "time"]
 #: Objective -> weight of time against cost, 0 (only cost counts) to 1 (only time counts).
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
-#: Ratio between a tried number of added workers and the next one.
-STEP_RATIO = 1.25
 #: Maximum seconds for which idle workers of a stream, except the last, are kept for next calls.
 SHORT_HOLD_S = 3.0
 #: Maximum start-up time in seconds with which workers count as quick to start.
@@ -104,27 +103,28 @@ class PoolScaler:
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
         """Return the wanted worker count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
-        load = load_of(view, model)
+        loads = [(o.weight, load_of(view, o)) for o in outlooks_of(view, model)]
+        load = max(loads, key=lambda each: each[0])[1]
         self._remember(view, load)
         on_way = delays_s(view)
         connected, total = view.busy + view.idle, view.busy + view.idle + len(on_way)
         standing = self._standing(view, view.startup_s)
         lasting = self._standing(view, 0.0)
-        kept = max(view.busy, min(connected, max(standing, lasting)), self._kept(view, load))
-        sized, reason = self._sized(view, load, connected, on_way)
+        kept = max(view.busy, min(connected, max(standing, lasting)), self._kept(view, loads))
+        sized, reason = self._sized(view, loads, connected, on_way)
         count = max(sized, standing)
         if count > total:
             if standing > sized:
                 reason = f"{standing} workers for the rate at which calls come"
         else:
             if view.graph:
-                count = self._left_of_graph(view, load, kept, count, on_way)
+                count = self._left_of_graph(view, loads, kept, count, on_way)
             else:
                 count = min(total, max(kept, standing, sized if sized > connected else 0))
-                if connected <= count < total and _free(view, on_way[count - connected :]):
+                if connected <= count < total and unbilled(view, on_way[count - connected :]):
                     count = total
             count, reason = self._fewer(view, count, total, reason)
-        count, reason = _bounded(view, count, reason)
+        count, reason = bounded(view, count, reason)
         if count != total:
             logger.debug(
                 "workers: %d busy, %d idle and %d starting, %d queued calls -> %d workers: %s",
@@ -138,7 +138,7 @@ class PoolScaler:
         return PoolDecision(count, reason, self._predicted_s(view, load, count, on_way))
 
     def _left_of_graph(
-        self, view: PoolView, load: Load, kept: int, count: int, on_way: Sequence[float]
+        self, view: PoolView, loads: Loads, kept: int, count: int, on_way: Sequence[float]
     ) -> int:
         """Return the number of connected and starting workers that a graph keeps."""
         connected = view.busy + view.idle
@@ -147,7 +147,7 @@ class PoolScaler:
             kept += min(len(on_way), max(0, count - kept))
         # Workers that the next decision would request again are not released.
         left = min(connected, kept)
-        again, _ = self._sized(view, load, left, on_way[: kept - left])
+        again, _ = self._sized(view, loads, left, on_way[: kept - left])
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
@@ -190,11 +190,11 @@ class PoolScaler:
         elif self._quiet_since is None and view.submitted:
             self._quiet_since = view.now
 
-    def _kept(self, view: PoolView, load: Load) -> int:
+    def _kept(self, view: PoolView, loads: Loads) -> int:
         """Return how many workers to keep: the busy ones, and idle ones for the next calls."""
-        taken = min(view.idle, -(-load.queued // view.slots))
+        taken = min(view.idle, -(-sum(view.queued.values()) // view.slots))
         if view.graph:
-            return view.busy + self._awaited(view, load, taken)
+            return view.busy + self._awaited(view, loads, taken)
         hold, last_hold = self._holds(view)
         waits = [view.now - since for since in self._idle_since[: view.idle - taken]]
         keep = taken + sum(idle < hold for idle in waits)
@@ -205,23 +205,34 @@ class PoolScaler:
     def _odds(self) -> float:
         return self._weight / max(1e-9, 1 - self._weight)
 
-    def _awaited(self, view: PoolView, load: Load, taken: int) -> int:
+    def _awaited(self, view: PoolView, loads: Loads, taken: int) -> int:
         """Return the number of idle workers to keep for calls of a graph that become ready soon.
 
         Keeping ``n`` workers costs ``n`` times the seconds until the calls are ready. Releasing
-        ``n`` workers costs ``n`` starts later, and the graph waits for these starts.
+        ``n`` workers costs ``n`` starts later, and the graph waits for these starts. The largest
+        number is kept whose gain, as a share of the whole time and weighted by the outlooks, is not
+        negative.
         """
         elapsed = view.now - (self._began if self._began is not None else view.now)
-        parallel = (self._paid_s + load.work_s) / max(elapsed + load.end_s, 1e-3)
-        lost = self._odds() * parallel
-        keep, soon = taken, 0
-        for ready_s, _, count in view.coming:
-            soon += count
-            spare = min(view.idle, taken + -(-soon // view.slots))
-            most = spare * view.billed_startup_s + lost * view.startup_s
-            if ready_s * (spare + lost) <= most:
-                keep = max(keep, spare)
-        return keep
+        gains = [0.0] * (view.idle + 1)
+        for weight, load in loads:
+            whole_s = max(elapsed + load.end_s, 1e-3)
+            lost = self._odds() * (self._paid_s + load.work_s) / whole_s
+            soon, best = 0, [-_INF] * (view.idle + 1)
+            for ready_s, count in load.coming:
+                soon += count
+                spare = min(view.idle, taken + -(-soon // view.slots))
+                released = spare * view.billed_startup_s + lost * view.startup_s
+                gain = released - ready_s * (spare + lost)
+                for kept in range(taken + 1, spare + 1):
+                    best[kept] = max(best[kept], gain)
+                if spare == view.idle:
+                    break  # the later calls only keep the same workers for longer
+            for kept in range(taken + 1, view.idle + 1):
+                # Workers for which no call is known only cost what they idle.
+                gain = best[kept] if best[kept] > -_INF else -kept * load.end_s
+                gains[kept] += weight * gain / whole_s
+        return max((n for n in range(taken + 1, view.idle + 1) if gains[n] >= 0), default=taken)
 
     def _exchange(self) -> float:
         """Return the number of worker-seconds that is worth one second of a call's waiting time.
@@ -257,22 +268,28 @@ class PoolScaler:
         )
 
     def _sized(
-        self, view: PoolView, load: Load, connected: int, on_way: Sequence[float]
+        self, view: PoolView, loads: Loads, connected: int, on_way: Sequence[float]
     ) -> tuple[int, str]:
         """Return the best worker count for the known calls, and its reason."""
         now = connected + len(on_way)
-        if not load.useful:
+        useful = max(load.useful for _, load in loads)
+        if not useful:
             return 0, "nothing to do"
-        most = max(connected, -(-load.useful // view.slots))
+        most = max(connected, -(-useful // view.slots))
         if not view.graph:
-            most = max(most, connected + self._queue_then(view, load, connected))
+            then = (self._queue_then(view, load, connected) for _, load in loads)
+            most = max(most, connected + max(then))
         if view.maximum is not None:
             most = max(connected, min(most, view.maximum))
         if not most:
             return 0, "no workers are allowed"
         # The compared counts do not depend on earlier decisions: a repeated decision is the same.
-        counts = {*_steps(connected, max(most, now)), most, now} - ({0} if not now else set())
-        values = {c: self._value(view, load, connected, on_way, c) for c in counts}
+        counts = {*steps(connected, max(most, now)), most, now} - ({0} if not now else set())
+        values = dict.fromkeys(counts, 0.0)
+        for weight, load in loads:
+            for c in counts:
+                values[c] += weight * self._value_learning(view, load, connected, on_way, c)
+        load = max(loads, key=lambda each: each[0])[1]
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving calls
@@ -284,7 +301,7 @@ class PoolScaler:
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         if not hurries and current - values[best] <= self.hysteresis * known:
             return now, "no other count is sufficiently better"
-        return best, f"{best} workers for {load.work_s:.0f} worker-seconds of known work"
+        return best, f"{best} workers for {work_of(loads)}"
 
     def _in_time(
         self,
@@ -307,10 +324,17 @@ class PoolScaler:
         return low
 
     @staticmethod
-    def _capacity(view: PoolView, connected: int, on_way: Sequence[float], count: int) -> Capacity:
+    def _capacity(
+        view: PoolView,
+        connected: int,
+        on_way: Sequence[float],
+        count: int,
+        later: tuple[float, float] | None = None,
+    ) -> Capacity:
         coming = on_way[: max(0, count - connected)]
         more = max(0, count - connected - len(on_way))
-        return Capacity.of(min(count, connected), coming, more, view.startup_s)
+        capacity = Capacity.of(min(count, connected), coming, more, view.startup_s)
+        return capacity if later is None else Capacity((*capacity.steps, later))
 
     def _inflow(self, view: PoolView, ahead_s: float) -> float:
         return 0.0 if view.graph else self._rate.at(ahead_s) / view.slots
@@ -332,30 +356,64 @@ class PoolScaler:
         )
 
     def _time_s(
-        self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
+        self,
+        view: PoolView,
+        load: Load,
+        connected: int,
+        on_way: Sequence[float],
+        count: int,
+        later: tuple[float, float] | None = None,
     ) -> float:
         """Return the seconds from now until the known calls have ended."""
-        capacity = self._capacity(view, connected, on_way, count)
+        capacity = self._capacity(view, connected, on_way, count, later)
         _, last = self._queue_s(view, load, capacity)
         whole = last + load.queued_s if load.queued else 0.0
         return max(finish_s(capacity, load.portions), whole) + load.rest_s
 
-    def _value(
+    def _value_learning(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
+    ) -> float:
+        """Return the value of a count if more workers may follow once lengths are known.
+
+        While lengths are in doubt, a few workers that find them out can be better than many that
+        turn out to be superfluous. This is the recourse of a stochastic program of two stages
+        (Birge and Louveaux, Introduction to Stochastic Programming, chapter 1).
+        """
+        values = [self._value(view, load, connected, on_way, count)]
+        if load.learned_s is not None:
+            top = max(1, -(-load.useful // view.slots))
+            top = top if view.maximum is None else min(top, view.maximum)
+            connects = load.learned_s + view.startup_s
+            for more in {top - count, (top - count) // 2, (top - count) // 4}:
+                if more > 0:
+                    later = connects, float(more)
+                    values.append(self._value(view, load, connected, on_way, count, later))
+        return min(values)
+
+    def _value(
+        self,
+        view: PoolView,
+        load: Load,
+        connected: int,
+        on_way: Sequence[float],
+        count: int,
+        later: tuple[float, float] | None = None,
     ) -> float:
         """Return the value to minimize: the weighted sum of the logarithms of time and cost.
 
         For a stream, time and cost cover all past calls, the present calls, and the calls that
-        arrive until a worker requested now has connected.
+        arrive until a worker requested now has connected. ``later`` gives the seconds until more
+        workers connect, and their number.
         """
-        new = max(0, count - connected)
+        new = max(0, count - connected) + (0 if later is None else later[1])
         cost = load.work_s + new * view.billed_startup_s
         if view.graph:
-            time = self._time_s(view, load, connected, on_way, count)
+            time = self._time_s(view, load, connected, on_way, count, later)
         else:
             hold, _ = self._holds(view)
             coming = self._inflow(view, view.startup_s / 2) * view.startup_s
-            waited, _ = self._queue_s(view, load, self._capacity(view, connected, on_way, count))
+            capacity = self._capacity(view, connected, on_way, count, later)
+            waited, _ = self._queue_s(view, load, capacity)
             time = self._sojourn_s / view.slots + load.work_s + waited + coming * load.call_s
             cost += self._paid_s + count * hold + coming * load.call_s
         if time == _INF:
@@ -372,29 +430,3 @@ class PoolScaler:
         connected = min(view.busy + view.idle, count)
         time = self._time_s(view, load, connected, on_way, count)
         return None if time == _INF else time
-
-
-def _free(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Return whether it is certain that starting workers are not billed yet.
-
-    Start-up times vary, so billing may begin in the second half of a start.
-    """
-    return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
-
-
-def _steps(low: int, high: int) -> list[int]:
-    """Return counts from ``low`` to ``high``, both included, at growing distances."""
-    counts, count, step = [low], low, 1.0
-    while (count := low + round(step)) < high:
-        counts.append(count)
-        step = max(step + 1, STEP_RATIO * step)
-    return [*counts, high]
-
-
-def _bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
-    high = view.maximum if view.maximum is not None else max(count, view.busy, view.minimum)
-    low = max(view.minimum, view.busy)
-    bounded = min(max(count, low), high)
-    if bounded != count:
-        reason = f"{reason}; {count} is outside the bounds {low} .. {high}"
-    return bounded, reason

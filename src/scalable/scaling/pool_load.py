@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scalable.scaling.beliefs import Beliefs
 from scalable.scaling.capacity import Portion, merged
+from scalable.scaling.outlook import Outlook, likeliest, outlooks
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Kind, TaskModel
+
+#: Least spread of the belief about a kind's length with which the length is in doubt.
+DOUBTFUL_SPREAD = 0.3
+#: Share of the doubtful work whose lengths have to be known before a better decision is possible.
+LEARNED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -30,14 +37,33 @@ class Load:
     #: Mean running time in seconds of all known calls, and of the queued calls.
     call_s: float
     queued_s: float
+    #: Calls that wait for others: seconds until they are ready and their number, the soonest first.
+    coming: tuple[tuple[float, int], ...]
+    #: Seconds until the lengths of most of the work that is in doubt are known; None if no length
+    #: is in doubt.
+    learned_s: float | None
 
 
-def load_of(view: PoolView, model: TaskModel) -> Load:
-    """Return the known work of a pool."""
+def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
+    """Return the outlooks on a pool's calls: those of the view, or else those of the model."""
+    if view.outlooks:
+        return list(view.outlooks)
+    beliefs = Beliefs(model, view.running, view.startup_s)
+    kinds = {*view.running, *view.queued, *(kind for _, kind, _ in view.coming)}
+    return [outlook._replace(coming=view.coming) for outlook in outlooks(beliefs, kinds)]
+
+
+def likeliest_load(view: PoolView, model: TaskModel) -> Load:
+    """Return the known work of a pool in its likeliest outlook."""
+    return load_of(view, likeliest(outlooks_of(view, model)))
+
+
+def load_of(view: PoolView, outlook: Outlook) -> Load:
+    """Return the known work of a pool in one outlook."""
     portions: list[Portion] = []
-    kinds = {*view.running, *view.queued}
-    means = {kind: _mean_s(model, kind, view.running.get(kind, ())) for kind in kinds}
-    left = [model.residual_s(kind, e) for kind, all_e in view.running.items() for e in all_e]
+    lengths = outlook.lengths
+    means = {kind: lengths.mean_s(kind) for kind in (*view.running, *view.queued)}
+    left = [lengths.residual_s(kind, e) for kind, all_e in view.running.items() for e in all_e]
     queued = sum(view.queued.values())
     if left or queued:
         work = sum(left) + sum(count * means[kind] for kind, count in view.queued.items())
@@ -47,10 +73,8 @@ def load_of(view: PoolView, model: TaskModel) -> Load:
     useful = ready
     soon: list[Portion] = []
     later: list[Portion] = []
-    for ready_s, kind, count in view.coming:
-        if kind not in means:
-            means[kind] = model.mean_s(kind)
-        mean = means[kind]
+    for ready_s, kind, count in outlook.coming:
+        mean = means[kind] = lengths.mean_s(kind)
         portion = Portion(ready_s, count * mean / view.slots, mean)
         (soon if ready_s <= view.startup_s else later).append(portion)
         useful += count if ready_s <= view.startup_s else 0
@@ -60,7 +84,7 @@ def load_of(view: PoolView, model: TaskModel) -> Load:
         end = max(p.ready_s + p.longest_s for p in later)
         rest_s = end - min(p.ready_s for p in later)
     counts = [(kind, len(elapsed)) for kind, elapsed in view.running.items()]
-    counts += [*view.queued.items(), *((kind, count) for _, kind, count in view.coming)]
+    counts += [*view.queued.items(), *((kind, count) for _, kind, count in outlook.coming)]
     calls = sum(count for _, count in counts)
     call_s = sum(means[kind] * count for kind, count in counts) / calls if calls else 1.0
     work_s = sum(p.work_s for p in (*portions, *later))
@@ -76,20 +100,34 @@ def load_of(view: PoolView, model: TaskModel) -> Load:
         end_s,
         call_s,
         max(queued_s, 1e-3),
+        tuple((ready_s, count) for ready_s, _, count in outlook.coming),
+        _learned_s(view, outlook, means),
     )
 
 
-def _mean_s(model: TaskModel, kind: Kind, running: Sequence[float]) -> float:
-    """Return the mean running time of a kind's calls in seconds; running calls count as well.
-
-    :meth:`TaskModel.mean_s` assumes that calls end at random moments. If all calls take equally
-    long and many of them started together, its estimate is far too high until the first call ends.
-    The estimate is therefore limited to twice the longest time that a call has run.
-    """
-    plain = model.mean_s(kind)
-    if not running:
-        return plain
-    return min(model.mean_s(kind, running), max(plain, 2 * max(running)))
+def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
+    """Return the seconds until calls have ended of the kinds with most of the doubtful work."""
+    lengths = outlook.lengths
+    connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
+    work_s: dict[Kind, float] = {}
+    ends_s: dict[Kind, float] = {}
+    for kind, elapsed in view.running.items():
+        work_s[kind] = len(elapsed) * means[kind]
+        ends_s[kind] = lengths.residual_s(kind, max(elapsed, default=0.0))
+    for kind, count in view.queued.items():
+        work_s[kind] = work_s.get(kind, 0.0) + count * means[kind]
+        ends_s.setdefault(kind, connects + means[kind])
+    for ready_s, kind, count in outlook.coming:
+        work_s[kind] = work_s.get(kind, 0.0) + count * means[kind]
+        ends_s.setdefault(kind, max(connects, ready_s) + means[kind])
+    doubtful = [kind for kind in work_s if lengths.doubt(kind) > DOUBTFUL_SPREAD]
+    doubts = {kind: work_s[kind] * min(1.0, lengths.doubt(kind)) for kind in doubtful}
+    left = LEARNED_SHARE * sum(doubts.values())
+    for kind in sorted(doubtful, key=lambda kind: ends_s[kind]):
+        left -= doubts[kind]
+        if left <= 0:
+            return ends_s[kind]
+    return None
 
 
 def delays_s(view: PoolView) -> list[float]:

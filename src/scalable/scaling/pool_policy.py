@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from scalable.scaling.outlook import Outlook
 from scalable.scaling.task_model import Kind, TaskModel
 
 
@@ -34,7 +35,10 @@ class PoolView:
         Kind of call -> time that each running call has run.
     coming
         Calls that wait for other calls, as tuples (expected time until these calls are ready,
-        kind, number of calls), the soonest first.
+        kind, number of calls), the soonest first; in the likeliest outlook.
+    outlooks
+        Possible lengths of all calls, each with its coming calls; their weights sum to 1. If it is
+        empty, a policy that needs outlooks makes them from ``coming`` and the task model.
     submitted
         Number of all calls that the pool has received, including ended calls.
     graph
@@ -59,6 +63,7 @@ class PoolView:
     queued: Mapping[Kind, int] = field(default_factory=dict)
     running: Mapping[Kind, Sequence[float]] = field(default_factory=dict)
     coming: Sequence[tuple[float, Kind, int]] = ()
+    outlooks: Sequence[Outlook] = ()
     submitted: int = 0
     graph: bool = False
     startup_s: float = 1.0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from scalable.scaling.task_model import Kind, TaskModel
+from scalable.scaling.task_model import Kind
 
 #: Maximum number of blocked calls that are examined, from the first calls of the graph on.
 LARGEST_LOOK = 10_000
@@ -25,6 +25,16 @@ Coming = dict[str, list[tuple[float, Kind, int]]]
 
 
 Id = TypeVar("Id", bound=Hashable)
+
+
+class KnownLengths(Protocol):
+    """Definite running times of calls, such as those of one outlook or of a task model."""
+
+    def mean_s(self, kind: Kind, /) -> float:
+        """Return the mean running time of a kind's calls in seconds."""
+
+    def residual_s(self, kind: Kind, elapsed_s: float, /) -> float:
+        """Return the expected remaining seconds of a call that has run for some seconds."""
 
 
 class Slots(NamedTuple):
@@ -62,14 +72,13 @@ class GraphView(Generic[Id]):
 
 def coming(
     graph: GraphView[Id],
-    model: TaskModel,
+    lengths: KnownLengths,
     slots: Mapping[str, Slots] | None = None,
     limit: int = LARGEST_LOOK,
 ) -> Coming:
     """Return the times at which blocked calls are expected to become ready.
 
-    A call is ready when the last call that it waits for has ended. If one of these calls has a
-    guessed running time, the result omits the waiting call: a guess does not justify paid workers.
+    A call is ready when the last call that it waits for has ended.
 
     A blocked call is assumed to start when it is ready and the last call that is queued in its pool
     now has started. Blocked calls are assumed not to compete for workers with each other, so times
@@ -79,45 +88,32 @@ def coming(
     ----------
     graph
         Calls of the graph.
-    model
-        Model of the running times of the calls.
+    lengths
+        Running times of the calls.
     slots
         Component -> slots of its workers. A component without an entry always has a free slot.
     limit
         Maximum number of blocked calls to examine. The result omits calls that depend on others
         beyond this number.
     """
-    means: dict[Kind, float] = {}
-    known: dict[Kind, bool] = {}
-
-    def mean_s(kind: Kind) -> float:
-        if kind not in means:
-            means[kind], known[kind] = model.mean_s(kind), model.knows(kind)
-        return means[kind]
-
-    def length_s(kind: Kind) -> float:
-        mean = mean_s(kind)
-        return mean if known[kind] else math.inf
-
-    ends, drained = _under_way(graph, model, mean_s, length_s, slots or {})
+    ends, drained = _under_way(graph, lengths, slots or {})
     search = _Search(graph, ends)
     free = search.first(ends)
     found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     looked, width = 0, math.log1p(RESOLUTION)
     while free and looked < limit:
         group, at = free.popleft()
-        interval = int(math.log1p(at) / width) if at < math.inf else None
+        interval = int(math.log1p(at) / width)
         for call in group.calls[: limit - looked]:
             blocked = graph.blocked.get(call)
             if blocked is None:
                 continue
             kind = blocked[0]
-            if interval is not None:
-                entry = found[kind, interval]
-                entry[0] += at
-                entry[1] += 1
+            entry = found[kind, interval]
+            entry[0] += at
+            entry[1] += 1
             if call in search.dependents:
-                end = max(at, drained.get(kind.component, 0.0)) + length_s(kind)
+                end = max(at, drained.get(kind.component, 0.0)) + lengths.mean_s(kind)
                 free.extend(search.ended(call, end))
         looked += len(group.calls)
     return _by_component(found)
@@ -208,17 +204,14 @@ class _Search(Generic[Id]):
 
 def _under_way(
     graph: GraphView[Id],
-    model: TaskModel,
-    mean_s: Callable[[Kind], float],
-    length_s: Callable[[Kind], float],
+    lengths: KnownLengths,
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
     """Return the expected end of each running or queued call, and when each queue is empty."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():
-        left = model.residual_s(kind, elapsed)
-        ends[call] = left if length_s(kind) < math.inf else math.inf
+        left = ends[call] = lengths.residual_s(kind, elapsed)
         ahead[kind.component] += left
     drained: dict[str, float] = {}
     for call, kind in graph.queued.items():
@@ -227,8 +220,9 @@ def _under_way(
             0.0 if place is None else place.begin_s + ahead[kind.component] / max(1, place.width)
         )
         drained[kind.component] = start
-        ends[call] = start + length_s(kind)
-        ahead[kind.component] += mean_s(kind)
+        length = lengths.mean_s(kind)
+        ends[call] = start + length
+        ahead[kind.component] += length
     return ends, drained
 
 

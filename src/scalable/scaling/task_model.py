@@ -8,8 +8,10 @@ component. Earlier runs and the manifest contribute to the estimate of a task.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import NormalDist, fmean, geometric_mean, stdev
 from typing import NamedTuple
 
@@ -28,6 +30,10 @@ ENOUGH_SAMPLES = 20
 LEAST_SPREAD, SPREAD_OF_FEW = 0.3, 0.4
 #: Assumed standard deviation of the logarithms of running times if no call was measured.
 ASSUMED_SPREAD = 1.0
+#: Length in seconds below which the tasks of a component do not differ: others cost more.
+SHORTEST_S = 0.01
+#: Minimum number of longer calls from which the rest of a running call is computed.
+ENOUGH_LONGER = 5
 #: Number of the latest running times that are kept for each kind.
 KEPT_SAMPLES = 1000
 
@@ -67,6 +73,52 @@ def size_bucket(nbytes: float | None) -> int | None:
     return None if nbytes is None else int(nbytes).bit_length() // 2
 
 
+@dataclass(frozen=True)
+class Prior:
+    """Assumptions about the lengths of calls of which nothing is known.
+
+    All spreads are standard deviations of logarithms.
+
+    Attributes
+    ----------
+    growth
+        Exponent with which the median length grows with the start-up time of workers: it is
+        ``TaskModel.unknown_s`` seconds for a start-up time of one second.
+    pool_spread
+        Spread of the median length of a pool's tasks.
+    task_spread
+        Spread between the tasks of one pool. It counts as much as two measured tasks.
+    call_spread
+        Spread between the calls of one task.
+    stated_spread
+        Error of a length that the manifest gives.
+    size_spread
+        Spread between the inputs' sizes of one task.
+    """
+
+    growth: float = 0.3
+    pool_spread: float = 1.5
+    task_spread: float = 1.2
+    call_spread: float = 0.7
+    stated_spread: float = 0.3
+    size_spread: float = 0.5
+
+
+class Measured(NamedTuple):
+    """Number of measured calls, and their mean running time in seconds."""
+
+    calls: int
+    mean_s: float
+
+
+class Tasks(NamedTuple):
+    """Measured tasks of a component: their number, and sums over the logarithms of their means."""
+
+    tasks: int
+    log_s: float
+    log_s_squared: float
+
+
 @dataclass
 class _Record:
     """Measured calls of one kind, from earlier runs and from this run."""
@@ -77,9 +129,12 @@ class _Record:
     #: Number and total seconds of all calls of this run, also of calls that ``ended`` has dropped.
     count: int = 0
     total_s: float = 0.0
+    #: Running times in ascending order, and sums of the longest 1, 2, ...; made when needed.
+    _longest: tuple[list[float], list[float]] | None = None
 
     def add(self, sample: Sample, *, earlier: bool) -> None:
         kept = self.earlier if earlier else self.ended
+        self._longest = None
         kept.append(sample.duration_s)
         del kept[:-KEPT_SAMPLES]
         if not earlier:
@@ -93,6 +148,21 @@ class _Record:
     def durations(self) -> list[float]:
         return self.earlier + self.ended
 
+    @property
+    def mean_s(self) -> float:
+        """Mean of all measured running times in seconds."""
+        return (self.total_s + sum(self.earlier)) / (self.count + len(self.earlier))
+
+    def beyond_s(self, elapsed_s: float) -> float | None:
+        """Return the mean seconds that longer calls ran beyond a time; None for too few."""
+        if self._longest is None:
+            ordered = sorted(self.durations)
+            sums = [*accumulate(reversed(ordered))]
+            self._longest = ordered, sums
+        ordered, sums = self._longest
+        longer = len(ordered) - bisect_right(ordered, elapsed_s)
+        return sums[longer - 1] / longer - elapsed_s if longer >= ENOUGH_LONGER else None
+
 
 class TaskModel:
     """Prediction of the running times and peak memory of calls.
@@ -105,6 +175,8 @@ class TaskModel:
         Calls of earlier runs; the caller should leave out failed calls.
     unknown_s
         Assumed running time of a call in seconds if nothing is known.
+    prior
+        Further assumptions about calls of which nothing is known.
     """
 
     def __init__(
@@ -112,8 +184,12 @@ class TaskModel:
         expectations: Mapping[tuple[str, str], Expectation] | None = None,
         history: Iterable[Sample] = (),
         unknown_s: float = UNKNOWN_DURATION_S,
+        prior: Prior | None = None,
     ) -> None:
         self.unknown_s = unknown_s
+        self.prior = prior or Prior()
+        self._tasks: dict[str, Tasks] = {}
+        self._log_means: dict[Kind, float] = {}
         self._expectations = dict(expectations or {})
         self._records: dict[Kind, _Record] = {}
         for sample in history:
@@ -127,7 +203,19 @@ class TaskModel:
         if not (math.isfinite(sample.duration_s) and sample.duration_s >= 0):
             return
         for kind in dict.fromkeys(_levels(sample.kind)):
-            self._records.setdefault(kind, _Record()).add(sample, earlier=earlier)
+            record = self._records.setdefault(kind, _Record())
+            record.add(sample, earlier=earlier)
+            if kind.task and kind.bucket is None:
+                self._sum_up(kind, record)
+
+    def _sum_up(self, kind: Kind, record: _Record) -> None:
+        """Keep the sums over a component's tasks up to date."""
+        known, total, squares = self.tasks(kind.component)
+        old = self._log_means.get(kind)
+        new = self._log_means[kind] = math.log(max(record.mean_s, SHORTEST_S))
+        if old is not None:
+            known, total, squares = known - 1, total - old, squares - old * old
+        self._tasks[kind.component] = Tasks(known + 1, total + new, squares + new * new)
 
     def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:
         """Return the mean running time of a kind's calls in seconds, including running calls.
@@ -200,12 +288,34 @@ class TaskModel:
         elapsed_s
             Seconds that the call has run until now.
         """
+        return self.residual_with(self.mean_s(kind), kind, elapsed_s)
+
+    def residual_with(self, mean_s: float, kind: Kind, elapsed_s: float) -> float:
+        """Return the expected remaining running time of a call, given the mean of its kind."""
         record = self._records.get(kind)
-        longer = [d for d in record.durations if d > elapsed_s] if record is not None else []
-        if len(longer) >= 5:
-            return fmean(longer) - elapsed_s
-        mean = self.mean_s(kind)
-        return max(mean - elapsed_s, 0.3 * mean, 0.5 * elapsed_s if elapsed_s > mean else 0.0)
+        beyond = None if record is None else record.beyond_s(elapsed_s)
+        if beyond is not None:
+            return beyond
+        return max(mean_s - elapsed_s, 0.3 * mean_s, 0.5 * elapsed_s if elapsed_s > mean_s else 0.0)
+
+    def measured(self, kind: Kind) -> tuple[Measured, Measured]:
+        """Return the measured calls of a kind: in earlier runs, and in this run."""
+        record = self._records.get(kind)
+        if record is None:
+            return Measured(0, 0.0), Measured(0, 0.0)
+        earlier, ended = len(record.earlier), record.count
+        return (
+            Measured(earlier, sum(record.earlier) / max(1, earlier)),
+            Measured(ended, record.total_s / max(1, ended)),
+        )
+
+    def stated_s(self, kind: Kind) -> float | None:
+        """Return the seconds that the manifest gives for a call of a kind's task, or None."""
+        return self._expectations.get((kind.component, kind.task), Expectation()).duration_s
+
+    def tasks(self, component: str) -> Tasks:
+        """Return the number and the lengths of the measured tasks of a component."""
+        return self._tasks.get(component, Tasks(0, 0.0, 0.0))
 
     def forecast(self, kind: Kind) -> Forecast:
         """Return the forecast for a call of this kind; see :class:`scalable.spec.Forecast`."""

@@ -14,7 +14,7 @@ from tornado.ioloop import PeriodicCallback
 from scalable.errors import ClusterError
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
-from scalable.scaling.pool_load import load_of
+from scalable.scaling.pool_load import likeliest_load
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
@@ -198,7 +198,7 @@ class Adaptation:
         """Return tag -> known work of the pool, for all pools with wanted workers."""
         known = {}
         for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
-            load = load_of(self._measured().view(tag, 0, None), self.model)
+            load = likeliest_load(self._measured().view(tag, 0, None), self.model)
             pool = self._pools.get(tag)
             least = None if pool is None else pool.minimum
             known[tag] = WaitingWork(load.portions, load.rest_s, pool is None, least)

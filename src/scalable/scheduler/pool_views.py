@@ -12,6 +12,7 @@ from distributed.scheduler import WorkerState
 
 from scalable.protocol.attachments import Attachment
 from scalable.protocol.pools import UNTAGGED
+from scalable.scaling.outlook import likeliest
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind
@@ -101,6 +102,7 @@ class PoolViews:
         place = self._place(tag)
         arriving = starts.expect(wanted - busy - idle, now)
         startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
+        ahead = self._workload.outlooks(tag, self._slots(pools), startup_s)
         return PoolView(
             now=now,
             minimum=minimum,
@@ -112,7 +114,8 @@ class PoolViews:
             arriving=arriving,
             queued={kind: count for kind, count in queued.items() if count > 0},
             running={kind: elapsed for kind, elapsed in running.items() if elapsed},
-            coming=self._workload.coming(self._slots(pools)).get(tag, ()),
+            coming=likeliest(ahead).coming if ahead else (),
+            outlooks=ahead,
             submitted=self._workload.submitted_calls[tag],
             graph=self._workload.graph,
             startup_s=startup_s,

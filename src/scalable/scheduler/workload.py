@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-from scalable.scaling.readiness import Coming, GraphView, coming
+from scalable.scaling.beliefs import Beliefs
+from scalable.scaling.outlook import Outlook, outlooks
+from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 from scalable.scheduler.running import running_tasks
@@ -58,7 +60,7 @@ class Workload(Listener):
         self.submitted_calls: Counter[str] = Counter()
         self._ready: dict[Any, _Counted] = {}
         self._blocked: dict[Any, _Counted] = {}
-        self._coming: Coming = {}
+        self._outlooks: list[tuple[Outlook, Coming]] = []
         self._look_at = 0.0
         for task in scheduler.tasks.values():
             call = Call(task)
@@ -146,22 +148,45 @@ class Workload(Listener):
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
-    def coming(self, slots: Mapping[str, Any]) -> Coming:
-        """Return a forecast of when the calls that wait for other calls will be ready.
+    def outlooks(self, tag: str, slots: Mapping[str, Any], startup_s: float) -> list[Outlook]:
+        """Return the outlooks on the calls of a graph, with those that wait for other calls.
+
+        The result is empty if no call waits for another one.
 
         Parameters
         ----------
+        tag
+            Tag whose coming calls are returned.
         slots
             Tag -> :class:`scalable.scaling.readiness.Slots`.
+        startup_s
+            Seconds that a worker takes to start.
         """
         if not self._blocked:
-            return {}
+            self._outlooks = []
+            return []
         now = time.monotonic()
-        if now >= self._look_at:
-            self._coming = coming(self._graph(), self.model, slots)
+        if now >= self._look_at or not self._outlooks:
+            self._outlooks = self._looked_ahead(slots, startup_s)
             spent = time.monotonic() - now
             self._look_at = now + max(LOOK_INTERVAL_S, LOOK_SHARE * spent)
-        return self._coming
+        return [
+            outlook._replace(coming=forecast.get(tag, ())) for outlook, forecast in self._outlooks
+        ]
+
+    def _looked_ahead(
+        self, slots: Mapping[str, Any], startup_s: float
+    ) -> list[tuple[Outlook, Coming]]:
+        graph = self._graph()
+        elapsed: dict[Kind, list[float]] = {}
+        for kind, seconds in graph.running.values():
+            elapsed.setdefault(kind, []).append(seconds)
+        beliefs = Beliefs(self.model, elapsed, startup_s)
+        kinds = {*elapsed, *graph.queued.values(), *(kind for kind, _ in graph.blocked.values())}
+        made = outlooks(beliefs, kinds)
+        # All outlooks together examine as many calls as one may.
+        limit = LARGEST_LOOK // len(made)
+        return [(each, coming(graph, each.lengths, slots, limit)) for each in made]
 
     def _graph(self) -> GraphView[Any]:
         running: dict[Any, tuple[Kind, float]] = {}

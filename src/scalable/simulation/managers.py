@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from scalable.scaling.outlook import Outlook
 from scalable.scaling.places import OVERDUE, billed_s
-from scalable.scaling.pool_load import load_of
+from scalable.scaling.pool_load import likeliest_load
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
 from scalable.scaling.tiers import AllocationPolicy, Tier, UnitPrice, WaitingWork
@@ -146,7 +147,7 @@ class _SharedRun(Run):
 
     # Division -------------------------------------------------------------------------------------
 
-    def view(self, pool: SimulatedPool, ahead: object) -> PoolView:
+    def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
         view = super().view(pool, ahead)
         # Trials come on top of the wanted workers. They have waited longest.
         missing = max(0, self.targets[pool.name] - pool.connected)
@@ -161,7 +162,7 @@ class _SharedRun(Run):
         work: dict[str, WaitingWork] = {}
         if self.allocation.weighs_work:
             for name, view in self.views.items():
-                load = load_of(view, self.model)
+                load = likeliest_load(view, self.model)
                 work[name] = WaitingWork(
                     load.portions, load.rest_s, least=self.pools[name].terms.minimum
                 )

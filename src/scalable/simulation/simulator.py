@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+from scalable.scaling.beliefs import Beliefs
+from scalable.scaling.outlook import Outlook, likeliest, outlooks
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.readiness import (
     LARGEST_LOOK,
-    Coming,
     GraphView,
     Slots,
     coming,
@@ -29,6 +29,7 @@ from scalable.scaling.readiness import (
 )
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
+from scalable.simulation.forecasts import Forecasts, Looked
 from scalable.simulation.pool import Observer, SimulatedPool, SimulatedWorker
 from scalable.simulation.ready_calls import Order, Ranking
 from scalable.simulation.result import Change, SimulationResult, Startup
@@ -36,12 +37,6 @@ from scalable.simulation.workloads import Workload
 
 #: Simulated seconds after which a simulation fails.
 LONGEST_S = 1e8
-#: Share of the start-up delay after which the coming calls are computed again without any event.
-_STALE = 0.05
-#: Maximum number of known calls with which the coming calls are computed for every decision. With
-#: more calls, a share of them has to change first, or as many decisions have to pass. This bounds
-#: the time of a simulation.
-_SMALL, _CHANGED = 500, 0.05
 
 
 def simulate(  # noqa: PLR0913 - one call with the options of one simulation
@@ -139,11 +134,7 @@ class Run:
         self.number = count()
         self.changes: list[Change] = []
         self.looks = 0
-        self.looked: tuple[float, Coming] = (0.0, {})
-        #: Since the coming calls were computed: whether anything happened, the number of events
-        #: and decisions, and the calls that have become ready. Number of calls examined then.
-        self.stirred, self.news, self.examined = True, 0, 0
-        self.readied: Counter[Kind] = Counter()
+        self.forecasts = Forecasts(self.startup.delay_s)
 
     def through(
         self,
@@ -198,9 +189,8 @@ class Run:
         self.blocked.pop(place, None)
         pool.queue.append(place)
         pool.queued[kind] = pool.queued.get(kind, 0) + 1
-        self.stirred = True
-        self.news += 1
-        self.readied[kind] += 1
+        self.forecasts.readied[kind] += 1
+        self.forecasts.note()
 
     def dispatch(self, pool: SimulatedPool) -> None:
         """Start as many queued calls as there are free slots."""
@@ -225,8 +215,7 @@ class Run:
         pool = self.pools[call.kind.component]
         self.ends[place] = self.now
         self.left -= 1
-        self.stirred = True
-        self.news += 1
+        self.forecasts.note()
         self.stop_counting(pool, place)
         self.model.observe(Sample(call.kind, call.duration_s, call.memory))
         if self.ranking is not None:
@@ -282,11 +271,12 @@ class Run:
         pool.connected += 1
         pool.timeline.append((self.now, pool.connected))
         pool.free.append(worker)
+        self.forecasts.note()
         self.dispatch(pool)
 
     def look(self, *, looks_ahead: bool) -> None:
         """Let the policy of each pool decide."""
-        ahead = self.ahead() if looks_ahead and self.blocked else {}
+        ahead = self.forecasts.at(self.now, self.look_ahead) if looks_ahead else {}
         claims, reasons = {}, {}
         for name, pool in self.pools.items():
             self.looks += 1
@@ -321,7 +311,7 @@ class Run:
         work_s += sum(len(n) * self.model.mean_s(kind) for kind, n in view.running.items())
         return Claim(max(view.minimum, min(view.busy, wished)), wished, work_s)
 
-    def view(self, pool: SimulatedPool, ahead: object) -> PoolView:
+    def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
         """Return the state of a pool, as its policy sees it."""
         now = self.now
         return PoolView(
@@ -338,7 +328,8 @@ class Run:
                 kind: [now - began for began in calls.values()]
                 for kind, calls in pool.running.items()
             },
-            coming=ahead,  # type: ignore[arg-type]
+            coming=likeliest(ahead).coming if ahead else (),
+            outlooks=ahead,
             submitted=pool.submitted,
             graph=not self.workload.stream,
             startup_s=pool.startup_s(now),
@@ -346,46 +337,29 @@ class Run:
             billed_least_s=self.startup.least_s,
         )
 
-    def ahead(self) -> Coming:
-        """Return the calls that will become ready; without new events shift the last result."""
-        since = self.now - self.looked[0]
-        self.news += 1
-        due = self.examined <= _SMALL or self.news >= _CHANGED * self.examined
-        if due and (self.stirred or since > _STALE * self.startup.delay_s):
-            slots = {}
-            for pool in self.pools.values():
-                first = 0.0 if pool.connected else self.first_worker_s(pool)
-                slots[pool.name] = Slots(max(1, pool.wanted) * pool.terms.slots, first)
-            running = {
-                place: (kind, self.now - began)
-                for pool in self.pools.values()
-                for kind, calls in pool.running.items()
-                for place, began in calls.items()
-            }
-            queued = {
-                place: self.calls[place].kind
-                for pool in self.pools.values()
-                for place in pool.queue
-            }
-            graph = GraphView(running, queued, self.blocked, self.dependents)
-            self.looked, since = (self.now, coming(graph, self.model, slots)), 0.0
-            self.stirred, self.news = False, 0
-            self.examined = len(running) + len(queued) + min(len(self.blocked), LARGEST_LOOK)
-            self.readied.clear()
-        return self.looked[1] if not since else self.shifted(since)
-
-    def shifted(self, since_s: float) -> Coming:
-        """Return the last forecast of coming calls without those that have become ready since."""
-        gone = Counter(self.readied)
-        moved: Coming = {}
-        for name, entries in self.looked[1].items():
-            moved[name] = []
-            for ready_s, kind, calls in entries:
-                ready = min(calls, gone[kind])
-                gone[kind] -= ready
-                if ready < calls:
-                    moved[name].append((max(0.0, ready_s - since_s), kind, calls - ready))
-        return moved
+    def look_ahead(self) -> Looked:
+        """Compute the outlooks and their coming calls."""
+        slots = {}
+        for pool in self.pools.values():
+            first = 0.0 if pool.connected else self.first_worker_s(pool)
+            slots[pool.name] = Slots(max(1, pool.wanted) * pool.terms.slots, first)
+        running: dict[int, tuple[Kind, float]] = {}
+        elapsed: dict[Kind, list[float]] = {}
+        for pool in self.pools.values():
+            for kind, calls in pool.running.items():
+                elapsed[kind] = [self.now - began for began in calls.values()]
+                running.update((place, (kind, self.now - began)) for place, began in calls.items())
+        queued = {p: self.calls[p].kind for pool in self.pools.values() for p in pool.queue}
+        graph = GraphView(running, queued, self.blocked, self.dependents)
+        startup_s = max(pool.startup_s(self.now) for pool in self.pools.values())
+        beliefs = Beliefs(self.model, elapsed, startup_s)
+        kinds = {*elapsed, *queued.values(), *(kind for kind, _ in self.blocked.values())}
+        found = [
+            (outlook, coming(graph, outlook.lengths, slots) if self.blocked else {})
+            for outlook in outlooks(beliefs, kinds)
+        ]
+        known = len(running) + len(queued) + min(len(self.blocked), LARGEST_LOOK)
+        return Looked(found, list(self.pools), known)
 
     def first_worker_s(self, pool: SimulatedPool) -> float:
         """Return the expected seconds until the first worker of a pool connects."""

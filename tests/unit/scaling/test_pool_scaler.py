@@ -9,6 +9,9 @@ import pytest
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
+from scalable.simulation.result import Startup
+from scalable.simulation.simulator import simulate
+from scalable.simulation.workloads import Call, Terms, Workload
 
 RUN = Kind("run", "simulate")
 
@@ -33,6 +36,41 @@ def test_nothing_to_do_needs_nobody() -> None:
 def test_never_more_workers_than_calls() -> None:
     view = PoolView(0.0, queued={RUN: 7}, submitted=7, graph=True)
     assert decide(PoolScaler(), view) == 7
+
+
+def test_calls_of_unknown_length_get_workers_that_find_it_out_first() -> None:
+    """Sixteen workers cost 16 minutes of start-up, which short calls would not be worth."""
+    view = PoolView(
+        0.0, maximum=16, queued={RUN: 16}, submitted=16, graph=True,
+        startup_s=60.0, billed_startup_s=60.0,
+    )  # fmt: skip
+    decision = PoolScaler().decide(view, TaskModel())
+    assert 1 <= decision.workers < decide(PoolScaler(), view, duration_s=600.0) == 16
+    assert "lengths are not known" in decision.reason
+    assert decide(PoolScaler(), view, duration_s=0.1) == 1
+
+
+def test_calls_that_still_run_tell_that_the_queued_ones_are_long() -> None:
+    def after(seconds: float) -> int:
+        view = PoolView(
+            seconds, maximum=40, wanted=2, busy=2, running={RUN: [seconds] * 2}, queued={RUN: 100},
+            submitted=102, graph=True, startup_s=60.0, billed_startup_s=60.0,
+        )  # fmt: skip
+        return PoolScaler().decide(view, TaskModel()).workers
+
+    counts = [after(seconds) for seconds in (0.0, 30.0, 300.0, 3000.0)]
+    assert counts == sorted(counts)
+    assert counts[-1] == 40
+
+
+def test_blocked_calls_behind_unknown_ones_count() -> None:
+    """A first call of unknown length, and a hundred behind it: ten minutes of start-up are used."""
+    calls = (Call(Kind("run", "first"), 5.0), *[Call(RUN, 60.0, after=(0,))] * 100)
+    work = Workload("behind", calls, {"run": Terms(0, 16)})
+    startup = Startup(600.0, 30.0)
+    outcome = simulate(work, lambda _: PoolScaler(), startup, TaskModel(), seed=1)
+    assert max(count for _, count in outcome.workers["run"]) > 8
+    assert outcome.makespan_s < 2000
 
 
 def test_slots_share_a_worker() -> None:

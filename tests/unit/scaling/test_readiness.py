@@ -30,14 +30,11 @@ def test_calls_of_a_kind_that_become_ready_together_are_one_entry() -> None:
     assert coming(graph, MODEL)["big"] == [(10.0, B, 2), (110.0, B, 1)]
 
 
-def test_the_readiness_of_calls_behind_an_unknown_length_is_unknown() -> None:
+def test_calls_behind_an_unknown_length_are_ready_when_it_has_passed() -> None:
     unknown = Kind("small", "new")
-    running = GraphView({1: (unknown, 3.0), 2: (A, 0.0)}, {}, {3: (A, [1]), 4: (A, [2, 3])})
-    assert not coming(running, MODEL)
+    length = MODEL.mean_s(unknown)
     queued = GraphView({}, {1: unknown}, {3: (A, [1])})
-    assert not coming(queued, MODEL)
-    between = GraphView({1: (A, 0.0)}, {}, {2: (unknown, [1]), 3: (A, [2])})
-    assert coming(between, MODEL) == {"small": [(10.0, unknown, 1)]}
+    assert coming(queued, MODEL) == {"small": [(length, A, 1)]}
 
 
 def test_ended_calls_hold_nothing_back() -> None:

@@ -154,9 +154,11 @@ def test_coming_calls_are_those_that_wait(calls):
     calls.add("y", name="reduce", tag="b", needs=("x",))
     calls.scheduler.tasks["y"].waiting_on = {calls.scheduler.tasks["x"]}
     calls.workload.model.observe(Sample(RUN, 30.0))
-    ((ready_s, kind, count),) = calls.workload.coming({})["b"]
-    assert ready_s == calls.workload.model.mean_s(RUN)
-    assert (kind, count) == (TaskKind("b", "reduce"), 1)
+    for outlook in calls.workload.outlooks("b", {}, 1.0):
+        ((ready_s, kind, count),) = outlook.coming
+        assert ready_s == outlook.lengths.residual_s(RUN, 0.0)
+        assert (kind, count) == (TaskKind("b", "reduce"), 1)
+    assert not calls.workload.outlooks("a", {}, 1.0)[0].coming
 
 
 # Workers on their way ----------------------------------------------------------------------------

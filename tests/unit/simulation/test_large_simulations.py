@@ -18,6 +18,8 @@ from scalable.simulation.workloads import Call, Terms, Workload
 
 FIRST, SECOND = Kind("run", "first"), Kind("run", "second")
 EXPECTED = {("run", "first"): Expectation(10.0), ("run", "second"): Expectation(10.0)}
+#: Number of outlooks while lengths are stated but not measured.
+OUTLOOKS = 3
 
 
 class Watcher:
@@ -58,7 +60,7 @@ def test_each_blocked_call_is_forecast_once_between_two_computations(monkeypatch
     waiting = [sum(calls for _, _, calls in view.coming) for view in views]
     assert waiting[0] == 600
     assert waiting == sorted(waiting, reverse=True)
-    assert len(made) < len(views) / 2
+    assert len(made) < OUTLOOKS * len(views) / 2
 
 
 def test_small_graphs_have_a_new_forecast_for_each_decision(monkeypatch):
@@ -71,7 +73,7 @@ def test_small_graphs_have_a_new_forecast_for_each_decision(monkeypatch):
 
     monkeypatch.setattr(simulator, "coming", counted)
     views = watched(pairs(20))
-    assert len(made) == sum(bool(view.coming) for view in views)
+    assert len(made) == OUTLOOKS * sum(bool(view.coming) for view in views)
 
 
 def test_calls_that_have_not_arrived_are_not_forecast():

@@ -6,7 +6,7 @@ import pytest
 
 from scalable.scaling.cheapest_policy import Cheapest
 from scalable.scaling.pool_policy import PoolDecision
-from scalable.scaling.task_model import Kind
+from scalable.scaling.task_model import Expectation, Kind, TaskModel
 from scalable.scaling.waterfall import Waterfall
 from scalable.simulation.managers import SimulatedManager, simulate_managers
 from scalable.simulation.managers_reference import clairvoyant_managers
@@ -35,9 +35,9 @@ def work(calls, seconds):
     return Workload("w", each, {"run": Terms(0, 64)}, expected=True)
 
 
-def run(policy, *managers, workers=4, calls=8, seconds=100.0, every_s=1.0):
+def run(policy, *managers, workers=4, calls=8, seconds=100.0, every_s=1.0, model=None):
     return simulate_managers(
-        work(calls, seconds), lambda _: Constant(workers), managers, policy, every_s=every_s
+        work(calls, seconds), lambda _: Constant(workers), managers, policy, model, every_s=every_s
     )
 
 
@@ -105,8 +105,9 @@ def test_the_cheap_manager_replaces_the_dear_one_when_it_delivers():
 
 def test_work_moves_to_the_dear_manager_for_a_deadline():
     slow, quick = manager("slow", 600.0, 1.0), manager("quick", 5.0, 3.0)
-    loose = run(Cheapest(600.0, deadline_at=2000.0), slow, quick)
-    tight = run(Cheapest(600.0, deadline_at=400.0), slow, quick)
+    known = TaskModel({(KIND.component, KIND.task): Expectation(100.0)})
+    loose = run(Cheapest(600.0, deadline_at=2000.0), slow, quick, model=known)
+    tight = run(Cheapest(600.0, deadline_at=400.0), slow, quick, model=known)
     assert loose.cost_by_manager["quick"] == 0.0
     assert loose.makespan_s <= 2000.0
     assert tight.cost_by_manager["quick"] > 0.0

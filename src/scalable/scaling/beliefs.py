@@ -1,0 +1,164 @@
+"""Beliefs about the lengths of calls, while little or nothing was measured. No I/O.
+
+A belief is a lognormal distribution of the mean running time of a kind's calls. It is updated by
+calls that have ended and by calls that still run: a call that has run for ten minutes is no call of
+a second. Unknown kinds get a wide prior. The kinds of a pool that were measured move and narrow it,
+and so does the start-up time of workers: calls are usually not much shorter than what it takes to
+start their worker.
+
+The estimates are combined in the logarithm, weighted by their precision, as in the normal model
+with known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scalable.scaling.task_model import Kind, Measured, TaskModel
+
+#: Assumed ratio of the standard deviation of a task's lengths to their mean.
+VARIATION = 0.8
+#: Least errors of the logarithm of a mean length: measured in this run, and in earlier runs.
+LEAST_ERROR, LEAST_ERROR_OF_RUNS = 0.05, 0.2
+#: Least length in seconds for which a logarithm is taken.
+_LEAST_S = 1e-3
+#: Points, in standard deviations, and logarithms of their weights, for the update by running calls.
+_POINTS = tuple(-2.5 + 0.5 * i for i in range(12))
+#: Maximum number of groups into which the running calls of a kind are merged.
+_GROUPS = 8
+
+
+class Belief(NamedTuple):
+    """Lognormal distribution of a mean length: logarithm of its median in seconds, and spread."""
+
+    log_s: float
+    spread: float
+
+    def combined(self, log_s: float, spread: float) -> Belief:
+        """Return this belief after an observation with the given spread."""
+        own, other = self.spread**-2, spread**-2
+        return Belief((own * self.log_s + other * log_s) / (own + other), (own + other) ** -0.5)
+
+    def survived(self, elapsed_s: Sequence[float], call_spread: float) -> Belief:
+        """Return this belief after calls have run for some seconds without an end.
+
+        The result has the mean and the variance of the updated distribution at a few points.
+
+        Parameters
+        ----------
+        elapsed_s
+            Seconds that each running call has run; at least one.
+        call_spread
+            Standard deviation of the logarithms of the calls' lengths.
+        """
+        ordered = sorted(elapsed_s)
+        size = -(-len(ordered) // _GROUPS)
+        groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
+        pairs = [(math.log(sum(g) / len(g) + 1e-6), len(g)) for g in groups]
+        places = [self.log_s + self.spread * point for point in _POINTS]
+        logs = []
+        for place, point in zip(places, _POINTS, strict=True):
+            weight = -point * point / 2
+            for log_elapsed, calls in pairs:
+                # The median of a lognormal length is exp(-spread^2 / 2) times its mean.
+                beyond = (log_elapsed - place + call_spread**2 / 2) / (call_spread * math.sqrt(2))
+                weight += calls * math.log(max(0.5 * math.erfc(beyond), 1e-300))
+            logs.append(weight)
+        top = max(logs)
+        weights = [math.exp(weight - top) for weight in logs]
+        total = sum(weights)
+        mean = sum(p * w for p, w in zip(places, weights, strict=True)) / total
+        variance = sum((p - mean) ** 2 * w for p, w in zip(places, weights, strict=True)) / total
+        return Belief(mean, max(math.sqrt(variance), 0.1 * self.spread))
+
+
+class Beliefs:
+    """Beliefs about all kinds of calls at one moment.
+
+    Parameters
+    ----------
+    model
+        Measured and expected lengths.
+    running
+        Kind -> seconds that each of its running calls has run.
+    startup_s
+        Seconds that the start of a worker takes.
+    """
+
+    def __init__(
+        self, model: TaskModel, running: Mapping[Kind, Sequence[float]], startup_s: float
+    ) -> None:
+        self.model = model
+        self.prior = model.prior
+        self._running = running
+        self._startup_s = startup_s
+        self._of: dict[Kind, Belief] = {}
+        self._pools: dict[str, Belief] = {}
+
+    def of(self, kind: Kind) -> Belief:
+        """Return the belief about the mean length of a kind's calls."""
+        belief = self._of.get(kind)
+        if belief is None:
+            belief = self._of[kind] = self._made(kind)
+        return belief
+
+    def _made(self, kind: Kind) -> Belief:
+        prior = self.prior
+        belief = self._above(kind)
+        earlier, ended = self.model.measured(kind)
+        if earlier.calls:
+            # Another run differs from this one, however many of its calls were measured.
+            belief = belief.combined(
+                _log(earlier.mean_s), math.hypot(self._error(earlier), LEAST_ERROR_OF_RUNS)
+            )
+        if ended.calls:
+            belief = belief.combined(_log(ended.mean_s), max(self._error(ended), LEAST_ERROR))
+        elapsed = self._running.get(kind)
+        if elapsed:
+            telling = belief.log_s - 2.5 * math.hypot(belief.spread, prior.call_spread)
+            if _log(max(elapsed)) > telling:
+                belief = belief.survived(elapsed, prior.call_spread)
+        return belief
+
+    @staticmethod
+    def _error(measured: Measured) -> float:
+        return VARIATION / math.sqrt(measured.calls)
+
+    def _above(self, kind: Kind) -> Belief:
+        """Return the belief at the level above a kind: its task, the manifest, or its pool."""
+        if kind.bucket is not None:
+            task = self.of(Kind(kind.component, kind.task))
+            return Belief(task.log_s, math.hypot(task.spread, self.prior.size_spread))
+        stated = self.model.stated_s(kind)
+        if stated is not None:
+            return Belief(_log(stated), self.prior.stated_spread)
+        pool = self._pools.get(kind.component)
+        if pool is None:
+            pool = self._pools[kind.component] = self._pool(kind.component)
+        return pool
+
+    def _pool(self, component: str) -> Belief:
+        """Return the belief about a task of a pool of which nothing is known."""
+        prior = self.prior
+        growth = prior.growth * math.log(max(self._startup_s, _LEAST_S))
+        usual = math.log(self.model.unknown_s) + growth
+        tasks = self.model.tasks(component)
+        count, total, squares = tasks.tasks, tasks.log_s, tasks.log_s_squared
+        for kind, elapsed in self._running.items():
+            if kind.component == component and elapsed and not self.model.knows(kind):
+                log_s = _log(max(elapsed))
+                if log_s > usual:  # an unknown call that runs this long is itself a measurement
+                    count, total, squares = count + 1, total + log_s, squares + log_s * log_s
+        if not count:
+            return Belief(usual, math.hypot(prior.pool_spread, prior.task_spread))
+        mean = total / count
+        deviation = max(0.0, squares - count * mean * mean)
+        variance = (2 * prior.task_spread**2 + deviation) / (1 + count)
+        pool = Belief(usual, prior.pool_spread).combined(mean, math.sqrt(variance / count))
+        return Belief(pool.log_s, math.sqrt(variance + pool.spread**2))
+
+
+def _log(seconds: float) -> float:
+    return math.log(max(seconds, _LEAST_S))
