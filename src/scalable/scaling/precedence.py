@@ -74,6 +74,8 @@ def shared_epochs(epochs: Mapping[Id, float], waits: Mapping[Id, Iterable[Id]]) 
     waits
         Id -> ids of the calls that the call waits for. Ids without an epoch count as ended calls.
     """
+    if len(set(epochs.values())) < 2:
+        return dict(epochs)
     parents: dict[Id, Id] = {}
 
     def root(call: Id) -> Id:
@@ -88,8 +90,9 @@ def shared_epochs(epochs: Mapping[Id, float], waits: Mapping[Id, Iterable[Id]]) 
         for other in others:
             if epochs.get(other, -1.0) >= 0 and (theirs := root(other)) != mine:
                 # The root of a set is its call with the smallest epoch.
-                first, second = sorted((mine, theirs), key=epochs.__getitem__)
-                parents[second] = mine = first
+                if epochs[theirs] < epochs[mine]:
+                    mine, theirs = theirs, mine
+                parents[theirs] = mine
     return {call: epochs[root(call)] if at >= 0 else at for call, at in epochs.items()}
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -25,7 +25,7 @@ from scalable.protocol.dask_seams.priorities import (
 )
 from scalable.protocol.dask_seams.scheduler import send_to_worker, told_at_start
 from scalable.protocol.operations import PRIORITIES
-from scalable.scaling.order import CHANGED, SAMPLES, Rank, ranks
+from scalable.scaling.order import CHANGED, SAMPLES, first_calls, longest_paths
 from scalable.scaling.precedence import (
     FIRST,
     Precedence,
@@ -53,8 +53,34 @@ MANY_CALLS = 1000
 #: Maximum number of calls in one message to a worker.
 CALLS_PER_MESSAGE = 1000
 
-_Graph = dict[Any, tuple[Kind, list[Any]]]
-_Moves = list[tuple[TaskState, Precedence]]
+#: Keys of the calls that each call waits for.
+_Waits = dict[Any, list[Any]]
+#: Values of a :class:`Precedence`. A plain tuple costs less: Python's garbage collector does not
+#: visit it again and again.
+_Values = tuple[float, ...]
+_Moves = list[tuple[TaskState, _Values]]
+
+
+class _Task:
+    """A task whose calls are ordered, with the mean running time that the order uses."""
+
+    __slots__ = ("ended", "is_known", "kind", "mean_s", "samples")
+
+    def __init__(self, kind: Kind, model: TaskModel) -> None:
+        self.kind = kind
+        self.ended = 0
+        self.samples = 0
+        self.read(model)
+
+    def read(self, model: TaskModel) -> None:
+        """Take the mean running time of the model."""
+        self.mean_s = model.mean_s(self.kind)
+        self.is_known = model.knows(self.kind)
+
+    def has_changed(self, model: TaskModel) -> bool:
+        """Return whether the model's mean running time differs much from the one in use."""
+        changed = abs(model.mean_s(self.kind) - self.mean_s) > CHANGED * self.mean_s
+        return changed or self.is_known != model.knows(self.kind)
 
 
 class CallOrder(Listener):
@@ -77,14 +103,11 @@ class CallOrder(Listener):
         self.rule: Order = CRITICAL_PATH
         self.model = TaskModel()
         self._scheduler = scheduler
-        self._unfinished: dict[Any, tuple[Call, Kind]] = {}
-        self._lengths = KeptLengths(self.model)
-        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._unfinished: dict[Any, Call] = {}
+        # (tag, name) -> task.
+        self._tasks: dict[tuple[str, str], _Task] = {}
         self._graphs = 0
         self._paths_count = True
-        # Numbers of calls that have ended, and of samples.
-        self._ended: Counter[Kind] = Counter()
-        self._samples: Counter[Kind] = Counter()
         self._timer: Any = None
         self._looking: Any = None
         self._changing: asyncio.Task[None] | None = None
@@ -105,7 +128,7 @@ class CallOrder(Listener):
                 for task, (tag, duration_s, memory) in expectations.items()
             }
         )
-        self._lengths = KeptLengths(self.model)
+        self._read_model()
 
     # Events of the ledger -------------------------------------------------------------------------
 
@@ -114,64 +137,119 @@ class CallOrder(Listener):
         if self.rule != CRITICAL_PATH:
             return
         self._graphs += 1
-        graph: _Graph = {}
         new = []
         for call in calls:
-            task = call.task
-            if task.priority is not None and task.state not in ENDED:
-                self._unfinished[call.key] = call, (kind := self._kind(call))
-                graph[call.key] = kind, [other.key for other in task.dependencies]
-                new.append((call, kind))
-        found = self._ranks(graph)
-        for call, kind in new:
-            task, key = call.task, call.key
-            known: Any = task.priority
-            epoch = known[1]
-            if any(other not in graph for other in graph[key][1]):
-                epoch = self._oldest(task, graph)
-            rank = found[key]
-            if rank.sample:
-                rank = self._sampled(kind, rank)
-            path = self._path(call, rank)
-            if isinstance(known, Precedence):
-                # Calls of other graphs may wait for this call, too.
-                task.priority = known._replace(
-                    epoch=min(epoch, known.epoch), path=min(path, known.path)
-                )
-            else:
-                task.priority = Precedence(known[0], epoch, path, self._graphs, known[2])
+            state = call.task.state
+            if call.task.priority is not None and state not in ENDED:
+                new.append(call)
+                if state != "released":
+                    self._unfinished[call.key] = call  # instead of the one of an earlier graph
+        if len(new) == 1:
+            self._order_call(new[0])
+        elif new:
+            self._order_graph(new)
 
-    def _ranks(self, graph: _Graph) -> Mapping[Any, Rank]:
-        if len(graph) == 1:
-            ((key, (kind, _)),) = graph.items()
-            return {key: Rank(not self._lengths.knows(kind), self._lengths.mean_s(kind))}
-        return ranks(graph, self._lengths)
+    def _order_call(self, call: Call) -> None:
+        """Order a call that was submitted alone."""
+        task = self._task(call)
+        sample = not task.is_known and task.samples < SAMPLES
+        task.samples += sample
+        self._set_priority(
+            call, task.mean_s, sample, {call.key} if call.task.dependencies else None
+        )
 
-    def _oldest(self, task: TaskState, graph: Container[Any]) -> float:
-        """Return the smallest epoch of a call and of the unfinished calls that it waits for."""
-        assert task.priority is not None
-        epoch = task.priority[1]
-        for other in task.dependencies:
-            if other.state in ENDED or other.priority is None or other.key in graph:
-                continue
-            self._change_soon()  # the other call has a longer path than before
-            if epoch >= 0:
-                epoch = min(epoch, max(0, other.priority[1]))
+    def _order_graph(self, calls: list[Call]) -> None:
+        """Order the calls of a graph."""
+        calls.sort(key=_static_order)
+        tasks = {call.key: self._task(call) for call in calls}
+        known = self._scheduler.tasks
+
+        # Lists that are kept for all calls would have Python collect garbage sooner.
+        def waits(key: Any) -> list[Any]:
+            return [other.key for other in known[key].dependencies]
+
+        paths = longest_paths({key: task.mean_s for key, task in tasks.items()}, waits)
+        samples = self._samples(tasks, waits)
+        alone = all(other.key in tasks for call in calls for other in call.task.dependencies)
+        inner = None if alone else tasks.keys()
+        for call in calls:
+            self._set_priority(call, paths[call.key], call.key in samples, inner)
+
+    def _samples(
+        self, tasks: Mapping[Any, _Task], waits: Callable[[Any], list[Any]]
+    ) -> Container[Any]:
+        """Return the calls that are samples; a task has few, in how many graphs it may arrive."""
+        counts = {
+            task.kind: SAMPLES - task.samples
+            for task in set(tasks.values())
+            if not task.is_known and task.samples < SAMPLES
+        }
+        if not counts:
+            return ()
+        found = first_calls({key: (task.kind, waits(key)) for key, task in tasks.items()}, counts)
+        for key in found:
+            tasks[key].samples += 1
+        return found
+
+    def _set_priority(
+        self, call: Call, path_s: float, sample: bool, inner: Container[Any] | None
+    ) -> None:
+        """Give a call that was submitted its place.
+
+        Parameters
+        ----------
+        call, path_s, sample
+            The call, its longest remaining path in seconds, and whether it is a sample.
+        inner
+            Keys of the calls of the graph; None if they wait for no others.
+        """
+        known: Any = call.task.priority
+        path = self._path(call, path_s, sample)
+        epoch = known[1] if inner is None else self._epoch(call, path_s, inner)
+        placed = _placed(known)
+        if placed is None:
+            call.task.priority = (known[0], epoch, path, self._graphs, known[2])
+        else:  # calls of other graphs may wait for this call, too
+            path, epoch = min(path, placed.path), min(epoch, placed.epoch)
+            call.task.priority = tuple(placed._replace(epoch=epoch, path=path))
+
+    def _epoch(self, call: Call, path_s: float, inner: Container[Any]) -> float:
+        """Return the smallest epoch of a call and of the unfinished calls that it waits for.
+
+        The order changes soon if this call gives one of those a longer path or a smaller epoch.
+        """
+        assert call.task.priority is not None
+        epoch = call.task.priority[1]
+        others = [
+            other
+            for other in call.task.dependencies
+            if other.key not in inner and other.priority and other.state not in ENDED
+        ]
+        if epoch >= 0:
+            epoch = min([epoch, *(max(0, other.priority[1]) for other in others if other.priority)])
+        if self._timer is None and any(self._moves(other, epoch, path_s) for other in others):
+            self._change_soon()
         return epoch
+
+    def _moves(self, other: TaskState, epoch: float, path_s: float) -> bool:
+        """Return whether a call gets another place by a call that waits for it."""
+        before, placed = self._unfinished.get(other.key), _placed(other.priority)
+        if before is None or placed is None:
+            return False
+        path = self._path(before, self._task(before).mean_s + path_s, sample=False)
+        return path < placed.path or 0 <= epoch < placed.epoch
 
     def waiting(self, call: Call) -> None:
         """Count a call as unfinished."""
         if self.rule == CRITICAL_PATH:
-            if call.key not in self._unfinished:
-                self._unfinished[call.key] = call, self._kind(call)
+            self._unfinished[call.key] = call
             if self._looking is None:
                 self._looking = self._scheduler.loop.call_later(LOOK_S, self._look)
 
     def ended(self, end: EndedCall) -> None:
         """Learn from a call that succeeded; the order changes soon if a length has changed."""
-        counted = self._unfinished.pop(end.call.key, None)
-        if counted is not None and end.succeeded and end.ran:
-            self._learn(counted[1], end)
+        if self._unfinished.pop(end.call.key, None) is not None and end.succeeded:
+            self._learn(self._task(end.call), end)
 
     def left(self, call: Call) -> None:
         """Stop counting a call as unfinished."""
@@ -193,45 +271,44 @@ class CallOrder(Listener):
         if self._changing is not None:
             self._changing.cancel()
 
-    def _kind(self, call: Call) -> Kind:
-        named = call.slots[0][0], call.name
-        kind = self._kinds.get(named)
-        if kind is None:
-            kind = self._kinds[named] = Kind(*named)
-        return kind
+    def _task(self, call: Call) -> _Task:
+        named = call.tag or "", call.name
+        task = self._tasks.get(named)
+        if task is None:
+            task = self._tasks[named] = _Task(Kind(*named), self.model)
+        return task
 
-    def _sampled(self, kind: Kind, rank: Rank) -> Rank:
-        """Return the rank of a sample; a kind has few samples, in how many graphs it may arrive."""
-        self._samples[kind] += 1
-        return rank._replace(sample=self._samples[kind] <= SAMPLES)
-
-    def _path(self, call: Call, rank: Rank) -> int:
+    def _path(self, call: Call, path_s: float, sample: bool) -> int:
         """Return the place of a call by its path."""
         if not self._paths_count:
             return 0
-        if rank.sample:
+        if sample:
             return FIRST
-        calls = 1 if call.bundle is None else call.bundle["calls"]
-        return -path_class(rank.path_s * calls)
+        return -path_class(path_s if call.bundle is None else path_s * call.bundle["calls"])
 
-    def _learn(self, kind: Kind, end: EndedCall) -> None:
-        self._ended[kind] = count = self._ended[kind] + 1
+    def _learn(self, task: _Task, end: EndedCall) -> None:
+        count = task.ended + 1
         if count > ALL_LEARNED and count % LEARNED_SHARE:
+            task.ended = count
             return
+        if not end.ran:
+            return
+        task.ended = count
         began, ended, _, _, memory, bundle, *_ = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:
-                self.model.observe(Sample(kind, duration, memory))
+                self.model.observe(Sample(task.kind, duration, memory))
         elif began is not None and ended is not None:
-            self.model.observe(Sample(kind, ended - began, memory))
-        if not count & (count - 1) and self._has_changed(kind):
-            self._lengths = KeptLengths(self.model)
+            self.model.observe(Sample(task.kind, ended - began, memory))
+        if not count & (count - 1) and task.has_changed(self.model):
+            self._read_model()
             if self._unfinished:
                 self._change_soon()
 
-    def _has_changed(self, kind: Kind) -> bool:
-        used, mean = self._lengths.means.get(kind), self.model.mean_s(kind)
-        return used is None or abs(mean - used) > CHANGED * used
+    def _read_model(self) -> None:
+        """Take the mean running times of the model for the order from now on."""
+        for task in self._tasks.values():
+            task.read(self.model)
 
     # Changes --------------------------------------------------------------------------------------
 
@@ -266,43 +343,54 @@ class CallOrder(Listener):
 
     async def _change(self) -> None:
         """Order the unfinished calls anew."""
-        began, pace = time.monotonic(), Pace()
+        began = time.monotonic()
+        await self._change_now(Pace())
+        self._not_before = time.monotonic() + CHANGE_SHARE * (time.monotonic() - began)
+
+    async def _change_now(self, pace: Pace) -> None:
         calls = list(self._unfinished.values())
-        graph: _Graph = {}
-        epochs: dict[Any, float] = {}
-        for call, kind in calls:
-            task = call.task
-            if task.priority is not None:
-                graph[call.key] = kind, [other.key for other in task.waiting_on or ()]
-                epochs[call.key] = task.priority[1]
+        tasks: dict[Any, _Task] = {}
+        waits: _Waits = {}
+        known: dict[Any, _Values] = {}
+        for call in calls:
+            if call.task.priority is not None:
+                tasks[call.key] = self._task(call)
+                waits[call.key] = [other.key for other in call.task.waiting_on or ()]
+                known[call.key] = call.task.priority
             await pace.give_way()
-        kinds = {kind for kind, _ in graph.values()}
-        if len(kinds) < 2 and not any(others for _, others in graph.values()):
+        used = set(tasks.values())
+        if len(used) < 2 and not any(waits.values()):
             return  # whatever their length, equal calls keep their order
-        lengths = KeptLengths(self.model, kinds)
-        if len(graph) < MANY_CALLS:
-            found, epochs = _ordered(graph, epochs, lengths)
+        lengths = {key: task.mean_s for key, task in tasks.items()}
+        if len(lengths) < MANY_CALLS:
+            paths, epochs = _ordered(lengths, waits, known)
         else:
-            found, epochs = await asyncio.to_thread(_ordered, graph, epochs, lengths)
+            paths, epochs = await asyncio.to_thread(_ordered, lengths, waits, known)
+        unknown = {task.kind: SAMPLES for task in used if not task.is_known}
+        samples: Container[Any] = ()
+        if unknown:
+            samples = first_calls(
+                {key: (task.kind, waits[key]) for key, task in tasks.items()}, unknown
+            )
         moves: _Moves = []
-        for call, _ in calls:
-            key, known = call.key, call.task.priority
-            if key in graph and isinstance(known, Precedence):
-                epoch, path = min(known.epoch, epochs[key]), self._path(call, found[key])
-                if (epoch, path) != known[1:3]:
-                    moves.append((call.task, known._replace(epoch=epoch, path=path)))
+        for call in calls:
+            key, placed = call.key, _placed(call.task.priority)
+            if placed is not None and key in epochs:
+                epoch = min(placed.epoch, epochs[key])
+                path = self._path(call, paths[key], key in samples)
+                if path != placed.path or epoch != placed.epoch:
+                    moves.append((call.task, tuple(placed._replace(epoch=epoch, path=path))))
             await pace.give_way()
         await self._move(moves, pace)
-        self._not_before = time.monotonic() + CHANGE_SHARE * (time.monotonic() - began)
 
     async def _move(self, moves: _Moves, pace: Pace) -> None:
         """Give calls their new places, here and on the workers that have not begun them."""
         change_priorities(self._scheduler, moves)
-        workers: dict[str, list[tuple[Any, Precedence]]] = defaultdict(list)
-        for task, precedence in moves:
+        workers: dict[str, list[tuple[Any, _Values]]] = defaultdict(list)
+        for task, priority in moves:
             address = waits_on_worker(task)
             if address is not None:
-                workers[address].append((task.key, precedence))
+                workers[address].append((task.key, priority))
             await pace.give_way()
         for address, changed in workers.items():
             worker = self._scheduler.workers.get(address)
@@ -315,48 +403,24 @@ class CallOrder(Listener):
                 await pace.give_way()
 
 
-class KeptLengths(TaskModel):
-    """Running times of kinds as they were when each was first asked for.
+def _placed(priority: _Values | None) -> Precedence | None:
+    """Return the place of a call; None for a call with Dask's own sort key."""
+    if priority is None or len(priority) != len(Precedence._fields):
+        return None
+    return Precedence._make(priority)
 
-    Parameters
-    ----------
-    model
-        Model of the running times.
-    kinds
-        Kinds to ask for at once: then another thread can read the times.
 
-    Attributes
-    ----------
-    means
-        Kind -> mean running time in seconds.
-    """
-
-    def __init__(self, model: TaskModel, kinds: Iterable[Kind] = ()) -> None:
-        super().__init__()
-        self.means: dict[Kind, float] = {}
-        self._model = model
-        self._known: dict[Kind, bool] = {}
-        for kind in kinds:
-            self.mean_s(kind), self.knows(kind)
-
-    def mean_s(self, kind: Kind, running: Sequence[float] = ()) -> float:  # noqa: ARG002
-        """Return the mean running time of a kind in seconds."""
-        mean = self.means.get(kind)
-        if mean is None:
-            mean = self.means[kind] = self._model.mean_s(kind)
-        return mean
-
-    def knows(self, kind: Kind) -> bool:
-        """Return whether the running time of a kind is known."""
-        known = self._known.get(kind)
-        if known is None:
-            known = self._known[kind] = self._model.knows(kind)
-        return known
+def _static_order(call: Call) -> float:
+    """Return the place of a call in Dask's static order of its graph."""
+    assert call.task.priority is not None
+    return call.task.priority[-1]
 
 
 def _ordered(
-    graph: _Graph, epochs: Mapping[Any, float], model: TaskModel
-) -> tuple[dict[Any, Rank], dict[Any, float]]:
-    """Return the rank of each call, and its epoch."""
-    waits = {key: others for key, (_, others) in graph.items()}
-    return ranks(graph, model), shared_epochs(epochs, waits)
+    lengths: Mapping[Any, float], waits: _Waits, known: Mapping[Any, _Values]
+) -> tuple[Mapping[Any, float], dict[Any, float]]:
+    """Return the longest remaining path of each call in seconds, and its epoch."""
+    # Calls mostly wait for calls of their graph, or of graphs before it.
+    places = sorted(lengths, key=lambda key: known[key][-2:])
+    paths = longest_paths({key: lengths[key] for key in places}, waits.__getitem__)
+    return paths, shared_epochs({key: known[key][1] for key in known}, waits)

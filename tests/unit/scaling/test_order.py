@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from scalable.scaling.order import Rank, ranks, remaining_paths
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.scaling.order import Rank, longest_paths, ranks, remaining_paths
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
 
 SHORT, LONG, NEW = Kind("run", "short"), Kind("run", "long"), Kind("run", "new")
@@ -66,3 +69,20 @@ def test_the_first_calls_of_an_unknown_task_are_samples_until_one_has_ended():
 def test_equal_calls_have_equal_ranks():
     found = ranks(dict.fromkeys(range(5), (SHORT, ())), TaskModel(KNOWN))
     assert set(found.values()) == {Rank(sample=False, path_s=1.0)}
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 14))), max_size=12), st.randoms())
+def test_the_longest_paths_are_the_remaining_paths_in_any_order(drawn, random):
+    """With and without circles, and with calls that have ended."""
+    kinds = {i: LONG if long else SHORT for i, (long, _) in enumerate(drawn)}
+    acyclic = random.random() < 0.5
+    waits = {
+        i: [other for other in others if other < i or not acyclic]
+        for i, (_, others) in enumerate(drawn)
+    }
+    keys = list(kinds)
+    if random.random() < 0.5:
+        random.shuffle(keys)
+    model = TaskModel(KNOWN)
+    found = longest_paths({key: model.mean_s(kinds[key]) for key in keys}, waits.__getitem__)
+    assert found == remaining_paths({key: (kinds[key], waits[key]) for key in keys}, model)
