@@ -140,10 +140,12 @@ class CallOrder(Listener):
         new = []
         for call in calls:
             state = call.task.state
-            if call.task.priority is not None and state not in ENDED:
+            if call.task.priority is None:
+                continue
+            if state == "released":
                 new.append(call)
-                if state != "released":
-                    self._unfinished[call.key] = call  # instead of the one of an earlier graph
+            elif state not in ENDED:  # its place changes with those of all calls, if it does
+                self._unfinished[call.key] = call
         if len(new) == 1:
             self._order_call(new[0])
         elif new:

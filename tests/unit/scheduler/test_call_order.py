@@ -306,13 +306,17 @@ def test_many_calls_are_ordered_in_turns(calls):
     assert calls.sorted[0] == "leaf-2999"
 
 
-def test_a_graph_in_no_particular_order_has_the_same_paths(calls):
+def test_a_call_that_is_known_moves_with_all_others_when_one_more_waits_for_it(calls):
     known(calls, leaf=1.0, link=1.0)
-    links = {"link-1": [], "link-0": []}
-    calls.graph({"leaf-1": [], **links})
-    calls.scheduler.tasks["link-1"].dependencies.add(calls.scheduler.tasks["link-0"])
-    calls.graph({"leaf-2": [], **links}, generation=calls.generation)
-    assert calls.sorted[0] == "link-0"
+    worker = calls.worker("worker")
+    calls.graph({"leaf-1": [], "leaf-2": []})
+    calls.place("leaf-2", worker)
+    before = calls.scheduler.tasks["leaf-2"].priority
+    calls.graph({"link-1": ["leaf-2"], "leaf-2": []})  # as Dask tells of a call with a future
+    assert calls.scheduler.tasks["leaf-2"].priority == before
+    calls.change()
+    assert calls.sorted[0] == "leaf-2"
+    assert calls.told("worker") == ["leaf-2"]
 
 
 def test_a_call_behind_a_longer_path_changes_nothing(calls):
