@@ -75,7 +75,8 @@ class Calls:
                     waiting_on={tasks[o] for o in needs if tasks[o].state != "memory"}, nbytes=-1,
                     state="released", processing_on=None, priority=(-user, at, place),
                 )  # fmt: skip
-        self.ledger.update_graph(self.scheduler, tasks=list(calls))
+        # Dask reports the tasks of a graph in any order.
+        self.ledger.update_graph(self.scheduler, tasks=list(calls)[::-1])
         for key in calls:
             self.move(key, "waiting")
 
