@@ -182,7 +182,8 @@ def knowledge_of(
         unlisted=unlisted,
         startup_s={tag: median(seconds) for tag, seconds in startups_s.items()},
         startups_s=startups_s,
-        run_spread=RunSpread.of(_levels(here)),
+        overlaps=_overlaps(spec, complete),
+        run_spread=RunSpread(levels=tuple(_levels(here))),
         past_predictions=_past_predictions(own),
         past_transfers=() if any(run.calls for run in here) else _past_predictions(moved),
         ran_here=any(run.calls for run in here),
@@ -337,6 +338,26 @@ def _startups(runs: Iterable[EarlierRun]) -> dict[str, list[float]]:
         for tag, seconds in run.startups_s:
             seen[tag].append(seconds)
     return seen
+
+
+def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[str, str], float]:
+    """Return (earlier task, later task) -> probability that their calls overlap."""
+    found = {}
+    for later in spec.tasks.values():
+        for name in later.after:
+            earlier = spec.tasks.get(name)
+            if earlier is None:
+                continue
+            keys = (earlier.component, earlier.name), (later.component, later.name)
+            seen = [
+                run.spans[keys[1]].overlaps(run.spans[keys[0]])
+                for run in runs
+                if all(key in run.spans and run.counts.get(key, 0) > 1 for key in keys)
+            ]
+            if seen:
+                # The prior is that of Jeffreys: half a run with overlap, and half a run without.
+                found[earlier.name, later.name] = (sum(seen) + 0.5) / (len(seen) + 1)
+    return found
 
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:

@@ -9,14 +9,16 @@ simulated in groups, whose size falls towards the task's end (factoring, Hummel 
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import random
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from scalable.planning.knowledge import Knowledge
-from scalable.planning.lengths import Lengths, UsualSpread, error_of
+from scalable.planning.lengths import Lengths, error_of, usual_spread
 from scalable.planning.network import Network
 from scalable.planning.work import Calls
 
@@ -26,8 +28,8 @@ DRAWS = 200
 _GROUPS = 600
 #: Numbers of slots of one pool to which a run with too many groups is scaled down.
 _SCALES = (64, 32, 16, 8, 4, 2)
-#: Probability that calls wait only for some calls of the task before them, if the numbers of calls
-#: of both tasks allow it. A manifest does not say whether a task waits for all of them.
+#: Probability that calls wait only for their share of the calls of a task before them, if no
+#: earlier run shows it. A manifest does not say it; in recorded graphs of calls, they do.
 _OVERLAPS = 0.5
 
 
@@ -49,12 +51,41 @@ class Draw:
 
 @dataclass(frozen=True)
 class _Task:
-    """Groups of calls of one task: their sizes, the pool, and the positions of tasks before it."""
+    """Groups of calls of one task.
+
+    Attributes
+    ----------
+    calls, pool, sizes
+        Calls of the task, position of its pool, and sizes of the groups.
+    before
+        Positions of the tasks before it.
+    path_s
+        Seconds of the longest chain of calls that begins with a call of the task. Of the ready
+        calls of a pool, those with the longest chain run first.
+    """
 
     calls: Calls
     pool: int
     sizes: Sequence[int]
     before: tuple[int, ...]
+    path_s: float
+
+
+@dataclass(frozen=True)
+class _Overlap:
+    """Two tasks of which each later call waits only for its share of the earlier calls.
+
+    Attributes
+    ----------
+    earlier, later
+        Positions of the tasks.
+    groups
+        For each group of the earlier task, the groups of the later one that wait for it.
+    """
+
+    earlier: int
+    later: int
+    groups: Sequence[range]
 
 
 def draw_runs(
@@ -86,8 +117,12 @@ def draw_runs(
     knowledge = knowledge or Knowledge()
     slots, tasks = _tasks(network, calls, workers)
     expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
-    usual = UsualSpread.of(calls)
+    usual = usual_spread(calls, knowledge.spreads)
     models = [Lengths(task.calls, usual) for task in tasks]
+    overlaps = []
+    for overlap in _overlaps(tasks):
+        names = tasks[overlap.earlier].calls.task, tasks[overlap.later].calls.task
+        overlaps.append((overlap, knowledge.overlaps.get(names, _OVERLAPS)))
     moved = any(task.calls.forecast.error for task in tasks)
     draws = []
     for _ in range(number):
@@ -107,8 +142,10 @@ def draw_runs(
             _starts(tag, slots[pool], network.startup_s[pool], knowledge, chance)
             for pool, tag in enumerate(network.tags)
         ]
-        overlaps = chance.random() < _OVERLAPS
-        time_s = _Simulation(tasks, lengths, starts, overlaps=overlaps).length_s()
+        # Programs that wait for whole tasks do so everywhere: one number for all pairs of tasks.
+        barrier = chance.random()
+        overlapping = [overlap for overlap, share in overlaps if barrier < share]
+        time_s = _Simulation(tasks, lengths, starts, overlapping).length_s()
         work = [0.0] * len(network.tags)
         for task, each in zip(tasks, lengths, strict=True):
             work[task.pool] += sum(each) * task.calls.count / sum(task.sizes)
@@ -142,8 +179,9 @@ def _tasks(
     for c, each in zip(calls, sizes, strict=True):
         if each:
             position[c.task] = len(position)
+    paths_s = _paths_s(calls)
     tasks = [
-        _Task(c, pool_of[c.tag], each, _before(c, calls, position))
+        _Task(c, pool_of[c.tag], each, _before(c, calls, position), paths_s[c.task])
         for c, each in zip(calls, sizes, strict=True)
         if each
     ]
@@ -168,6 +206,47 @@ def _before(
         else:
             left += by_name[name].after
     return tuple(sorted(found))
+
+
+def _paths_s(calls: Sequence[Calls]) -> dict[str, float]:
+    """Return task -> seconds of the longest chain of calls that begins with one of its calls."""
+    by_name = {c.task: c for c in calls}
+    paths_s = {c.task: c.forecast.mean_s for c in calls}
+    order = TopologicalSorter({c.task: [t for t in c.after if t in by_name] for c in calls})
+    for name in reversed([*order.static_order()]):
+        for other in by_name[name].after:
+            if other in by_name:
+                whole = by_name[other].forecast.mean_s + paths_s[name]
+                paths_s[other] = max(paths_s[other], whole)
+    return paths_s
+
+
+def _overlaps(tasks: Sequence[_Task]) -> Iterator[_Overlap]:
+    """Yield the pairs of tasks whose calls may overlap, with equal shares of the earlier calls."""
+    ends = [[*itertools.accumulate(task.sizes)] for task in tasks]
+    for place, task in enumerate(tasks):
+        for other in task.before:
+            if min(ends[other][-1], ends[place][-1]) > 1:
+                yield _Overlap(other, place, _shares(ends[other], ends[place]))
+
+
+def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
+    """Return the groups of a later task that wait for each group of an earlier one.
+
+    Parameters
+    ----------
+    earlier, later
+        Number of calls up to the end of each group.
+    """
+    found = []
+    begin = 0
+    for end in earlier:
+        # Both tasks are drawn on one line of length calls x calls, to compare whole numbers.
+        first = bisect_right(later, begin * later[-1] // earlier[-1])
+        last = bisect_left(later, -(-end * later[-1] // earlier[-1]))
+        found.append(range(first, min(last, len(later) - 1) + 1))
+        begin = end
+    return found
 
 
 def _all_sizes(
@@ -202,21 +281,32 @@ class _Simulation:
         tasks: Sequence[_Task],
         lengths: Sequence[Sequence[float]],
         starts: Sequence[Sequence[float]],
-        *,
-        overlaps: bool,
+        overlapping: Iterable[_Overlap],
     ) -> None:
         self.tasks, self.lengths = tasks, lengths
         self.left = [sum(task.sizes) for task in tasks]
-        self.waits = [len(task.before) for task in tasks]
-        self.queues: list[deque[tuple[int, int]]] = [deque() for _ in starts]
+        #: Ready groups of each pool: the negative rank of the task, a running number, task, group.
+        self.queues: list[list[tuple[float, int, int, int]]] = [[] for _ in starts]
+        self.number = itertools.count()
         self.idle = [0] * len(starts)
-        #: Tasks that wait for all calls of a task, and tasks of which each call waits for one call.
+        #: Number of tasks, and for each group of groups, that have to end before.
+        self.waits = [len(task.before) for task in tasks]
+        self.group_waits = [[0] * len(task.sizes) for task in tasks]
+        self.follows: list[list[_Overlap]] = [[] for _ in tasks]
         self.after: list[list[int]] = [[] for _ in tasks]
-        self.follows: list[list[int]] = [[] for _ in tasks]
+        by_parts = set()
+        for overlap in overlapping:
+            self.follows[overlap.earlier].append(overlap)
+            self.waits[overlap.later] -= 1
+            by_parts.add((overlap.earlier, overlap.later))
+            waits = self.group_waits[overlap.later]
+            for groups in overlap.groups:
+                for group in groups:
+                    waits[group] += 1
         for place, task in enumerate(tasks):
             for other in task.before:
-                one_by_one = overlaps and len(task.before) == 1 and _one_by_one(tasks[other], task)
-                (self.follows if one_by_one else self.after)[other].append(place)
+                if (other, place) not in by_parts:
+                    self.after[other].append(place)
         #: Time, task and group of each end. Where a slot connects, the task is -1, and the pool's
         #: position stands in place of the group.
         self.events = [(at, -1, pool) for pool, each in enumerate(starts) for at in each]
@@ -224,9 +314,9 @@ class _Simulation:
 
     def length_s(self) -> float:
         """Return the seconds until all calls have ended."""
-        for place, task in enumerate(self.tasks):
-            if not task.before:
-                self.queues[task.pool].extend((place, group) for group in range(len(task.sizes)))
+        for place, waits in enumerate(self.waits):
+            if not waits:
+                self.release(place, 0.0)
         events, now, unfinished = self.events, 0.0, len(self.tasks)
         while unfinished and events:
             now, place, group = heapq.heappop(events)
@@ -235,37 +325,43 @@ class _Simulation:
                 task = self.tasks[place]
                 pool = task.pool
                 self.left[place] -= task.sizes[group]
-                for other in self.follows[place]:
-                    self.queue(other, [group], now)
+                for overlap in self.follows[place]:
+                    self.follow(overlap, group, now)
                 if not self.left[place]:
                     unfinished -= 1
-                    self.release(place, now)
+                    for other in self.after[place]:
+                        self.waits[other] -= 1
+                        if not self.waits[other]:
+                            self.release(other, now)
             self.idle[pool] += 1
             self.dispatch(pool, now)
         return math.inf if unfinished else now
 
+    def follow(self, overlap: _Overlap, group: int, now: float) -> None:
+        """Queue the groups of a later task that waited only for a group which has ended."""
+        waits, ready = self.group_waits[overlap.later], []
+        for other in overlap.groups[group]:
+            waits[other] -= 1
+            if not waits[other] and not self.waits[overlap.later]:
+                ready.append(other)
+        if ready:
+            self.queue(overlap.later, ready, now)
+
     def release(self, place: int, now: float) -> None:
-        """Queue the tasks that waited only for a task which has ended."""
-        for other in self.after[place]:
-            self.waits[other] -= 1
-            if not self.waits[other]:
-                self.queue(other, range(len(self.tasks[other].sizes)), now)
+        """Queue the groups of a task that waits for no other task as a whole."""
+        self.queue(place, [g for g, waits in enumerate(self.group_waits[place]) if not waits], now)
 
     def queue(self, place: int, groups: Iterable[int], now: float) -> None:
         """Queue groups of a task, and start as many of them as there are idle slots."""
-        pool = self.tasks[place].pool
-        self.queues[pool].extend((place, group) for group in groups)
-        self.dispatch(pool, now)
+        task = self.tasks[place]
+        for group in groups:
+            heapq.heappush(self.queues[task.pool], (-task.path_s, next(self.number), place, group))
+        self.dispatch(task.pool, now)
 
     def dispatch(self, pool: int, now: float) -> None:
         """Start queued groups on idle slots."""
         queue = self.queues[pool]
         while queue and self.idle[pool]:
-            place, group = queue.popleft()
+            *_, place, group = heapq.heappop(queue)
             self.idle[pool] -= 1
             heapq.heappush(self.events, (now + self.lengths[place][group], place, group))
-
-
-def _one_by_one(earlier: _Task, later: _Task) -> bool:
-    """Return whether each call of a task may wait for one call of the task before it."""
-    return earlier.sizes == later.sizes and sum(later.sizes) > 1

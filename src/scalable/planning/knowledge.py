@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scalable.planning.spreads import SpreadPrior
 from scalable.planning.variation import RunSpread
 from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
@@ -77,6 +78,11 @@ class Knowledge:
         Tag -> all measured values of ``startup_s``.
     run_spread
         Variation of running times from run to run.
+    overlaps
+        (earlier task, later task) -> probability that calls of the later task start before all
+        calls of the earlier one have ended, if an earlier run shows something of it.
+    spreads
+        Prior of the spreads of running times within tasks.
     past_predictions
         Predicted and actual lengths of earlier runs.
     past_transfers
@@ -103,6 +109,8 @@ class Knowledge:
     startup_s: Mapping[str, float] = field(default_factory=dict)
     startups_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     run_spread: RunSpread = field(default_factory=RunSpread)
+    overlaps: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    spreads: SpreadPrior = field(default_factory=SpreadPrior)
     past_predictions: Sequence[PastPrediction] = ()
     past_transfers: Sequence[PastPrediction] = ()
     ran_here: bool = False

@@ -11,33 +11,27 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
 from scalable.planning.network import spread_of
-from scalable.planning.variation import chi_squared
+from scalable.planning.spreads import Evidence, SpreadPrior, TaskSpread, UsualSpread
 from scalable.planning.work import Calls
 
 #: Assumed errors of durations in the manifest and of guesses, as standard deviations of logarithms.
 ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.5, 1.0
-#: Prior of the spread of a task's running times, as standard deviation of logarithms, and the
-#: number of tasks that the prior is worth.
-ASSUMED_SPREAD, WORTH_OF_SPREAD = 0.25, 4
 #: Minimum number of measured running times that are drawn again.
 ENOUGH_TO_REPEAT = 10
 #: Share of the measured running times from which the tail of their distribution is estimated, and
 #: the largest estimate; with an estimate of 1 or more, the mean would be infinite.
 _TAIL_SHARE, _HEAVIEST_TAIL = 0.2, 0.8
+#: Number of calls that the usual spread is worth in an estimate of a tail.
+_WORTH_OF_TAIL = 4
 #: Number of measured running times above which their sampling error is not simulated.
 _MOST_REPEATED = 500
 #: Running times below this share of their mean count as long as this share.
 _NEGLIGIBLE = 0.1
 #: Smallest running time in seconds, since shorter ones have no useful logarithm.
 _LEAST_S = 1e-6
-#: Smallest spread that is assumed for other tasks.
-_LEAST_SPREAD = 0.05
-#: Largest drawn spread of few running times.
-_WIDEST = 1.5
 
 
 class Lengths:
@@ -52,7 +46,7 @@ class Lengths:
     calls
         Calls of the task.
     usual
-        Spread of running times within the tasks of the workflow.
+        Usual spread of running times within the tasks of the workflow.
     """
 
     def __init__(self, calls: Calls, usual: UsualSpread) -> None:
@@ -61,12 +55,10 @@ class Lengths:
         self._known: Sequence[float] = known
         self._count = len(known) or forecast.samples
         self._spread = spread_of(forecast)
-        self._middle = math.log(max(forecast.mean_s, _LEAST_S)) - self._spread**2 / 2
-        self._squares = 0.0
+        self._log_mean = math.log(max(fmean(known) if known else forecast.mean_s, _LEAST_S))
+        self._spreads: TaskSpread | None = None
         if known:
-            logs = _logs(known)
-            self._middle = fmean(logs)
-            self._squares = sum((log - self._middle) ** 2 for log in logs)
+            self._spreads = TaskSpread(usual.prior, squares_of(known), len(known) - 1)
             self._longest, self._tail = max(known), _tail_index(known, usual.scale)
 
     def sums(
@@ -81,7 +73,7 @@ class Lengths:
         factor
             Factor of all running times.
         usual
-            Spread of running times within the tasks of the workflow, in this run.
+            Logarithm of the usual spread of running times within tasks, in this run.
         chance
             Random numbers.
         """
@@ -89,11 +81,11 @@ class Lengths:
         if len(self._known) >= ENOUGH_TO_REPEAT:
             drawn = self._again(count, chance)
         else:
-            spread, middle = self._spread, self._middle
-            if self._known:
-                squares = WORTH_OF_SPREAD * usual**2 + self._squares
-                freedom = WORTH_OF_SPREAD + self._count - 1
-                spread = min(_WIDEST, math.sqrt(squares / chi_squared(freedom, chance)))
+            spread, middle = self._spread, self._log_mean - self._spread**2 / 2
+            if self._spreads is not None:
+                spread = math.sqrt(math.log1p(self._spreads.draw(usual, chance) ** 2))
+                # The measured mean is that of the drawn distribution; one call alone is its median.
+                middle = self._log_mean - (1 - 1 / self._count) * spread**2 / 2
             if not spread:
                 return [factor * size * math.exp(middle) for size in sizes]
             if self._count:
@@ -115,62 +107,26 @@ class Lengths:
         return chance.choices([*again, longest], k=count)
 
 
-@dataclass(frozen=True)
-class UsualSpread:
-    """Spread of running times within the tasks of a workflow, which resemble each other.
+def usual_spread(calls: Sequence[Calls], prior: SpreadPrior) -> UsualSpread:
+    """Return the usual spread of running times within the tasks of a workflow."""
+    evidence = []
+    for c in calls:
+        known = c.forecast.durations_s
+        if len(known) > 1:
+            work = c.count * c.forecast.mean_s
+            evidence.append(Evidence(squares_of(known), len(known) - 1, work))
+    return UsualSpread(prior, evidence)
 
-    Its square has a scaled inverse chi-squared distribution (Gelman et al. 2013, 3.3).
 
-    Attributes
-    ----------
-    scale, freedom
-        Standard deviation of logarithms, and the number of tasks that it is worth.
+def squares_of(values: Sequence[float]) -> float:
+    """Return the sum of the squared deviations of running times from their mean, / its square.
+
+    Logarithms would give much weight to calls that are far shorter than the others. These are
+    frequent, but matter little to the length of a run, and do not show how long the next call may
+    be: in recorded workflows, calls of the tasks that do most of the work are skewed that way.
     """
-
-    scale: float = ASSUMED_SPREAD
-    freedom: float = WORTH_OF_SPREAD
-
-    @classmethod
-    def of(cls, calls: Sequence[Calls]) -> UsualSpread:
-        """Return the geometric mean of the tasks' spreads, weighted by work, and of the prior."""
-        found = [
-            (c.count * c.forecast.mean_s, _log_spread(known))
-            for c in calls
-            if len(known := c.forecast.durations_s) > 1
-        ]
-        total = sum(work for work, _ in found)
-        if not total:
-            return cls()
-        # Number of tasks of equal work that would tell as much (Kish 1965).
-        tasks = total**2 / sum(work**2 for work, _ in found)
-        logs = sum(work * spread for work, spread in found) / total
-        freedom = WORTH_OF_SPREAD + tasks
-        mean = (tasks * logs + WORTH_OF_SPREAD * math.log(ASSUMED_SPREAD)) / freedom
-        return cls(math.exp(mean), freedom)
-
-    def draw(self, chance: random.Random) -> float:
-        """Return a random spread."""
-        spread = self.scale * math.sqrt(self.freedom / chi_squared(self.freedom, chance))
-        return min(_WIDEST, spread)
-
-
-def _logs(values: Sequence[float]) -> list[float]:
-    """Return logarithms of running times.
-
-    Calls that are much shorter than the others do not matter to the length of a run, and do not
-    show how much longer than these the next call may be.
-    """
-    least = max(_LEAST_S, _NEGLIGIBLE * fmean(values))
-    return [math.log(max(value, least)) for value in values]
-
-
-def _log_spread(values: Sequence[float]) -> float:
-    """Return the logarithm of the standard deviation of logarithms, unbiased for normal ones."""
-    freedom = len(values) - 1
-    spread = stdev(_logs(values))
-    # Expected logarithm of a chi-squared variable / its degrees of freedom, in two terms.
-    bias = -1 / freedom - 1 / (3 * freedom**2)
-    return math.log(max(_LEAST_SPREAD, spread)) - bias / 2
+    mean = fmean(values)
+    return sum((value / mean - 1) ** 2 for value in values) if mean > 0 else 0.0
 
 
 def _tail_index(values: Sequence[float], usual: float) -> float:
@@ -181,7 +137,7 @@ def _tail_index(values: Sequence[float], usual: float) -> float:
         return usual
     floor = math.log(max(ordered[above], _LEAST_S))
     logs = sum(math.log(max(value, _LEAST_S)) - floor for value in ordered[:above])
-    index = (WORTH_OF_SPREAD * usual + logs) / (WORTH_OF_SPREAD + above)
+    index = (_WORTH_OF_TAIL * usual + logs) / (_WORTH_OF_TAIL + above)
     return min(_HEAVIEST_TAIL, index)
 
 

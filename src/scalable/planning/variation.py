@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Sequence
+from bisect import bisect
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
 from typing import NamedTuple
 
-#: Assumed variation from run to run, as standard deviation of logarithms, and the number of
-#: measurements that the assumption is worth.
-ASSUMED_VARIATION, WORTH_OF_VARIATION = 0.05, 3.0
+#: Assumed variation from run to run, as standard deviation of logarithms.
+ASSUMED_VARIATION = 0.05
+#: Standard deviation of the logarithm of that variation: runs of one program may hardly differ, and
+#: those of others by a quarter. Both are assumptions, since recorded workflows have one run each.
+_UNCERTAINTY = 1.0
+#: Number of variations that are considered, and their range in standard deviations.
+_STEPS, _RANGE = 21, 2.5
 
 
 class RunLevel(NamedTuple):
@@ -32,47 +39,47 @@ class RunLevel(NamedTuple):
 class RunSpread:
     """Variation of the running times of all calls from run to run.
 
-    Its square has a scaled inverse chi-squared distribution (Gelman et al. 2013, 3.3).
+    Its logarithm has a normal prior. The posterior is computed on a grid.
 
     Attributes
     ----------
-    scale, freedom
-        Standard deviation of logarithms, and the number of measurements that it is worth.
-    runs
-        Number of earlier runs.
+    middle, uncertainty
+        Median of the variation, as standard deviation of logarithms, and the standard deviation of
+        its logarithm, before any run.
+    levels
+        Levels of earlier runs.
     """
 
-    scale: float = ASSUMED_VARIATION
-    freedom: float = WORTH_OF_VARIATION
-    runs: int = 1
+    middle: float = ASSUMED_VARIATION
+    uncertainty: float = _UNCERTAINTY
+    levels: tuple[RunLevel, ...] = ()
 
-    @classmethod
-    def of(cls, levels: Sequence[RunLevel]) -> RunSpread:
-        """Return the variation between earlier runs."""
-        count = len(levels)
+    @cached_property
+    def _grid(self) -> tuple[list[float], list[float]]:
+        """Variations, and the sums of their weights."""
+        steps = [_RANGE * (2 * step / (_STEPS - 1) - 1) for step in range(_STEPS)]
+        spreads = [self.middle * math.exp(step * self.uncertainty) for step in steps]
+        logs = [
+            self._log_likelihood(spread) - step**2 / 2
+            for spread, step in zip(spreads, steps, strict=True)
+        ]
+        most = max(logs)
+        return spreads, [*itertools.accumulate(math.exp(log - most) for log in logs)]
+
+    def _log_likelihood(self, spread: float) -> float:
+        count = len(self.levels)
         if count < 2:
-            return cls(runs=max(1, count))
-        mean = sum(level.log_ratio for level in levels) / count
-        found = sum((level.log_ratio - mean) ** 2 for level in levels)
-        sampling = sum(level.error**2 for level in levels) * (count - 1) / count
-        freedom = WORTH_OF_VARIATION + count - 1
-        squares = WORTH_OF_VARIATION * ASSUMED_VARIATION**2 + max(0.0, found - sampling)
-        return cls(math.sqrt(squares / freedom), freedom, count)
+            return 0.0
+        mean = fmean(level.log_ratio for level in self.levels)
+        found = 0.0
+        for log_ratio, error in self.levels:
+            variance = spread**2 + error**2
+            found -= (1 - 1 / count) * math.log(variance) + (log_ratio - mean) ** 2 / variance
+        return found / 2
 
     def draw(self, chance: random.Random) -> float:
         """Return the logarithm of the next run's running times beside those of the earlier runs."""
-        spread = self.scale * math.sqrt(self.freedom / chi_squared(self.freedom, chance))
-        return chance.gauss(0, spread * math.sqrt(1 + 1 / self.runs))
-
-
-def chi_squared(freedom: float, chance: random.Random) -> float:
-    """Return a random number with a chi-squared distribution.
-
-    Parameters
-    ----------
-    freedom
-        Number of degrees of freedom.
-    chance
-        Random numbers.
-    """
-    return max(1e-9, 2 * chance.gammavariate(freedom / 2, 1.0))
+        spreads, sums = self._grid
+        place = bisect(sums, chance.random() * sums[-1])
+        spread = spreads[min(place, len(spreads) - 1)]
+        return chance.gauss(0, spread * math.sqrt(1 + 1 / max(1, len(self.levels))))

@@ -20,6 +20,8 @@ logger = logging.getLogger("scalable.telemetry")
 RUNS, LOOKED_AT = 20, 200
 #: Maximum number of bytes to read from tasks.jsonl: of all runs together, and of each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
+#: Share of the length of a task by which times of different workers count as equal.
+_SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
@@ -30,6 +32,18 @@ class CallRecord(NamedTuple):
     duration_s: float
     memory: int | None = None
     input_bytes: int | None = None
+
+
+class Span(NamedTuple):
+    """Begin of the first and end of the last call of a task, in seconds since 1970."""
+
+    begin: float
+    end: float
+
+    def overlaps(self, earlier: Span) -> bool:
+        """Return whether the first call began before all calls of an earlier task had ended."""
+        # Clocks of workers differ a little.
+        return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,8 @@ class EarlierRun:
     counts
         (tag, task) -> number of its calls in ``calls``, and of those whose remembered results were
         found: an empty store would have had them run.
+    spans
+        (tag, task) -> its :class:`Span`, if the whole run was read and no calls came in bundles.
     startups_s
         Pairs of a tag and the seconds from the request of a worker until it connected.
     span_s
@@ -68,6 +84,7 @@ class EarlierRun:
     calls: tuple[CallRecord, ...] = ()
     whole: bool = True
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict)
     startups_s: tuple[tuple[str, float], ...] = ()
     span_s: float | None = None
     predicted_s: float | None = None
@@ -162,6 +179,7 @@ def _earlier_run(
         calls=tuple(calls),
         whole=whole,
         counts=counts,
+        spans=_spans(rows) if whole else {},
         startups_s=tuple(_startups(workers)),
         span_s=work_span_s(rows, workers) if whole else None,
         predicted_s=predicted if predicted is not None and predicted > 0 else None,
@@ -223,6 +241,23 @@ def _call(row: Mapping[str, Any]) -> CallRecord | None:
         None if memory is None else int(memory),
         None if size is None else int(size),
     )
+
+
+def _spans(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Span]:
+    found: dict[tuple[str, str], Span] = {}
+    bundled = set()
+    for row in rows:
+        tag, task, end = row.get("tag"), row.get("task_name"), _number(row.get("timestamp"))
+        if row.get("state") != "succeeded" or not isinstance(tag, str) or not isinstance(task, str):
+            continue
+        if row.get("calls") is not None:
+            bundled.add((tag, task))
+        length = _number(row.get("duration_s"))
+        if end is None or length is None:
+            continue
+        known = found.get((tag, task), Span(end, end))
+        found[tag, task] = Span(min(known.begin, end - length), max(known.end, end))
+    return {key: span for key, span in found.items() if key not in bundled}
 
 
 def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
