@@ -14,24 +14,24 @@ from pathlib import Path
 from statistics import fmean, median, pvariance
 
 from scalable import settings
+from scalable.places import Place, PlacedCalls, lengths_of, moved_runs
 from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
-from scalable.planning.transfer import Transfer, transfers
+from scalable.planning.transfer import Task, Transfer, learned_error
 from scalable.planning.variation import RunLevel, RunSpread
+from scalable.protocol.machine_kind import machine_kind
 from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
 from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
-from scalable.telemetry import CallRecord, EarlierRun, read_history
+from scalable.telemetry import EarlierRun, read_history
 
 #: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
-#: Share of a plan's work above which its prediction is judged as a transfer from other targets.
-MOSTLY = 0.5
 #: Name of managers among the programs of :attr:`scalable.spec.CostEstimate.always`.
 MANAGER = "manager"
 
 
-def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel:
+def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun], machine: str = "") -> TaskModel:
     """Return a task model with the manifest's expectations and the calls of earlier runs.
 
     Parameters
@@ -40,81 +40,46 @@ def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun]) -> TaskModel
         The request.
     history
         Earlier runs, the latest first.
+    machine
+        Kind of machine that the target has; empty for the kinds that it had last.
     """
+    calls = PlacedCalls.of(spec, history, machine)
+    return _model(spec, calls, calls.transfers())
+
+
+def _model(
+    spec: DeploymentSpec, calls: PlacedCalls, moved: Mapping[Task, tuple[Place, Transfer]]
+) -> TaskModel:
     expectations = {
         (task.component, task.name): Expectation(task.duration_s, task.memory_bytes)
         for task in spec.tasks.values()
         if task.duration_s is not None or task.memory is not None
     }
-    moved = _moved(spec, history)
-    return TaskModel(expectations, _samples(spec, history, moved))
+    return TaskModel(expectations, _samples(calls, moved))
 
 
-#: Component and task.
-_Task = tuple[str, str]
-#: Target and provider where a run was.
-_Place = tuple[str, str]
-
-
-def _is_here(run: EarlierRun, spec: DeploymentSpec) -> bool:
-    return run.target == spec.target_name and run.provider in ("", spec.provider_name)
-
-
-def _moved(
-    spec: DeploymentSpec, history: Sequence[EarlierRun]
-) -> dict[_Task, tuple[_Place, Transfer]]:
-    """Return task -> the other place from which its running times are taken, and how.
-
-    If several places measured a task, the one with the smallest error is used, and of these the one
-    with the most calls.
-    """
-    here = _lengths(call for run in history if _is_here(run, spec) for call in run.calls)
-    elsewhere: dict[_Place, list[CallRecord]] = defaultdict(list)
-    for run in history:
-        if not _is_here(run, spec):
-            elsewhere[run.target, run.provider].extend(run.calls)
-    found: dict[_Task, tuple[_Place, Transfer]] = {}
-    best: dict[_Task, tuple[float, int]] = {}
-    for place, calls in elsewhere.items():
-        there = _lengths(calls)
-        for task, transfer in transfers(here, there).items():
-            rank = (transfer.error, -len(there[task]))
-            if task not in best or rank < best[task]:
-                best[task], found[task] = rank, (place, transfer)
-    return found
-
-
-def _samples(
-    spec: DeploymentSpec,
-    history: Sequence[EarlierRun],
-    moved: Mapping[_Task, tuple[_Place, Transfer]],
-) -> Iterator[Sample]:
+def _samples(calls: PlacedCalls, moved: Mapping[Task, tuple[Place, Transfer]]) -> Iterator[Sample]:
     # The model keeps the samples that it gets last.
-    for run in reversed(history):
-        here = _is_here(run, spec)
-        for call in run.calls:
-            place, transfer = moved.get((call.tag, call.task), (None, Transfer()))
-            if not here and place != (run.target, run.provider):
-                continue
-            factor = 1.0 if here else transfer.factor
-            kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
-            yield Sample(kind, factor * call.duration_s, call.memory)
+    for place, call in reversed(calls.placed):
+        source, transfer = moved.get((call.tag, call.task), (None, Transfer()))
+        if place is not None and place != source:
+            continue
+        factor = 1.0 if place is None else transfer.factor
+        kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
+        yield Sample(kind, factor * call.duration_s, call.memory)
 
 
 def _forecasts(
-    spec: DeploymentSpec, history: Sequence[EarlierRun], tasks: Iterable[TaskSpec]
+    spec: DeploymentSpec, calls: PlacedCalls, tasks: Iterable[TaskSpec], error_of_place: float
 ) -> dict[str, Forecast]:
     """Return task -> forecast, with the places where its calls were measured."""
-    model, moved = task_model(spec, history), _moved(spec, history)
-    measured: dict[_Task, Counter[str]] = defaultdict(Counter)
-    for run in history:
-        here = _is_here(run, spec)
-        for call in run.calls:
-            key = (call.tag, call.task)
-            if here or moved[key][0] == (run.target, run.provider):
-                # A target of the same name on another provider is another place.
-                same = run.target == spec.target_name and not here
-                measured[key][f"{run.target} ({run.provider})" if same else run.target] += 1
+    moved = calls.transfers(error_of_place)
+    model = _model(spec, calls, moved)
+    measured: dict[Task, Counter[str]] = defaultdict(Counter)
+    for place, call in calls.placed:
+        key = (call.tag, call.task)
+        if place is None or moved[key][0] == place:
+            measured[key][calls.here.name_of(place)] += 1
     found = {}
     for task in tasks:
         key = (task.component, task.name)
@@ -148,11 +113,15 @@ def gather(
         Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
     where = settings.runs_dir() if runs_dir is None else runs_dir
-    return knowledge_of(spec, read_history(where, spec.project_name), prices)
+    machine = machine_kind() if provider_traits(spec.provider_name).on_this_machine else ""
+    return knowledge_of(spec, read_history(where, spec.project_name), prices, machine)
 
 
 def knowledge_of(
-    spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
+    spec: DeploymentSpec,
+    history: Sequence[EarlierRun],
+    prices: Prices | None = None,
+    machine: str = "",
 ) -> Knowledge:
     """Return the forecasts, call counts and prices that a plan is based on.
 
@@ -164,29 +133,36 @@ def knowledge_of(
         Earlier runs, the latest first.
     prices
         Prices of the provider.
+    machine
+        Kind of machine that the target has; empty for the kinds that it had last.
     """
     traits = provider_traits(spec.provider_name)
-    here = [run for run in history if _is_here(run, spec)]
+    calls = PlacedCalls.of(spec, history, machine)
+    here = [run for run in history if calls.here.is_target_of(run)]
     complete = [run for run in history if run.status == "completed" and run.whole]
     counts = _counts(complete)
     startups_s = _startups(here)
     listed, unlisted = _match(spec, counts)
     names = [*spec.tasks.values(), *unlisted]
     # A plan that took its running times from elsewhere says little about plans that do not.
-    own = [run for run in here if run.transferred <= MOSTLY]
-    moved = [run for run in history if run.transferred > MOSTLY]
+    moved = moved_runs(history)
+    own = [run for run in here if run not in moved and calls.here.is_place_of(run)]
+    past_transfers = _past_predictions(moved)
+    error = learned_error([math.log(past.ratio) for past in past_transfers])
+    on_kind = [replace(run, calls=calls.here.calls_of(run)) for run in here]
     return Knowledge(
-        forecasts=_forecasts(spec, history, names),
+        forecasts=_forecasts(spec, calls, names, error),
         calls=listed,
         busiest=_busiest(complete[:RUNS_FOR_CALLS]),
         unlisted=unlisted,
         startup_s={tag: median(seconds) for tag, seconds in startups_s.items()},
         startups_s=startups_s,
         overlaps=_overlaps(spec, complete),
-        run_spread=RunSpread(levels=tuple(_levels(here))),
+        run_spread=RunSpread(levels=tuple(_levels(on_kind))),
         past_predictions=_past_predictions(own),
-        past_transfers=() if any(run.calls for run in here) else _past_predictions(moved),
+        past_transfers=past_transfers,
         ran_here=any(run.calls for run in here),
+        machines=tuple(sorted(calls.here.machines)),
         prices=prices,
         counts_startup=traits.counts_startup,
         starting=traits.starting,
@@ -362,7 +338,7 @@ def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[st
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
     """Return the level of the running times of each run, from the tasks of at least two runs."""
-    by_run = [_lengths(run.calls) for run in runs if run.calls]
+    by_run = [lengths_of(run.calls) for run in runs if run.calls]
     everywhere = {
         kind: [length for lengths in by_run for length in lengths.get(kind, ())]
         for kind in {kind for lengths in by_run for kind in lengths}
@@ -379,13 +355,6 @@ def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
             error = math.sqrt(sum(len(lengths[kind]) * variance[kind] for kind in compared))
             levels.append(RunLevel(math.log(taken / usual), error / usual))
     return levels
-
-
-def _lengths(calls: Iterable[CallRecord]) -> dict[tuple[str, str], list[float]]:
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for call in calls:
-        found[call.tag, call.task].append(call.duration_s)
-    return found
 
 
 def _past_predictions(runs: Iterable[EarlierRun]) -> list[PastPrediction]:

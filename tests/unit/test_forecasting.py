@@ -4,10 +4,11 @@ import dataclasses
 
 import pytest
 
-from scalable.forecasting import gather, quoted_prices, with_history
+from scalable.forecasting import gather, knowledge_of, quoted_prices, with_history
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
-from scalable.telemetry import RunDirectory
+from scalable.telemetry import CallRecord, EarlierRun, RunDirectory
+from scalable.telemetry.history import Span
 
 
 def spec(*tasks, **fields):
@@ -19,7 +20,7 @@ def spec(*tasks, **fields):
 def ran(tmp_path):
     """Record a run: (tag, name, count, seconds) for each kind of call."""
 
-    def write(*kinds, target="t", plan=None, startup=None, memory=None):
+    def write(*kinds, target="t", plan=None, startup=None, memory=None, machine=None):
         run = RunDirectory.create(
             "p",
             target,
@@ -33,9 +34,12 @@ def ran(tmp_path):
                 run.append(
                     "workers", {"event": event, "worker": "w", "tag": "model", "timestamp": moment}
                 )
+        if machine is not None:
+            told = {"event": "started", "worker": "w", "tag": "model", "timestamp": 1.0}
+            run.append("workers", told | {"machine": machine})
         for tag, name, count, seconds in kinds:
             for i in range(count):
-                head = {"task_id": f"{name}-{i}", "task_name": name, "tag": tag}
+                head = {"task_id": f"{name}-{i}", "task_name": name, "tag": tag, "worker": "w"}
                 run.append("tasks", head | {"state": "submitted", "timestamp": 1000.0})
                 run.append("tasks", head | {"state": "succeeded", "timestamp": 1000.0 + seconds,
                                                 "duration_s": seconds, "peak_memory": memory})  # fmt: skip
@@ -196,4 +200,132 @@ def test_outcomes_of_transferred_plans_decide_the_confidence_of_the_next_one(tmp
     assert [past.ratio for past in known.past_transfers] == [10.0] * 4
     after = make_plan(spec(task), "0" * 64, known)
     assert after.confidence < before.confidence / 2
-    assert any("4 earlier predictions from other targets, 0 held" in r for r in after.reasons)
+    assert any("4 earlier predictions from other places, 0 held" in r for r in after.reasons)
+
+
+def on(machine, *kinds, target="t", **values):
+    """A run on one kind of machine: (tag, name, count, seconds) for each kind of call."""
+    calls = tuple(
+        CallRecord(tag, name, seconds, machine=machine)
+        for tag, name, count, seconds in kinds
+        for _ in range(count)
+    )
+    return EarlierRun("run", target, "completed", calls, span_s=kinds[0][3], **values)
+
+
+def test_two_kinds_of_machines_of_one_target_are_two_places():
+    history = [
+        on("new", ("model", "sim", 30, 1.0)),
+        on("old", ("model", "sim", 30, 5.0), ("post", "sum", 30, 5.0)),
+    ]
+    tasks = (TaskSpec("sim", "model", count=4), TaskSpec("sum", "post", count=4))
+    known = knowledge_of(spec(*tasks), history)
+    assert known.machines == ("new",)
+    # The task with calls on both keeps nearly its own times, and teaches the ratio for the other.
+    assert known.forecasts["sum"].mean_s < 2.5
+    assert dict(known.forecasts["sim"].measured_on) == {"t": 30, "t on old": 30}
+    assert dict(known.forecasts["sum"].measured_on) == {"t on old": 30}
+    assert known.forecasts["sim"].mean_s < 1.2 < known.forecasts["sum"].mean_s
+    made = make_plan(spec(*tasks), "0" * 64, known)
+    assert (made.machines, made.to_dict()["machines"]) == (("new",), ["new"])
+    (reason,) = [r for r in made.reasons if "Running times of sum" in r]
+    assert "from target t on old; target t has not run sum on new" in reason
+
+
+def test_the_kind_of_machine_that_a_target_had_last_is_planned_for():
+    history = [
+        on("other", ("model", "sim", 30, 9.0), target="elsewhere"),
+        on("old", ("model", "sim", 30, 5.0)),
+        on("new", ("model", "sim", 30, 1.0)),
+    ]
+    known = knowledge_of(spec(TaskSpec("sim", "model")), history)
+    assert (known.machines, known.ran_here) == (("old",), True)
+    assert known.forecasts["sim"].mean_s > 4
+    told = knowledge_of(spec(TaskSpec("sim", "model")), history, machine="new")
+    assert told.forecasts["sim"].mean_s < 1.5
+
+
+def test_the_difference_of_machines_is_no_variation_from_run_to_run():
+    history = [on(m, ("model", "sim", 30, s)) for m, s in (("b", 5.0), ("a", 1.0), ("b", 5.0))]
+    known = knowledge_of(spec(TaskSpec("sim", "model")), history)
+    assert [level.log_ratio for level in known.run_spread.levels] == [0.0, 0.0]
+
+
+def test_records_without_kinds_of_machines_count_for_the_target(tmp_path, ran):
+    ran(("model", "sim", 20, 5.0))
+    assert gather(spec(TaskSpec("sim", "model")), runs_dir=tmp_path).machines == ()
+    ran(("model", "sim", 20, 7.0), machine="new")
+    forecast = gather(spec(TaskSpec("sim", "model")), runs_dir=tmp_path).forecasts["sim"]
+    assert (forecast.samples, forecast.mean_s) == (40, 6.0)
+    assert (dict(forecast.measured_on), forecast.error) == ({"t": 40}, 0.0)
+
+
+def test_runs_on_machines_that_the_plan_did_not_expect_are_outcomes_of_transfers():
+    history = [
+        on("new", ("model", "sim", 8, 60.0), predicted_s=50.0),
+        on("new", ("model", "sim", 8, 50.0), predicted_s=5.0),
+        on("old", ("model", "sim", 8, 5.0), predicted_s=5.0),
+    ]
+    known = knowledge_of(spec(TaskSpec("sim", "model")), history)
+    assert [past.ratio for past in known.past_transfers] == [10.0]
+    assert [past.ratio for past in known.past_predictions] == [1.2]
+
+
+def test_transfers_that_were_far_off_widen_the_intervals_of_the_next_ones(tmp_path, ran):
+    ran(("model", "sim", 30, 5.0), target="laptop")
+    task = TaskSpec("sim", "model", count=40)
+
+    def width():
+        made = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+        low, high = made.predicted_interval_s
+        return high / low
+
+    before = width()
+    plan = {"predicted_time_s": 5.0, "transferred": 1.0}
+    for _ in range(3):
+        ran(("post", "other", 8, 50.0), plan=plan, target="cloud")
+    assert width() > 2 * before
+
+
+def test_transfers_that_were_right_narrow_the_intervals_of_the_next_ones(tmp_path, ran):
+    ran(("model", "sim", 30, 5.0), target="laptop")
+    task = TaskSpec("sim", "model", count=40)
+    before = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+    for _ in range(12):
+        plan = {"predicted_time_s": 5.0, "transferred": 1.0}
+        ran(("post", "other", 8, 5.0), plan=plan, target="cloud")
+    after = make_plan(spec(task), "0" * 64, gather(spec(task), runs_dir=tmp_path))
+    (low, high), (wide_low, wide_high) = after.predicted_interval_s, before.predicted_interval_s
+    assert high / low < 0.7 * wide_high / wide_low
+    assert after.confidence > before.confidence + 0.2
+
+
+def test_plans_of_known_places_do_not_count_what_transfers_turned_out_to_be(tmp_path, ran):
+    for _ in range(4):
+        ran(("post", "other", 8, 50.0), plan={"predicted_time_s": 5.0, "transferred": 1.0})
+    ran(("model", "sim", 30, 5.0))
+    task = TaskSpec("sim", "model", count=40)
+    known = gather(spec(task), runs_dir=tmp_path)
+    assert len(known.past_transfers) == 4
+    alone = dataclasses.replace(known, past_transfers=())
+    made, without = (make_plan(spec(task), "0" * 64, k) for k in (known, alone))
+    assert made.confidence == without.confidence
+    assert not any("other places" in reason for reason in made.reasons)
+
+
+def test_earlier_runs_tell_whether_calls_wait_for_whole_tasks():
+    tasks = TaskSpec("sim", "model"), TaskSpec("sum", "post", after=("sim",))
+    sim, total = ("model", "sim"), ("post", "sum")
+
+    def overlaps(*begins, count=4):
+        runs = [
+            EarlierRun("r", "t", "completed", counts={sim: 4, total: count},
+                       spans={sim: Span(0.0, 100.0), total: Span(begin, 200.0)})
+            for begin in begins
+        ]  # fmt: skip
+        return knowledge_of(spec(*tasks), runs).overlaps
+
+    assert overlaps(30.0, 30.0) == {("sim", "sum"): pytest.approx(2.5 / 3)}
+    assert overlaps(100.0, 99.5) == {("sim", "sum"): pytest.approx(0.5 / 3)}
+    # One call that waits for the whole task tells nothing of tasks with several calls.
+    assert overlaps(100.0, count=1) == {}

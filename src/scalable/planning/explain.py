@@ -261,7 +261,7 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 
 def _elsewhere(given: Explanation) -> Iterator[str]:
-    """Yield a sentence about running times that were measured on other targets only."""
+    """Yield a sentence about running times that were measured on other places only."""
     target = given.spec.target_name
     moved = [c for c in given.calls if c.count and c.forecast.measured_on]
     moved = [c for c in moved if target not in c.forecast.measured_on]
@@ -271,6 +271,10 @@ def _elsewhere(given: Explanation) -> Iterator[str]:
     ran = given.knowledge.ran_here
     names = ", ".join(c.task for c in moved[:_SHOWN]) + (" and more" if len(moved) > _SHOWN else "")
     since = f"{target} has not run {names}" if ran else f"{target} has not run yet"
+    if ran and any(
+        source.startswith(f"{target} on ") for c in moved for source in c.forecast.measured_on
+    ):
+        since += f" on {' or '.join(given.knowledge.machines) or 'these machines'}"
     yield (
         f"Running times of {names} are from target {sources}; target {since}, so it may be much "
         "faster or slower."
@@ -279,7 +283,7 @@ def _elsewhere(given: Explanation) -> Iterator[str]:
     if transfers:
         low, high = BAND
         held = sum(low <= past.actual_s / past.predicted_s <= high for past in transfers)
-        yield f"Of {len(transfers)} earlier predictions from other targets, {held} held."
+        yield f"Of {len(transfers)} earlier predictions from other places, {held} held."
 
 
 def _evidence(calls: Sequence[Calls]) -> str:

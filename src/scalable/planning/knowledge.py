@@ -86,10 +86,11 @@ class Knowledge:
     past_predictions
         Predicted and actual lengths of earlier runs.
     past_transfers
-        Those of runs whose running times had been measured on other targets, if the target has not
-        run.
+        Those of runs whose running times had been measured on other places.
     ran_here
         Whether a run of the target is known.
+    machines
+        Kinds of machines of the target for which the plan is made; empty if none is known.
     prices
         Prices of workers; None if no price is known.
     counts_startup
@@ -114,6 +115,7 @@ class Knowledge:
     past_predictions: Sequence[PastPrediction] = ()
     past_transfers: Sequence[PastPrediction] = ()
     ran_here: bool = False
+    machines: Sequence[str] = ()
     prices: Prices | None = None
     counts_startup: bool = True
     starting: Starting | None = None

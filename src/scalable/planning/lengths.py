@@ -12,6 +12,7 @@ import math
 import random
 from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from scalable.planning.network import spread_of
 from scalable.planning.spreads import Evidence, SpreadPrior, TaskSpread, UsualSpread
@@ -23,13 +24,13 @@ ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.5, 1.0
 ENOUGH_TO_REPEAT = 10
 #: Share of the measured running times from which the tail of their distribution is estimated, and
 #: the largest estimate; with an estimate of 1 or more, the mean would be infinite.
-_TAIL_SHARE, _HEAVIEST_TAIL = 0.2, 0.8
-#: Number of calls that the usual spread is worth in an estimate of a tail.
+_TAIL_SHARE, _HEAVIEST_TAIL = 0.1, 0.8
+#: Index of the tail of a lognormal distribution above its 90 % quantile / its spread: the mean of
+#: the excess of logarithms. It is the prior of tails, worth this many calls.
+_TAIL_OF_SPREAD = 0.47
 _WORTH_OF_TAIL = 4
 #: Number of measured running times above which their sampling error is not simulated.
 _MOST_REPEATED = 500
-#: Running times below this share of their mean count as long as this share.
-_NEGLIGIBLE = 0.1
 #: Smallest running time in seconds, since shorter ones have no useful logarithm.
 _LEAST_S = 1e-6
 
@@ -37,9 +38,9 @@ _LEAST_S = 1e-6
 class Lengths:
     """Distribution of a task's running times, and what is uncertain in it.
 
-    Measured running times are drawn again (bootstrap), besides a longer one from the tail of their
-    distribution. A few of them are taken as a sample of a lognormal distribution whose parameters
-    have the conjugate prior (normal and scaled inverse chi-squared, Gelman et al. 2013, 3.3).
+    Measured running times are drawn again (bootstrap), besides longer ones from the tail of their
+    distribution. A few of them are taken as a sample of a lognormal distribution whose spread has
+    the posterior of :mod:`.spreads`.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ class Lengths:
         self._spreads: TaskSpread | None = None
         if known:
             self._spreads = TaskSpread(usual.prior, squares_of(known), len(known) - 1)
-            self._longest, self._tail = max(known), _tail_index(known, usual.scale)
+            self._longest, self._tail = max(known), _Tail.of(known, _TAIL_OF_SPREAD * usual.scale)
 
     def sums(
         self, sizes: Sequence[int], factor: float, usual: float, chance: random.Random
@@ -102,9 +103,15 @@ class Lengths:
         # With n - 1 draws the mean varies as much as the mean of n calls does.
         few = len(known) <= _MOST_REPEATED
         again = chance.choices(known, k=len(known) - 1) if few else known
-        # One of n + 1 calls is expected to take longer than all n measured ones.
-        longest = self._longest * math.exp(self._tail * chance.expovariate(1.0))
-        return chance.choices([*again, longest], k=count)
+        # Share of calls that take longer than all n measured ones; 1 / (n + 1) is expected.
+        beyond = chance.betavariate(1, len(known))
+        tail = min(_HEAVIEST_TAIL, self._tail.draw(chance))
+        return [
+            self._longest * math.exp(tail * chance.expovariate(1.0))
+            if chance.random() < beyond
+            else length
+            for length in chance.choices(again, k=count)
+        ]
 
 
 def usual_spread(calls: Sequence[Calls], prior: SpreadPrior) -> UsualSpread:
@@ -129,16 +136,25 @@ def squares_of(values: Sequence[float]) -> float:
     return sum((value / mean - 1) ** 2 for value in values) if mean > 0 else 0.0
 
 
-def _tail_index(values: Sequence[float], usual: float) -> float:
-    """Return the index of a Pareto tail of running times (Hill 1975), shrunk towards ``usual``."""
-    ordered = sorted(values, reverse=True)
-    above = round(_TAIL_SHARE * len(ordered))
-    if not above:
-        return usual
-    floor = math.log(max(ordered[above], _LEAST_S))
-    logs = sum(math.log(max(value, _LEAST_S)) - floor for value in ordered[:above])
-    index = (_WORTH_OF_TAIL * usual + logs) / (_WORTH_OF_TAIL + above)
-    return min(_HEAVIEST_TAIL, index)
+class _Tail(NamedTuple):
+    """Index of a Pareto tail of running times, and the number of calls that tell of it."""
+
+    heaviness: float
+    calls: float
+
+    @classmethod
+    def of(cls, values: Sequence[float], usual: float) -> _Tail:
+        """Return the index of Hill (1975), shrunk towards ``usual``."""
+        ordered = sorted(values, reverse=True)
+        above = round(_TAIL_SHARE * len(ordered))
+        floor = math.log(max(ordered[above], _LEAST_S))
+        logs = sum(math.log(max(value, _LEAST_S)) - floor for value in ordered[:above])
+        calls = _WORTH_OF_TAIL + above
+        return cls((_WORTH_OF_TAIL * usual + logs) / calls, calls)
+
+    def draw(self, chance: random.Random) -> float:
+        """Return a random index: excesses over the floor are exponential, in logarithms."""
+        return self.heaviness * self.calls / chance.gammavariate(self.calls, 1.0)
 
 
 def error_of(calls: Calls) -> float:

@@ -1,8 +1,8 @@
 """Spread of the running times of a task, learned from few calls and from the other tasks. No I/O.
 
-A spread is a standard deviation of logarithms. Spreads of tasks differ by orders of magnitude, so
-that their logarithms have a normal prior; those of one workflow's tasks resemble each other.
-Running times with a given spread are taken as lognormal, and the posterior is computed on a grid.
+A spread is a standard deviation / mean. Spreads of tasks differ by orders of magnitude, so that
+their logarithms have a normal prior; those of one workflow's tasks resemble each other. The
+posterior is computed on a grid, from the squared deviations of running times from their mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 #: Smallest and largest spread that is considered, and the number of spreads between them.
 _LEAST, _WIDEST, _STEPS = 0.02, 2.0, 24
 #: Spreads that are considered, with equal distances of their logarithms.
-GRID = [_LEAST * (_WIDEST / _LEAST) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
+GRID: list[float] = [_LEAST * (_WIDEST / _LEAST) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
 _LOGS = [math.log(spread) for spread in GRID]
 
 
@@ -27,7 +27,7 @@ class SpreadPrior:
     """Prior of the spreads of tasks.
 
     The defaults come from the tasks with at least five calls of fifteen recorded workflows,
-    weighted by their work; ``benchmarks/calibration.py`` prints them without each family.
+    weighted by their work; ``benchmarks/calibration.py`` prints what they are without each family.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     Attributes
     ----------
     squares, freedom
-        Sum of the squared deviations of logarithms from their mean, and its degrees of freedom.
+        Sum of the squared deviations from the mean, / the squared mean, and its degrees of freedom.
     work
         Share of the work of all tasks.
     """

@@ -17,6 +17,8 @@ from scalable.planning.variation import ASSUMED_VARIATION
 #: Standard deviation of the logarithm of the speed ratio of two places that is assumed before any
 #: task has calls on both, and that of a task's deviation from the ratio. Both are assumptions.
 ERROR_OF_PLACE, ERROR_OF_TASK = 0.5, 0.25
+#: Number of outcomes of transfers that the assumption about the ratio is worth.
+WORTH_OF_ASSUMPTION = 3
 #: Assumed standard deviation of the logarithms of a task's running times, worth one call.
 _USUAL_SPREAD = 0.25
 #: Smallest running time in seconds, since shorter ones say nothing about a place.
@@ -44,7 +46,9 @@ class Transfer:
 
 
 def transfers(
-    here: Mapping[Task, Sequence[float]], there: Mapping[Task, Sequence[float]]
+    here: Mapping[Task, Sequence[float]],
+    there: Mapping[Task, Sequence[float]],
+    error_of_place: float = ERROR_OF_PLACE,
 ) -> dict[Task, Transfer]:
     """Return the transfer of each task that was measured on the other place.
 
@@ -52,6 +56,8 @@ def transfers(
     ----------
     here, there
         Task -> measured running times in seconds, on the planned place and on the other one.
+    error_of_place
+        Standard deviation of the logarithm of the speed ratio before any task has calls on both.
     """
     compared = {
         task: _compared(here[task], lengths)
@@ -62,7 +68,9 @@ def transfers(
     for task, lengths in there.items():
         if not lengths:
             continue
-        ratio, variance = _ratio([c for name, c in compared.items() if name != task])
+        ratio, variance = _ratio(
+            [c for name, c in compared.items() if name != task], error_of_place
+        )
         error = math.sqrt(variance + ERROR_OF_TASK**2)
         if task in compared:
             # The task's own calls on the planned place count against what the other place says.
@@ -75,9 +83,21 @@ def transfers(
     return found
 
 
-def _ratio(compared: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def learned_error(log_ratios: Sequence[float]) -> float:
+    """Return the error of the speed ratio that earlier transfers show, with the assumed one.
+
+    Parameters
+    ----------
+    log_ratios
+        Logarithms of actual / predicted length of runs whose running times were transferred.
+    """
+    squares = WORTH_OF_ASSUMPTION * ERROR_OF_PLACE**2 + sum(log**2 for log in log_ratios)
+    return math.sqrt(squares / (WORTH_OF_ASSUMPTION + len(log_ratios)))
+
+
+def _ratio(compared: Sequence[tuple[float, float]], error_of_place: float) -> tuple[float, float]:
     """Return mean and variance of the logarithm of the speed ratio of two places."""
-    precision = 1 / ERROR_OF_PLACE**2 + sum(1 / variance for _, variance in compared)
+    precision = 1 / error_of_place**2 + sum(1 / variance for _, variance in compared)
     return sum(ratio / variance for ratio, variance in compared) / precision, 1 / precision
 
 

@@ -14,6 +14,9 @@ GUESSED_DURATION_S = 10.0
 #: Assumed number of calls for each allowed worker if nothing is known.
 GUESSED_CALLS = 10
 
+#: Share of a plan's work above which its prediction is judged as a transfer from other places.
+MOSTLY = 0.5
+
 CallSource = Literal["manifest", "history", "guess"]
 
 
@@ -107,7 +110,7 @@ def slots_of(spec: DeploymentSpec, tag: str) -> int:
 
 
 def transferred(calls: Sequence[Calls], target: str) -> float:
-    """Return the share of the work whose running times were measured on other targets only."""
+    """Return the share of the work whose running times were measured on other places only."""
     total = sum(c.count * c.forecast.mean_s for c in calls)
     found = sum(
         c.count * c.forecast.mean_s

@@ -19,7 +19,8 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
-from scalable.protocol.dask_seams.scheduler import LostWorker
+from scalable.protocol.dask_seams.scheduler import LostWorker, told_at_start
+from scalable.protocol.machine_kind import MACHINE_KIND, cleaned
 from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.failure_rows import failure_rows
@@ -333,7 +334,8 @@ class Recorder(Listener):
         """Record that a worker has connected."""
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
-        self._worker_row("started", str(worker.name), tag, host=worker.host)
+        kind = cleaned(told_at_start(worker, MACHINE_KIND))
+        self._worker_row("started", str(worker.name), tag, host=worker.host, machine=kind or None)
 
     def worker_removed(self, address: str) -> None:
         """Record that a worker has left, unless its manager sends a row about that."""
@@ -375,7 +377,7 @@ class Recorder(Listener):
         worker: str,
         tag: str | None,
         reason: str | None = None,
-        host: str | None = None,
+        **known: str | None,
     ) -> None:
         row = {
             "event": event,
@@ -384,8 +386,7 @@ class Recorder(Listener):
             "timestamp": time.time(),
             "reason": reason,
         }
-        if host is not None:
-            row["host"] = host
+        row |= {name: value for name, value in known.items() if value is not None}
         self._run.extend("workers", [row])
 
     def _resource_rows(self, now: float) -> list[dict[str, Any]]:

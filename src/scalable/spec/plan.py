@@ -283,7 +283,10 @@ class Plan:
     overhead
         Factor by which earlier runs took longer than their calls; part of the predicted time.
     transferred
-        Share of the work, 0 to 1, whose running times were measured on other targets only.
+        Share of the work, 0 to 1, whose running times were measured on other places only: other
+        targets, or other kinds of machines.
+    machines
+        Kinds of machines that running times are predicted for; empty if none is known.
     left_out
         Tag -> workers that the manifest alone would give, and that the plan leaves out because
         they would idle.
@@ -310,6 +313,7 @@ class Plan:
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
     transferred: float = 0.0
+    machines: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -337,6 +341,7 @@ class Plan:
             "memory_advice": [advice.to_dict() for advice in self.memory_advice],
             "overhead": self.overhead,
             "transferred": self.transferred,
+            "machines": list(self.machines),
             "left_out": dict(self.left_out),
         }
 

@@ -25,13 +25,17 @@ _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Successful call: running time in seconds, and bytes of memory and input (None if unknown)."""
+    """Successful call: seconds, bytes of memory and input (None if unknown), kind of machine.
+
+    The kind of machine (see :mod:`scalable.protocol.machine_kind`) is empty if it is unknown.
+    """
 
     tag: str
     task: str
     duration_s: float
     memory: int | None = None
     input_bytes: int | None = None
+    machine: str = ""
 
 
 class Span(NamedTuple):
@@ -160,7 +164,9 @@ def _earlier_run(
     directory: Path, run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, whole: bool
 ) -> EarlierRun:
     rows = list(rows)
-    found = (_call(row) for row in each_call(rows) if row.get("state") == "succeeded")
+    workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
+    machines = _machines(workers)
+    found = (_call(row, machines) for row in each_call(rows) if row.get("state") == "succeeded")
     calls = [call for call in found if call is not None]
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
     found_rows, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
@@ -171,7 +177,6 @@ def _earlier_run(
     guessed = _guessed(plan) or bool(hits)
     predicted = None if guessed else _number(plan.get("predicted_time_s"))
     usual = _number(plan.get("overhead"))
-    workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     return EarlierRun(
         run_id=directory.name,
         target=str(run.get("target")),
@@ -229,7 +234,17 @@ def _guessed(plan: Mapping[str, Any]) -> bool:
     )
 
 
-def _call(row: Mapping[str, Any]) -> CallRecord | None:
+def _machines(workers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return worker -> kind of its machine, for workers that told it."""
+    return {
+        worker: kind
+        for row in workers
+        if isinstance(kind := row.get("machine"), str)
+        and isinstance(worker := row.get("worker"), str)
+    }
+
+
+def _call(row: Mapping[str, Any], machines: Mapping[str, str]) -> CallRecord | None:
     tag, task, duration = row.get("tag"), row.get("task_name"), _number(row.get("duration_s"))
     if not isinstance(tag, str) or not isinstance(task, str) or duration is None or duration < 0:
         return None
@@ -240,6 +255,7 @@ def _call(row: Mapping[str, Any]) -> CallRecord | None:
         duration,
         None if memory is None else int(memory),
         None if size is None else int(size),
+        machines.get(str(row.get("worker")), ""),
     )
 
 

@@ -1,7 +1,8 @@
 """Simulated runs, and what varies in them."""
 
 import random
-from statistics import median
+from dataclasses import replace
+from statistics import median, pstdev
 
 import pytest
 from plans import calls, problem
@@ -25,13 +26,13 @@ def lengths_s(work, workers, knowledge=None):
 
 def test_equal_calls_run_in_waves():
     exact = [calls("x", "a", 10, measured(*[5.0] * 40))]
-    still = Knowledge(run_spread=RunSpread(1e-9, 1e9))
+    still = Knowledge(run_spread=RunSpread(1e-9, 0.1))
     assert median(lengths_s(exact, (4,), still)) == pytest.approx(15.0, rel=0.01)
 
 
 def test_a_task_starts_after_all_calls_of_the_task_before_it_unless_their_numbers_are_equal():
     long = [*[1.0] * 39, 100.0]
-    still = Knowledge(run_spread=RunSpread(1e-9, 1e9))
+    still = Knowledge(run_spread=RunSpread(1e-9, 0.1))
     first, join = calls("x", "a", 40, measured(*long)), measured(*[10.0] * 40)
     one = lengths_s([first, calls("y", "b", 1, join, after=["x"])], (40, 1), still)
     each = lengths_s([first, calls("y", "b", 40, join, after=["x"])], (40, 1), still)
@@ -41,9 +42,37 @@ def test_a_task_starts_after_all_calls_of_the_task_before_it_unless_their_number
     assert each[180] >= 500
 
 
+def test_calls_wait_for_their_share_of_the_calls_before_or_for_all_of_them():
+    first = calls("x", "a", 4, measured(10.0, *[10.0] * 39))
+    second = calls("y", "b", 2, measured(*[10.0] * 40), after=["x"])
+    knowledge = Knowledge(run_spread=RunSpread(1e-9, 0.1))
+
+    def typical(probability):
+        known = replace(knowledge, overlaps={("x", "y"): probability})
+        return median(lengths_s([first, second], (1, 1), known))
+
+    # One worker does the four calls one after the other. The first call of y waits for two of them,
+    # or for all.
+    assert typical(0.0) == pytest.approx(60, rel=0.01)
+    assert typical(1.0) == pytest.approx(50, rel=0.01)
+    both = lengths_s([first, second], (1, 1), knowledge)
+    assert both[20] == pytest.approx(50, rel=0.01)
+    assert both[180] == pytest.approx(60, rel=0.01)
+
+
+def test_calls_with_long_paths_behind_them_run_first():
+    knowledge = Knowledge(run_spread=RunSpread(1e-9, 0.1))
+    short = calls("x", "a", 6, measured(*[10.0] * 40))
+    before = calls("y", "a", 1, measured(*[10.0] * 40))
+    long = calls("z", "b", 1, measured(*[100.0] * 40), after=["y"])
+    # y runs first, or else z would begin after 70 seconds.
+    found = lengths_s([short, before, long], (1, 1), knowledge)
+    assert median(found) == pytest.approx(110, rel=0.01)
+
+
 def test_start_up_times_are_those_that_were_measured():
     work = [calls("x", "a", 1, measured(*[5.0] * 40))]
-    found = Knowledge(run_spread=RunSpread(1e-9, 1e9), startups_s={"a": (10.0, 100.0)})
+    found = Knowledge(run_spread=RunSpread(1e-9, 0.1), startups_s={"a": (10.0, 100.0)})
     times = lengths_s(work, (1,), found)
     assert times[0] == pytest.approx(15, abs=0.1)
     assert 40 <= sum(time_s >= 104.9 for time_s in times) <= 160
@@ -59,11 +88,19 @@ def test_more_measured_calls_give_narrower_runs():
     assert widths == sorted(widths, reverse=True)
 
 
+def spread_of_runs(levels):
+    chance = random.Random(5)
+    found = RunSpread(levels=tuple(levels))
+    return pstdev(found.draw(chance) for _ in range(4000))
+
+
 def test_runs_that_differ_say_how_much_the_next_one_may():
-    assert RunSpread.of([]) == RunSpread.of([RunLevel(0.3, 0.0)]) == RunSpread()
-    alike = RunSpread.of([RunLevel(0.0, 0.01)] * 4)
-    apart = RunSpread.of([RunLevel(x, 0.0) for x in (-0.3, 0.3, -0.3, 0.3)])
-    assert alike.scale < RunSpread().scale < apart.scale
-    # (3 x 0.05^2 + 4 x 0.3^2) / 6, by hand.
-    assert apart.scale == pytest.approx(0.2474, abs=1e-4)
-    assert apart.freedom == 6
+    assert spread_of_runs([]) == pytest.approx(spread_of_runs([RunLevel(0.3, 0.0)]))
+    alike = spread_of_runs([RunLevel(x, 0.01) for x in (0.01, -0.01, 0.01, -0.01)])
+    apart = spread_of_runs([RunLevel(x, 0.0) for x in (-0.3, 0.3, -0.3, 0.3)])
+    assert alike < spread_of_runs([]) < apart
+    # The standard deviation of the levels is 0.35, and that of the next one beside their mean is
+    # larger by the square root of 1 + 1 / 4.
+    assert apart == pytest.approx(0.35 * 1.25**0.5, rel=0.15)
+    # Runs whose levels are not known well say less.
+    assert spread_of_runs([RunLevel(x, 0.3) for x in (-0.3, 0.3, -0.3, 0.3)]) < apart / 2

@@ -61,7 +61,7 @@ class FakeScheduler:
     def connect(self, address, name, **resources):
         worker = SimpleNamespace(
             address=address, name=name, resources=resources, nthreads=1, executing={},
-            long_running=set(), host="a",
+            long_running=set(), host="a", extra={},
         )  # fmt: skip
         self.workers[address] = worker
         Ledger.of(self).add_worker(self, address)
